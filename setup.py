@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path("src/minibroker")
 LINK = re.compile(r"\[([^]]+)\]\((?![a-z]+:|#)([^)]+)\)")
-PICTURE = re.compile(r"!\[([^]]+)\]\((?![a-z]+:)([^)]+)\)(\n*)")
+PICTURE = re.compile(r"(?:!\[[^]]+\]\((?![a-z]+:)[^)]+\)|<picture>.*?</picture>)\n*", re.DOTALL)
+PATH_OF_PICTURE = re.compile(r'(!\[[^]]+\]\(|src="|srcset=")(?![a-z]+:)')
 FILES_OF_SOURCE = "/blob/main/"
 PICTURES_OF_SOURCE = "/raw/main/"
 
@@ -34,7 +35,7 @@ def page(readme: str, source: str | None) -> str:
         readme = PICTURE.sub("", readme)
         return LINK.sub(lambda link: f"`{link[2]}`" if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", readme)
     here = source.rstrip("/")
-    readme = PICTURE.sub(rf"![\1]({here}{PICTURES_OF_SOURCE}\2)\3", readme)
+    readme = PATH_OF_PICTURE.sub(rf"\1{here}{PICTURES_OF_SOURCE}", readme)
     return LINK.sub(rf"[\1]({here}{FILES_OF_SOURCE}\2)", readme)
 
 

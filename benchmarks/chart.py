@@ -4,7 +4,7 @@
     python -m benchmarks.chart out/benchmarks.json > speed.svg
 
 The one in README is of docs/diagrams/speed.json, the rates of such a run. A bar is the median of the rounds; a line
-over its end spans all of them.
+over its end spans all of them. The colours are the console's tokens; raw sockets, which are no broker, are an outline.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ ROWS = {
 }
 CONTENDERS = {MINIBROKER: "pure", COMPILED: "compiled", KAFKA: "kafka", RAW: "raw"}
 
-WIDTH, LEFT, RIGHT, TOP = 860, 330, 70, 46
+WIDTH, LEFT, RIGHT, TOP = 860, 330, 70, 68
 BAR, GAP, ROW_GAP = 11, 2, 14
+NOTE = "Each row has a scale of its own. A bar is the median, the line over its end the range."
 STYLE = """
-  .page { fill: #ffffff } .text { fill: #33404f } .note { fill: #5d6b7c } .spread { stroke: #1d2733 }
-  .pure { fill: #93b4d8 } .compiled { fill: #c2410c } .kafka { fill: #9aa7b8 } .raw { fill: #dfe4ea }
+  .page { fill: #fcfcfa } .text { fill: #16202a } .note { fill: #46535f }
+  .spread { stroke: #16202a } .spread.within { stroke: #fcfcfa }
+  .pure { fill: #1b5cb0 } .compiled { fill: #b4470d } .kafka { fill: #7c8894 } .raw { stroke: #626e79; fill: none }
   text { font: 13px ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif }
   .note { font-size: 11px }
   @media (prefers-color-scheme: dark) {
-    .page { fill: #0f141a } .text { fill: #c3cedb } .note { fill: #8b9aad } .spread { stroke: #e8eef6 }
-    .pure { fill: #4a6f98 } .compiled { fill: #fb923c } .kafka { fill: #56657a } .raw { fill: #2b3644 }
+    .page { fill: #131b22 } .text { fill: #e8edf0 } .note { fill: #aebac4 }
+    .spread { stroke: #e8edf0 } .spread.within { stroke: #131b22 }
+    .pure { fill: #79b4ff } .compiled { fill: #ff9f60 } .kafka { fill: #626e79 } .raw { stroke: #8a97a3 }
   }"""
 
 Row = dict[str, Mapping[str, float]]  # contender -> median, low, high
@@ -63,6 +66,7 @@ def picture(run: Mapping[str, Any]) -> str:
         f"<style>{STYLE}\n</style>",
         f'<rect class="page" width="{WIDTH}" height="{y}"/>',
         *legend({each for row in rows.values() for each in row}),
+        f'<text class="note" x="{LEFT}" y="46">{NOTE}</text>',
     ]
     return "\n".join([*head, *lines, "</svg>"])
 
@@ -95,7 +99,9 @@ def bars(text: str, row: Row, y: int) -> Iterator[str]:
         low, high = LEFT + found["low"] * scale, LEFT + found["high"] * scale
         label = number(found["median"])
         yield f'<rect class="{CONTENDERS[contender]}" x="{LEFT}" y="{top}" width="{end - LEFT:.1f}" height="{BAR}"/>'
-        yield f'<path class="spread" d="M{low:.1f} {top + BAR / 2:.1f}H{high:.1f}"/>'
+        within = "spread" if contender == RAW else "spread within"  # on the colour of a bar, that of the page
+        yield f'<path class="{within}" d="M{low:.1f} {top + BAR / 2:.1f}H{end:.1f}"/>'
+        yield f'<path class="spread" d="M{end:.1f} {top + BAR / 2:.1f}H{high:.1f}"/>'
         yield f'<text class="note" x="{max(end, high) + 5:.1f}" y="{top + BAR - 1}">{label}/s</text>'
 
 

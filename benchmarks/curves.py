@@ -3,8 +3,8 @@
     make bench BENCH="--only scale"
     python -m benchmarks.curves out/benchmarks.json > scale.svg
 
-The ones in docs/scale.md are of docs/diagrams/scale.json, such a run. Both axes are logarithmic. A point is the median
-of the rounds, a line through it spans all of them.
+The ones in docs/scale.md are of docs/diagrams/scale.json, such a run. Both axes are logarithmic, which the drawing
+says. A point is the median of the rounds, a line through it spans all of them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ PANELS = {
     ("gibibytes", "fetches", "cpu_us"): "CPU of a fetch in µs, over GiB of log",
 }
 COLUMNS = 2
-WIDTH, PANEL_WIDTH, PANEL_HEIGHT, TOP = 860, 430, 210, 40
+WIDTH, PANEL_WIDTH, PANEL_HEIGHT, TOP = 860, 430, 210, 62
 LEFT, RIGHT, HEAD, FOOT = 56, 56, 30, 26
 LABEL_HEIGHT = 11
 LEAST_SPAN = 10  # of the largest value to the smallest in a panel: what is nearly level looks level
+NOTE = "Both axes of each panel are logarithmic: a step of the same height is the same factor everywhere in it."
 CURVES = """
-  .line { fill: none; stroke-width: 2 } .axis { stroke: #9aa7b8 }
-  .line.pure { stroke: #93b4d8 } .line.compiled { stroke: #c2410c } .line.kafka { stroke: #9aa7b8 }
-  .line.raw { stroke: #c4ccd6 }
+  .line { fill: none; stroke-width: 2 } .axis { stroke: #7c8894 } .line.raw { stroke-dasharray: 5 3 }
+  .line.pure { stroke: #1b5cb0 } .line.compiled { stroke: #b4470d } .line.kafka { stroke: #7c8894 }
+  circle.raw { stroke-width: 1.5; fill: #fcfcfa }
   @media (prefers-color-scheme: dark) {
-    .line.pure { stroke: #4a6f98 } .line.compiled { stroke: #fb923c } .line.kafka { stroke: #56657a }
-    .line.raw { stroke: #2b3644 }
+    .line.pure { stroke: #79b4ff } .line.compiled { stroke: #ff9f60 } .line.kafka { stroke: #626e79 }
+    circle.raw { fill: #131b22 }
   }"""
 
 
@@ -67,6 +68,7 @@ def picture(run: Mapping[str, Any]) -> str:
         f"<style>{STYLE}{CURVES}\n</style>",
         f'<rect class="page" width="{WIDTH}" height="{height}"/>',
         *legend({each for curves in panels.values() for each in curves}),
+        f'<text class="note" x="{LEFT}" y="46">{NOTE}</text>',
     ]
     for slot, (title, curves) in enumerate(panels.items()):
         x, y = PANEL_WIDTH * (slot % COLUMNS), TOP + PANEL_HEIGHT * (slot // COLUMNS)

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import curves
-from benchmarks.chart import picture
+from benchmarks import chart, curves
+from benchmarks.chart import CONTENDERS, picture
 from benchmarks.goals import MET, MISSED, judge
 from benchmarks.measurements import BEFORE, COMPILED, KAFKA, MINIBROKER, Change, Measurement, Run, Spread, interleave
 from benchmarks.profile import OTHER, STAGES, Samples, read_samples
+from tests.console.contrast import contrast
 from tests.recipes import ROOT
 
 
@@ -130,6 +131,23 @@ def test_a_drawing_of_the_documents_is_that_of_its_run(name: str, draw: Callable
     run = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
     assert draw(run) + "\n" == (folder / f"{name}.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("styles", [(chart.STYLE,), (chart.STYLE, curves.CURVES)], ids=["speed", "scale"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_contender_stands_out_in_both_themes(styles: tuple[str, ...], theme: str) -> None:
+    """By 3 to 1, which WCAG asks of graphics (1.4.11); the product more than what it is compared with."""
+    rules = "".join(each.partition("@media (prefers-color-scheme: dark)")[2 * (theme == "dark")] for each in styles)
+    colours = dict(re.findall(r"(?<!circle)\.(page|pure|compiled|kafka|raw) \{ (?:fill|stroke): (#[0-9a-f]{6})", rules))
+    ground = colours.pop("page")
+
+    assert {name for name, colour in colours.items() if contrast(colour, ground) >= 3} == set(CONTENDERS.values())
+    assert contrast(colours["pure"], ground) > contrast(colours["kafka"], ground)
+
+
+@pytest.mark.parametrize(("name", "says"), [("speed", "a scale of its own"), ("scale", "are logarithmic")])
+def test_a_drawing_names_its_scale(name: str, says: str) -> None:
+    assert says in (ROOT / "docs" / "diagrams" / f"{name}.svg").read_text(encoding="utf-8")
 
 
 def test_goals_of_the_compiled_form_are_judged_where_it_took_part() -> None:

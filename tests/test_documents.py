@@ -19,6 +19,9 @@ from tests.sources import PACKAGES, ROOT, source_files
 
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+PICTURE = re.compile(
+    r'<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n  <img alt="[^"]+" src="([^"]+)">'
+)
 LINK = re.compile(r"\[[^]]+\]\((?![a-z]+:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -64,6 +67,21 @@ def test_every_link_leads_to_a_file_and_its_heading(document: Path) -> None:
             broken.append(f"{path}#{anchor}")
 
     assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_picture_has_a_dark_one_beside_it(document: Path) -> None:
+    """A drawing has both themes in itself."""
+    text = CODE.sub("", document.read_text(encoding="utf-8"))
+    pictures = PICTURE.findall(text)
+    drawings = re.findall(r"\]\(([^)]+\.svg)\)", text)
+
+    assert text.count("<img") + text.count("![") == len(pictures) + len(drawings)
+    assert all(dark == light.replace(".png", "-dark.png") for dark, light in pictures)
+    assert [path for pair in pictures for path in pair if not (document.parent / path).exists()] == []
+    assert [
+        path for path in drawings if "prefers-color-scheme: dark" not in (document.parent / path).read_text("utf-8")
+    ] == []
 
 
 def test_the_index_lists_every_document() -> None:

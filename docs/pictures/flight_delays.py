@@ -1,4 +1,4 @@
-"""Draws docs/pictures/flight-delays.png: the picture that `make run` ends with, from the flights themselves.
+"""Draws the picture that `make run` ends with, from the flights themselves: flight-delays.png, and a dark one.
 
     python docs/pictures/flight_delays.py
 
@@ -17,14 +17,17 @@ from minibroker.demo import chart, flights
 
 WIDTH_PX = 1280
 COLOURS = 128
-KEPT = Path(__file__).with_name("flight-delays.png")
+KEPT = {
+    Path(__file__).with_name("flight-delays.png"): chart.LIGHT,
+    Path(__file__).with_name("flight-delays-dark.png"): chart.DARK,
+}
 
 
-def drawn() -> bytes:
+def drawn(theme: chart.Theme) -> bytes:
     """The PNG of a year."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "year.png"
-        chart.draw(flights.expected_delays(flights.load()), flights.airline_names(), path)
+        chart.draw(flights.expected_delays(flights.load()), flights.airline_names(), path, theme)
         with Image.open(path) as picture:
             height = round(picture.height * WIDTH_PX / picture.width)
             small = picture.convert("RGB").resize((WIDTH_PX, height), Image.Resampling.LANCZOS)
@@ -34,4 +37,5 @@ def drawn() -> bytes:
 
 
 if __name__ == "__main__":
-    KEPT.write_bytes(drawn())
+    for kept, theme in KEPT.items():
+        kept.write_bytes(drawn(theme))

@@ -32,7 +32,7 @@ AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 READY = re.compile(r"ready at (http://\S+?)/(?:#token=(\S+))?$")
 STOP_SECONDS = 10
 NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
-WIDE, NARROW = (1280, 900), (800, 900)
+WIDE, NARROW, PHONE = (1280, 900), (800, 900), (390, 844)
 NO_CHROMIUM = "no Chromium on this machine: apt-get install -y --no-install-recommends chromium"
 NO_PLAYWRIGHT = "playwright is not installed: pip install playwright"
 # Where a page would differ from run to run, or a headless Chromium from a machine to another.
@@ -181,9 +181,9 @@ class Tab:
             for node in each["nodes"]
         ]
 
-    def width(self) -> int:
-        """Pixels that the page takes, with what has to be scrolled to."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+    def sideways(self) -> list[str]:
+        """What is wider than its place: the page, which would be scrolled sideways, or what a panel holds."""
+        return [str(each) for each in self.page.evaluate(SIDEWAYS)]
 
     def answer_from(self, answers: dict[str, Any]) -> None:
         """From now on, answer from a moment that was written down, at its time."""
@@ -211,6 +211,13 @@ class Tab:
         allowed = [NETWORK_CHANGED, *self.allowed_failures]  # the page asks again for what was aborted
         return [each for each in self.failures if not any(re.search(one, each) for one in allowed)]
 
+
+HOLDING = ":root, .column, .panels, .panel, .toolbar, .rows td, .rows th[scope=row], .scroll"
+SIDEWAYS = f"""() => [...document.querySelectorAll('{HOLDING}')]
+  .filter(each => each.scrollWidth > each.clientWidth + 1)
+  .filter(each => each.matches('.scroll') || getComputedStyle(each).overflowX === 'visible')
+  .map(each => [each.tagName, each.className, each.ariaLabel, each.scrollWidth, 'px in', each.clientWidth].join(' '))
+"""
 
 FOLLOW = """path => {
   const link = document.createElement('a')

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Page, Route
 
 from tests.console.conftest import Tab
+from tests.console.moment import lengthened
 
 Json = dict[str, Any]
 
@@ -297,9 +298,9 @@ def answers() -> dict[str, Json]:
     }
 
 
-def open_moment(tab: Tab, *, seq: int | None = FETCH_SEQ, **query: object) -> Page:
-    """The page at that moment, paused, with a chosen request."""
-    told = answers()
+def open_moment(tab: Tab, *, seq: int | None = FETCH_SEQ, long: bool = False, **query: object) -> Page:
+    """The page at that moment, paused, with a chosen request; with `long` names are as long as they can be."""
+    told = lengthened(answers()) if long else answers()
 
     def fulfil(route: Route) -> None:
         path = urlsplit(route.request.url).path

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from minibroker.cli.config_admin import meaning_of
 
 NOW = datetime(2013, 1, 1, 12, 4, 36, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -40,9 +43,10 @@ GROUPS = [
     ("spark-2013", "Empty", 0, ["flights"], 336_776, 0.0, 5_400.0, points(336_776, 336_776)),
 ]
 CLUSTER = {
-    "cluster_id": "XDyr67HYTbmw", "version": "2.0", "controller": 1, "topics": 5, "internal_topics": 2, "offline": 0,
+    "cluster_id": "XDyr67HYTbmw", "version": "2.0", "controller": 1, "topics": 5, "partitions": 23, "offline": 0,
     "brokers": [{"id": 1, "host": "127.0.0.1", "port": 9092}, {"id": 2, "host": "127.0.0.1", "port": 9093}],
-    "partitions": 23, "under_replicated": 2, "bootstrap": "127.0.0.1:9092", "control": False, "changes": True,
+    "internal_topics": 2, "internal_partitions": 100, "under_replicated": 2,
+    "bootstrap": "127.0.0.1:9092", "control": False, "changes": True,
 }  # fmt: skip
 
 
@@ -134,6 +138,41 @@ def group_partition(at: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+BROKERS = [
+    {"id": 1, "address": "127.0.0.1:9092", "controller": True, "leads": 12, "replicas": 23, "in_sync": 23},
+    {"id": 2, "address": "127.0.0.1:9093", "controller": False, "leads": 11, "replicas": 23, "in_sync": 21},
+]
+BROKER_SETTINGS = [
+    ("advertised.listeners", "PLAINTEXT://127.0.0.1:9092", "STATIC_BROKER_CONFIG", True),
+    ("log.cleaner.threads", "2", "DYNAMIC_BROKER_CONFIG", False),
+    ("log.retention.hours", "168", "DEFAULT_CONFIG", True),
+    ("num.io.threads", "8", "DEFAULT_CONFIG", False),
+]
+
+
+def rule_row(text: str, resource: str, name: str, principal: str, operation: str, **more: str) -> dict[str, str]:
+    row = {"text": text, "resource_type": resource, "name": name, "pattern": "literal", "principal": principal}
+    return row | {"host": "*", "permission": "allow", "operation": operation} | more
+
+
+RULES = [
+    rule_row("User:spark may Read topic fl...", "Topic", "fl", "User:spark", "Read", pattern="prefixed"),
+    rule_row("User:ann may IdempotentWrite the cluster", "Cluster", "kafka-cluster", "User:ann", "IdempotentWrite"),
+    rule_row("User:* may not Delete topic *", "Topic", "*", "User:*", "Delete", permission="deny"),
+    rule_row("User:ann may Write topic <b>payments</b> from 10.0.0.7", "Topic", "<b>payments</b>", "User:ann", "Write",
+             host="10.0.0.7"),
+]  # fmt: skip
+USERS = [
+    {"user": "ann", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}},
+    {"user": "spark", "mechanisms": {"SCRAM-SHA-512": 8192}},
+]
+QUOTAS = [
+    {"text": "the default user", "entity": {"user": None}, "quotas": {"consumer_byte_rate": 52_428_800.0}},
+    {"text": "user spark", "entity": {"user": "spark"}, "quotas": {"request_percentage": 50.0}},
+    {"text": "user ann, client-id slow", "entity": {"user": "ann", "client-id": "slow"},
+     "quotas": {"producer_byte_rate": 10_000.0, "consumer_byte_rate": 20_000.0}},
+]  # fmt: skip
+
 ANSWERS: dict[str, Any] = {
     "/api/cluster": CLUSTER,
     "/api/topics": page_of(
@@ -157,7 +196,7 @@ ANSWERS: dict[str, Any] = {
     "/api/topics/flights/settings": page_of(
         [
             {"name": name, "value": value, "source": source, "read_only": False, "sensitive": False,
-             "is_default": source == "DEFAULT_CONFIG"}
+             "is_default": source == "DEFAULT_CONFIG", "about": meaning_of("topic", name)}
             for name, value, source in SETTINGS
         ]
     ),
@@ -169,6 +208,17 @@ ANSWERS: dict[str, Any] = {
     "/api/clients": {"members": MEMBERS, "groups": 3, "looked_through": 3, "connections": None},
     "/api/transactions": page_of(TRANSACTIONS),
     "/api/activity": {"requests": None, "errors": None},
+    "/api/brokers": page_of(BROKERS),
+    "/api/brokers/1/settings": page_of(
+        [
+            {"name": name, "value": value, "source": source, "read_only": read_only, "sensitive": False,
+             "is_default": source == "DEFAULT_CONFIG", "about": meaning_of("broker", name)}
+            for name, value, source, read_only in BROKER_SETTINGS
+        ]
+    ),
+    "/api/acls": page_of(RULES, authorizer=True),
+    "/api/users": page_of(USERS),
+    "/api/quotas": page_of(QUOTAS),
 }  # fmt: skip
 EMPTY: dict[str, Any] = {
     "/api/cluster": CLUSTER | {"topics": 0, "partitions": 0, "under_replicated": 0},
@@ -178,6 +228,10 @@ EMPTY: dict[str, Any] = {
     "/api/clients": {"members": [], "groups": 0, "looked_through": 0, "connections": None},
     "/api/transactions": page_of([]),
     "/api/activity": ANSWERS["/api/activity"],
+    "/api/brokers": page_of([]),
+    "/api/acls": page_of([], authorizer=False),
+    "/api/users": page_of([]),
+    "/api/quotas": page_of([]),
     "/api/topics/flights": ANSWERS["/api/topics/flights"],
     "/api/topics/flights/groups": page_of([], looked_through=0),
     "/api/topics/flights/messages": ANSWERS["/api/topics/flights/messages"]
@@ -275,6 +329,27 @@ CONTROLLED = ANSWERS | {
         ],
     },
 }  # fmt: skip
+
+
+# The longest that Kafka allows, or longer than any page is wide; none has a place at which a line may break.
+LONG_NAMES = {
+    name: f"{name}_{'x' * (length - len(name) - 1)}"
+    for name, length in {
+        "flights": 249, "orders": 249, "billing": 400, "admin-cli": 300, "payments-1": 300, "source": 300,
+        "tower": 900, "60000": 600, "127.0.0.1": 45, "delay": 600,
+    }.items()
+}  # fmt: skip
+
+
+def lengthened(answers: Any) -> Any:
+    """The same answers, and their addresses, with names and values that are as long as they can be."""
+    if isinstance(answers, str):
+        return re.sub("|".join(map(re.escape, LONG_NAMES)), lambda found: LONG_NAMES[found[0]], answers)
+    if isinstance(answers, list | tuple):
+        return [lengthened(each) for each in answers]
+    if isinstance(answers, dict):
+        return {lengthened(key) if "/" in key else key: lengthened(each) for key, each in answers.items()}
+    return answers
 
 
 def answer_to(url: str, answers: dict[str, Any]) -> Any:

@@ -3,8 +3,8 @@
     python -m tests.console.pictures           records a run of real clients, then draws
     python -m tests.console.pictures --draw    draws what is recorded
 
-A scene is what the console answered at one moment: the page gets these answers again, and is the same each time. A test
-draws all scenes and compares.
+A scene is what the console answered at one moment: the page gets these answers again, and is the same each time. Each
+picture is drawn in both themes. A test draws all scenes and compares.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -45,6 +46,8 @@ LOG_START = 180
 SETTLE_SECONDS = 12.0  # until the group has its assignment
 
 Json = Any
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
 class Picture(NamedTuple):
@@ -54,6 +57,9 @@ class Picture(NamedTuple):
     scene: str
     panel: str
     query: str = ""
+
+    def path(self, theme: Theme) -> Path:
+        return PICTURES / f"{self.name}{'-dark' if theme == 'dark' else ''}.png"
 
 
 PICTURES_OF_A_FETCH = [
@@ -213,6 +219,30 @@ class Recorder:
             time.sleep(0.05)
         raise SystemExit("the run had no such request; record again")
 
+    def one_fetch(self) -> dict[str, Json]:
+        """The scenes of one fetch: while it waits, the produce that wakes it, and when it was woken."""
+        for _ in range(100):
+            waits = self.scene(waiting)
+            ended = self._ended(waits["seq"])
+            if ended is None or not is_woken(*ended):
+                continue
+            kept, row, waker = ended
+            scenes = {"woken": self._moment("woken", kept, row), "produce": self._moment("produce", kept, waker)}
+            if all(scenes.values()):
+                return {"waiting": waits, **scenes}
+        raise SystemExit("no fetch was woken as the document tells it; record again")
+
+    def _ended(self, seq: int) -> tuple[Json, list[Any], list[Any]] | None:
+        """What is kept once a fetch has ended, its row, and that of what woke it; None if that is not kept."""
+        for _ in range(40):
+            kept = self.get("/api/inside/exchanges")
+            rows = {row[0]: row for row in kept["exchanges"]}
+            if seq in rows:
+                waker = rows.get(rows[seq][15])
+                return None if waker is None else (kept, rows[seq], waker)
+            time.sleep(0.05)
+        return None
+
     def _moment(self, name: str, kept: Json, row: list[Any]) -> Json | None:
         """All that the page asks for then; None if a request that waited has ended meanwhile."""
         seq, arrived_us = row[0], row[6]
@@ -244,27 +274,15 @@ def parked_at(row: list[Any], client: str) -> bool:
     return bool(row[2] == client and row[3] == "Fetch")
 
 
-def woken(kept: Json) -> list[Any] | None:
-    """A fetch of billing-1 that one produce to its partition woke after a while."""
-    rows = {row[0]: row for row in kept["exchanges"]}
-    for row in reversed(kept["exchanges"]):
-        if parked_at(row, "billing-1") and row[13] == "woken" and row[14] == "D" and 120_000 < row[8] < 400_000:
-            waker = rows.get(row[15])
-            if waker and waker[2] == "orders-api" and waker[9] < QUICK_US:
-                return list(row)
-    return None
+def is_woken(_: Json, row: list[Any], waker: list[Any]) -> bool:
+    """Whether one produce to the partition of a fetch woke it after a while, and both took as long as they need."""
+    by_appending = row[13] == "woken" and row[14] == "D" and waker[2] == "orders-api" and waker[18]
+    return bool(by_appending and 120_000 < row[8] < 400_000 and waker[9] < QUICK_US)
 
 
 def waiting(kept: Json) -> list[Any] | None:
     for row in kept["waiting"]:
         if parked_at(row, "billing-1") and row[13] == "waits" and 100_000 < kept["now_us"] - row[6] < 350_000:
-            return list(row)
-    return None
-
-
-def produce(kept: Json) -> list[Any] | None:
-    for row in reversed(kept["exchanges"]):
-        if row[3] == "Produce" and row[2] == "orders-api" and row[18] and row[9] < QUICK_US:
             return list(row)
     return None
 
@@ -301,7 +319,7 @@ def record() -> None:
         clients.follow("audit", None, 300)
         clients.read_again("archive", 0.35)
         time.sleep(SETTLE_SECONDS)
-        scenes = {each.__name__: recorder.scene(each) for each in (woken, waiting, produce, sendfile)}
+        scenes = {**recorder.one_fetch(), "sendfile": recorder.scene(sendfile)}
     RECORDED.write_text(compact(scenes) + "\n", encoding="utf-8")
 
 
@@ -337,12 +355,13 @@ def fulfil(page: Page, scene: Json) -> None:
     page.route("**/api/**", answer)
 
 
-def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json) -> bytes:
+def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json, theme: Theme) -> bytes:
     """The PNG of one picture."""
     scene = scenes[picture.scene]
+    page.emulate_media(color_scheme=theme)
     page.unroute_all()
     fulfil(page, scene)
-    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}")
+    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}#token={console.token}")
     page.wait_for_function("document.fonts.ready.then(() => true)")
     page.locator("a.exchange").first.wait_for(state="attached")
     page.locator(".steps").wait_for()
@@ -357,14 +376,12 @@ def draw() -> None:
     from playwright.sync_api import sync_playwright
 
     scenes = json.loads(RECORDED.read_text(encoding="utf-8"))
-    with console_of(NOWHERE) as console, sync_playwright() as playwright:
+    with console_of(NOWHERE, "--allow-changes") as console, sync_playwright() as playwright:
         path = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
-        page = browser.new_page(
-            viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, color_scheme="light", reduced_motion="reduce"
-        )
-        for picture in (*PICTURES_OF_A_FETCH, CONSOLE):
-            (PICTURES / f"{picture.name}.png").write_bytes(drawn(page, console, picture, scenes))
+        page = browser.new_page(viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, reduced_motion="reduce")
+        for picture, theme in product((*PICTURES_OF_A_FETCH, CONSOLE), THEMES):
+            picture.path(theme).write_bytes(drawn(page, console, picture, scenes, theme))
         browser.close()
 
 

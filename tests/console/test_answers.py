@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minibroker import Broker
+from minibroker.cli.record_lines import Template, records_of
 from tests.console.asking import ask, change, get
-from tests.console.conftest import RunningConsole
+from tests.console.conftest import RunningConsole, console_of
 from tests.edge_records import EDGES, damage, named, stored
 from tests.minibroker.records_by_hand import Records
 
@@ -58,6 +59,26 @@ def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]) -> N
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, at, offset) for at, offset in offsets.items()], asynchronous=False)
     consumer.close()
+
+
+@pytest.mark.parametrize(("act_as", "release"), [(None, "2.0"), ("1.1", "1.1")])
+def test_a_broker_acts_as_its_settings_name_and_counts_topics_of_clients(act_as: str | None, release: str) -> None:
+    with Broker(act_as=act_as) as broker, console_of(broker.bootstrap_servers) as console:
+        broker.create_topic("orders", partitions=3)
+        commit(broker, "billing", "orders", {0: 0})
+
+        cluster = get(console, "/api/cluster")
+
+    assert cluster["version"] == release
+    assert (cluster["topics"], cluster["partitions"]) == (1, 3)
+    assert (cluster["internal_topics"], cluster["internal_partitions"]) == (1, 50)
+
+
+def test_a_setting_of_a_topic_has_what_it_sets(console: RunningConsole, topic: str) -> None:
+    rows = {row["name"]: row["about"] for row in get(console, f"/api/topics/{topic}/settings")["rows"]}
+
+    assert rows["retention.ms"] == "Age at which a segment is deleted; -1 for never."
+    assert all(rows.values())
 
 
 def test_topics_are_filtered_sorted_and_cut_here(console: RunningConsole, shown_broker: Broker) -> None:
@@ -141,6 +162,33 @@ def test_a_message_is_found_by_key_value_and_header(
 
     assert values(page) == found
     assert page["state"] == "end"
+
+
+@pytest.mark.parametrize(("at", "step"), [("beginning", 1), ("newest", -1)])
+def test_what_was_found_comes_as_lines_that_produce_takes(
+    console: RunningConsole, shown_broker: Broker, topic: str, at: str, step: int
+) -> None:
+    producer = Producer({"bootstrap.servers": shown_broker.bootstrap_servers, "linger.ms": 0})
+    sent: list[Any] = [
+        (b"k", b'{"n": 1}', [("a", b"1"), ("a", b"\xfe")]),
+        (None, b"\x00\xff" * 50_000, []),
+        (b"", "naïve\r\n\u2028".encode(), [("", b"")]),
+    ]
+    for number, (key, value, headers) in enumerate(sent):
+        producer.produce(topic, value, key, 1, timestamp=1_000 + number, headers=headers)
+        producer.flush(10)
+    page = messages(console, topic, at=at, n=2)
+    write(shown_broker, topic, 3, partition=1)
+
+    path = f"/api/topics/{topic}/messages/lines?at={at}&n=2&cursor="
+    first = get(console, path + page["begin"])
+    rest = get(console, path + first["cursor"])
+
+    lines = (first["lines"] + rest["lines"])[::step][:3]
+    found = list(records_of([line.encode() for line in lines], Template(is_json=True)))
+    assert [(each.key, each.value, each.headers) for each in found] == sent
+    assert [(each.partition, each.timestamp_ms) for each in found] == [(1, 1_000), (1, 1_001), (1, 1_002)]
+    assert (len(first["lines"]), first["cursor"]) == (2, page["cursor"])
 
 
 def test_all_that_is_known_of_a_message(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
@@ -304,6 +352,25 @@ def test_a_reset_is_planned_before_it_is_done(console: RunningConsole, shown_bro
     assert ask(console, "GET", f"/api/groups/reset-{topic}").status == 404
 
 
+def test_records_are_deleted_as_far_as_the_plan_went(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, ["a", "b", "c"], partition=0)
+    shown_broker.produce(topic, ["d"], partition=1)
+    at = f"/api/topics/{topic}/delete-records"
+
+    planned = change(console, "POST", at, to="end")
+    shown_broker.produce(topic, ["e"], partition=0)  # behind the plan: it stays
+    done = change(console, "POST", at, before={str(row["partition"]): row["earliest"] for row in planned["rows"]})
+    one = change(console, "POST", at, to="-1", partition=0)["rows"]
+
+    assert [(row["earliest_before"], row["earliest"], row["latest"]) for row in planned["rows"]] == [
+        (0, 3, 3), (0, 1, 1), (0, 0, 0)
+    ]  # fmt: skip
+    assert (planned["executed"], done["executed"]) == (False, True)
+    assert [row["earliest"] for row in done["rows"]] == [3, 1, 0]
+    assert values(messages(console, topic)) == ["e"]
+    assert [(row["partition"], row["earliest_before"], row["earliest"]) for row in one] == [(0, 3, 3)]
+
+
 def test_topics_are_created_grown_set_and_deleted(console: RunningConsole) -> None:
     made = change(console, "POST", "/api/topics", name="made-here", partitions=2, settings={"retention.ms": "60000"})
     change(console, "POST", "/api/topics/made-here/partitions", partitions=3)
@@ -396,6 +463,13 @@ def test_a_refusal_has_the_next_step(
         ("DELETE", "/api/topics/__consumer_offsets", {}, 409),
         ("POST", "/api/topics/__consumer_offsets/partitions", {"partitions": 51}, 409),
         ("POST", "/api/topics/__consumer_offsets/records", {"value": "x"}, 409),
+        ("POST", "/api/topics/searched/delete-records", {}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"to": "soon"}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"to": "end", "partition": 99}, 502),
+        ("POST", "/api/topics/searched/delete-records", {"before": {}}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"before": {"99": 0}}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"before": {"0": -1}}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"before": {"0": 2**40}}, 502),
         ("POST", "/api/groups/no-such/reset", {"to": "beginning"}, 502),
         ("DELETE", "/api/topics/no-such", {}, 404),
     ],

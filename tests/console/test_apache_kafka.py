@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -14,13 +17,25 @@ from tests.console.conftest import console_of
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
 
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+RULE = {"principal": "ann", "operation": "Read", "resource_type": "Topic", "name": "or", "permission": "allow"}
+
+
+def set_on_broker(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in rows if row["source"] == "DYNAMIC_BROKER_CONFIG"}
+
+
 def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
     try:
         jars = kafka_jars()
     except KafkaUnavailable as unavailable:
         pytest.skip(str(unavailable))
     with (
-        ApacheKafka(jars, tmp_path, heap="256m", settings={"group.initial.rebalance.delay.ms": 0}) as kafka,
+        ApacheKafka(jars, tmp_path, heap="256m", settings=SETTINGS) as kafka,
         console_of(kafka.bootstrap, "--allow-changes") as console,
     ):
         change(console, "POST", "/api/topics", name="orders", partitions=2, settings={"retention.ms": "3600000"})
@@ -44,7 +59,21 @@ def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
         group = get(console, "/api/groups/billing")
         sent = change(console, "POST", "/api/topics/orders/records", key="k", value="20", partition=1)
         settings = {row["name"]: row["value"] for row in get(console, "/api/topics/orders/settings")["rows"]}
-        transactions = ask(console, "GET", "/api/transactions")
+        lines = get(console, "/api/topics/orders/messages/lines?n=1")["lines"]
+        plan = change(console, "POST", "/api/topics/orders/delete-records", to="-5", partition=0)["rows"]
+        change(console, "POST", "/api/topics/orders/delete-records", before={"0": plan[0]["earliest"]})
+        begins = get(console, "/api/topics/orders")["rows"][0]["start"]
+        (broker,) = get(console, "/api/brokers")["rows"]
+        at_broker = f"/api/brokers/{broker['id']}/settings"
+        change(console, "POST", at_broker, set={"log.cleaner.threads": "2"})
+        deadline = time.monotonic() + 20
+        while set_on_broker(get(console, at_broker)["rows"]) != {"log.cleaner.threads": "2"}:  # through ZooKeeper
+            assert time.monotonic() < deadline
+        change(console, "POST", "/api/acls", **RULE, pattern="prefixed")
+        rules = get(console, "/api/acls")["rows"]
+        change(console, "DELETE", "/api/acls", **rules[0])
+        rules_left = get(console, "/api/acls")
+        too_new = {path: ask(console, "GET", path) for path in ("/api/transactions", "/api/users", "/api/quotas")}
         clients = get(console, "/api/clients")
         metrics = ask(console, "GET", "/metrics").body.decode()
         consumer.close()
@@ -62,5 +91,15 @@ def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
     assert settings["retention.ms"] == "3600000"
     assert 'kafka_topic_partition_current_offset{partition="1",topic="orders"} 1.0' in metrics
     assert 'kafka_consumergroup_current_offset{consumergroup="billing"' in metrics
-    assert (transactions.status, "Kafka 3.0" in transactions.error) == (501, True)
+    assert json.loads(lines[0]) | {"timestamp": 0} == {
+        "topic": "orders", "partition": 1, "offset": 0, "timestamp": 0, "key": "k", "value": "20", "headers": []
+    }  # fmt: skip
+    assert ([(row["earliest_before"], row["earliest"]) for row in plan], begins) == ([(0, 15)], 15)
+    assert [row["text"] for row in rules] == ["User:ann may Read topic or..."]
+    assert (rules_left["authorizer"], rules_left["rows"]) == (True, [])
+    assert {path: (answer.status, answer.error[-19:]) for path, answer in too_new.items()} == {
+        "/api/transactions": (501, " Kafka 3.0 or later"),
+        "/api/users": (501, " Kafka 2.7 or later"),
+        "/api/quotas": (501, " Kafka 2.6 or later"),
+    }
     assert (clients["connections"], [each["group"] for each in clients["members"]]) == (None, ["billing"])

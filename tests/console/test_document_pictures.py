@@ -12,7 +12,18 @@ import pytest
 from tests.console.comparing import check_picture, share_that_differs
 from tests.console.conftest import NARROW, WIDE, NewTab, RunningConsole, console_of
 from tests.console.inside_moment import open_moment
-from tests.console.pictures import CONSOLE, NOWHERE, PAGE_SIZE, PICTURES, PICTURES_OF_A_FETCH, RECORDED, Picture, drawn
+from tests.console.pictures import (
+    CONSOLE,
+    NOWHERE,
+    PAGE_SIZE,
+    PICTURES,
+    PICTURES_OF_A_FETCH,
+    RECORDED,
+    THEMES,
+    Picture,
+    Theme,
+    drawn,
+)
 
 REFERENCE = Path(__file__).parent / "reference"
 ROOT = Path(__file__).parents[2]
@@ -23,7 +34,7 @@ pytestmark = [pytest.mark.integration]
 @pytest.fixture(scope="module")
 def empty_console() -> Iterator[RunningConsole]:
     """A console without a broker: the pages get what was recorded."""
-    with console_of(NOWHERE) as running:
+    with console_of(NOWHERE, "--allow-changes") as running:
         yield running
 
 
@@ -35,16 +46,17 @@ def scenes() -> Any:
 ONE_OF_A_SCENE = {picture.scene: picture for picture in (*PICTURES_OF_A_FETCH, CONSOLE)}.values()
 
 
-@pytest.mark.sample(of=lambda picture: picture in ONE_OF_A_SCENE)
+@pytest.mark.sample(of=lambda picture, theme: picture in ONE_OF_A_SCENE and (theme == "dark") == (picture is CONSOLE))
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("picture", [*PICTURES_OF_A_FETCH, CONSOLE], ids=lambda picture: picture.name)
 def test_a_picture_of_a_document_is_what_the_console_draws(
-    new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, tmp_path: Path
+    new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, theme: Theme, tmp_path: Path
 ) -> None:
     tab = new_tab(size=PAGE_SIZE, of=empty_console)
 
-    png = drawn(tab.page, empty_console, picture, scenes)
+    png = drawn(tab.page, empty_console, picture, scenes, theme)
 
-    check_picture(png, PICTURES / f"{picture.name}.png", tmp_path)
+    check_picture(png, picture.path(theme), tmp_path)
 
 
 @pytest.mark.sample(of=lambda theme, size: (theme == "light") == (size == WIDE))
@@ -68,7 +80,16 @@ def test_a_picture_that_differs_in_one_word_is_noticed(new_tab: NewTab, empty_co
     assert share_that_differs(before, page.screenshot(animations="disabled")) > 0
 
 
-def test_every_picture_that_a_document_shows_is_made_here() -> None:
-    made = {f"{picture.name}.png" for picture in (*PICTURES_OF_A_FETCH, CONSOLE)} | {"flight-delays.png"}
+def test_every_picture_that_a_document_shows_is_made_here_in_both_themes() -> None:
+    made = {picture.path(theme).name for picture in (*PICTURES_OF_A_FETCH, CONSOLE) for theme in THEMES}
 
-    assert {path.name for path in PICTURES.glob("*.png")} == made
+    assert {path.name for path in PICTURES.glob("*.png")} == made | {"flight-delays.png", "flight-delays-dark.png"}
+
+
+def test_the_steps_of_a_fetch_are_those_of_one_fetch(scenes: Any) -> None:
+    fetch, produce = scenes["waiting"]["seq"], scenes["produce"]["seq"]
+    (row,) = (row for row in scenes["woken"]["answers"]["/api/inside/exchanges"]["exchanges"] if row[0] == fetch)
+
+    assert scenes["woken"]["seq"] == fetch
+    assert (row[3], row[13], row[15]) == ("Fetch", "woken", produce)
+    assert scenes["sendfile"]["seq"] != fetch

@@ -180,7 +180,7 @@ def test_a_connection_has_its_requests_by_api(live: Tab, inside_broker: Broker) 
 
 def test_a_request_that_failed_is_on_the_overview(live: Tab, inside_broker: Broker) -> None:
     page = live.open("/")
-    expect(page.get_by_text("No errors since this console looks")).to_be_visible()
+    expect(page.get_by_text("No client has had an error")).to_be_visible()
     admin = AdminClient({"bootstrap.servers": inside_broker.bootstrap_servers, "client.id": "tidier"})
     with pytest.raises(KafkaException):
         admin.delete_topics(["never-made"])["never-made"].result(10)
@@ -231,19 +231,19 @@ def test_a_turned_clock_ends_a_parked_fetch_at_once(live: Tab, inside_broker: Br
     with reading(inside_broker, "turned", client_id="turned-reader"):
         expect(bar(page, "turned-reader .*: waits")).to_be_visible()
 
-        page.get_by_label("Turn the clock by").fill("1 min")
-        page.get_by_role("button", name="Turn").click()
+        page.get_by_label("Advance the clock by").fill("1 min")
+        page.get_by_role("button", name="Advance").click()
 
         expect(bar(page, "turned-reader .*its time was over").first).to_be_attached()
         expect(page.get_by_text("clock +60 s")).to_be_visible()
-        expect(page.locator("#broker-time")).to_have_text(re.compile(r"turned \+"))
+        expect(page.locator("#broker-time")).to_have_text(re.compile("advanced by"))
 
 
 def test_a_fault_strikes_is_seen_and_is_lifted(live: Tab, inside_broker: Broker) -> None:
     inside_broker.create_topic("struck")
     page = opened(live, "?span=10")
     page.get_by_label("Fault", exact=True).select_option("REQUEST_TIMED_OUT")
-    page.get_by_label("Which requests").select_option("Produce of all")
+    page.get_by_label("Which requests").select_option("each Produce")
     page.get_by_role("button", name="Cause").click()
     lift = page.get_by_role("button", name="Lift")
     expect(lift).to_be_visible()
@@ -305,7 +305,7 @@ def test_nothing_can_be_done_without_allow_changes(new_tab: NewTab, inside_broke
     with console_of(inside_broker.bootstrap_servers, *control_of(inside_broker)) as console:
         page = opened(new_tab(of=console))
 
-        expect(page.get_by_role("region", name="Do something to it")).to_have_count(0)
+        expect(page.get_by_role("region", name="Actions")).to_have_count(0)
         assert ask(console, "POST", "/api/clock", {"seconds": 1}, token=console.token is not None).status in (401, 403)
 
 

@@ -31,6 +31,45 @@ def run(page: Page, module: str, expression: str, *given: object) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("retention.ms", "604800000", "7 days"),
+        ("delete.retention.ms", "86400000", "1 day"),
+        ("log.retention.hours", "168", "7 days"),
+        ("offsets.retention.minutes", "90", "1.5 h"),
+        ("file.delete.delay.ms", "60000", "1 min"),
+        ("segment.jitter.ms", "0", ""),
+        ("linger.ms", "999", ""),
+        ("retention.ms", "-1", "no limit"),
+        ("socket.send.buffer.bytes", "-1", ""),
+        ("flush.messages", "9223372036854775807", "no limit"),
+        ("segment.bytes", "1073741824", "1 GiB"),
+        ("max.message.bytes", "1000012", "977 KiB"),
+        ("index.interval.bytes", "512", ""),
+        ("cleanup.policy", "compact", ""),
+        ("retention.ms", None, ""),
+    ],
+)
+def test_a_setting_has_a_value_for_people(page: Page, name: str, value: str | None, meant: str) -> None:
+    assert run(page, "../format", "m.meant(...given)", name, value) == meant
+
+
+def test_a_time_of_another_day_has_its_date(page: Page) -> None:
+    now_ms = page.evaluate("Date.now()")
+
+    assert len(run(page, "../format", "m.when(...given)", now_ms)) == len("12:04:36.018")
+    assert run(page, "../format", "m.when(...given)", 1_357_041_876_018) == "2013-01-01 12:04:36.018"
+
+
+def test_partitions_are_listed_by_topic_and_keep_their_numbers(page: Page) -> None:
+    long = "x" * 249
+
+    assert run(page, "../format", "m.assignment(given)", "a-b-0", "a-b-1", "c-7") == "a-b 0, 1; c 7"
+    assert run(page, "../format", "m.assignment(given)", f"{long}-0", f"{long}-1").endswith("x 0, 1")
+    assert len(run(page, "../format", "m.assignment(given)", f"{long}-0")) < 60
+
+
+@pytest.mark.parametrize(
     ("filter_text", "found"),
     [
         ("api:fetch client:legacy", 6),
@@ -160,3 +199,43 @@ def test_the_lens_stands_on_the_chosen_deadline_while_it_lies_ahead(page: Page, 
 )
 def test_a_time_to_turn_the_clock_by(page: Page, text: str, seconds: float | None) -> None:
     assert run(page, "actions", "m.secondsOf(given[0])", text) == seconds
+
+
+def test_no_hand_and_no_bar_strikes_a_text_of_the_wheel_through(page: Page) -> None:
+    """Wherever the hands are, and with operations due in all slots."""
+    struck = page.evaluate(
+        """async () => {
+        const { wheelDrawing } = await import('/static/inside/wheel.js')
+        const style = Object.assign(document.createElement('link'), { rel: 'stylesheet', href: '/static/styles.css' })
+        const ready = new Promise((resolve) => style.addEventListener('load', resolve))
+        document.head.append(style)
+        await ready
+        const place = Object.assign(document.createElement('main'), { className: 'inside' })
+        document.body.replaceChildren(place)
+        const due = new Map(Array.from({ length: 256 }, (_, slot) => [slot, { count: 64, kind: 'fetch' }]))
+        const struck = new Set()
+        for (let hand = 0; hand < 256; hand += 2) {
+          const hands = [hand, hand, hand]
+          const slots = hand === 0 ? [due, due, due] : [new Map(), new Map(), new Map()]
+          const view = { waiting: 123456, hands, slots, selected: null, next: null }
+          const drawing = wheelDrawing(view, '')
+          place.replaceChildren(drawing)
+          const lines = [...drawing.querySelectorAll('line')].map((line) =>
+            ['x1', 'y1', 'x2', 'y2'].map((each) => Number(line.getAttribute(each))))
+          for (const text of drawing.querySelectorAll('text')) {
+            const box = text.getBBox()
+            for (const [x1, y1, x2, y2] of lines) {
+              for (let share = 0; share <= 1; share += 0.25) {
+                const right = x1 + (x2 - x1) * share - box.x
+                const down = y1 + (y2 - y1) * share - box.y
+                const isIn = right > 0 && right < box.width && down > 3 && down < box.height - 3
+                if (isIn) struck.add(text.textContent)
+              }
+            }
+          }
+        }
+        return [...struck]
+      }"""
+    )
+
+    assert struck == []

@@ -1,4 +1,4 @@
-"""One reading of lags for all pages that look, none while no page looks."""
+"""One reading of lags for all pages that show it, and a few while none does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import trio.testing
 from minibroker.cli.cluster import TopicPartition
 from minibroker.cli.failures import CommandFailed
 from minibroker.console.console import Console
-from minibroker.console.group_offsets import GroupLag, LagHistory
-from minibroker.console.lag_watch import READ_SECONDS, LagWatch
+from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHistory
+from minibroker.console.lag_watch import READ_SECONDS, UNSEEN_SECONDS, LagWatch
 
 Clock = trio.testing.MockClock
 
@@ -63,12 +63,42 @@ async def test_all_that_look_share_a_reading(watch: LagWatch, cluster: ReadClust
     assert trio.current_time() == pytest.approx(2 * READ_SECONDS + 1)
 
 
-async def test_nothing_is_read_while_no_page_looks(
+async def test_the_last_ten_minutes_are_there_when_a_page_is_opened(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minibroker.console.group_offsets.time.time", trio.current_time)
+    cluster.trouble = "no broker answers; start it"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.keep)
+        await trio.sleep(60)
+        cluster.trouble = None
+        await trio.sleep(1000)
+        (event,) = await heard(watch, 1)
+        nursery.cancel_scope.cancel()
+
+    (points,) = [row["points"] for row in event["worst"] if row["group"] == "billing"]
+    assert (points[-1].at_ms - points[0].at_ms) / 1000 == pytest.approx(HISTORY_SECONDS, abs=60)
+    seconds_a_reading = 1060 / cluster.readings
+    assert UNSEEN_SECONDS < seconds_a_reading < 2.5 * UNSEEN_SECONDS  # each takes a second: 21 s apart
+
+
+async def test_a_reading_of_a_page_is_none_of_the_background(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(heard, watch, 20)
+        await trio.sleep(1)
+        nursery.start_soon(watch.keep)
+        await trio.sleep(49)
+        assert cluster.readings == 50 // READ_SECONDS + 1  # those of the page alone
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_page_that_comes_back_has_a_new_reading(
     watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
 ) -> None:
     await heard(watch, 1)
     await trio.sleep(100)
-    assert cluster.readings == 1
 
     cluster.lag = 8
     (event,) = await heard(watch, 1)

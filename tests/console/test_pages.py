@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -15,6 +18,7 @@ from minibroker import Broker
 from minibroker.records import Record
 from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
 from tests.edge_records import damage
+from tests.minibroker.commands import minibroker
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -44,7 +48,7 @@ def test_a_topic_is_created_written_to_read_and_deleted(tab: Tab) -> None:
     page.get_by_label("Name").fill("by-hand")
     page.get_by_label("Partitions", exact=True).fill("2")
     page.get_by_label("Settings").fill("retention.ms=60000")
-    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Create topic").click()
     page.get_by_role("heading", name="by-hand").wait_for()
 
     page.get_by_role("link", name="Messages").click()
@@ -54,14 +58,19 @@ def test_a_topic_is_created_written_to_read_and_deleted(tab: Tab) -> None:
     page.get_by_role("button", name="Add a header").click()
     page.get_by_placeholder("name", exact=True).fill("source")
     page.get_by_placeholder("value", exact=True).fill("tower")
-    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Produce").click()
     page.get_by_role("link", name=re.compile(r"partition \d, offset 0")).click()
     page.get_by_text("tower").wait_for()
     assert '"delay": 12' in page.get_by_label("Value").inner_text()
 
     page.get_by_role("button", name="Delete topic").click()
+    delete = page.get_by_role("button", name="Delete topic and messages")
+    looks = "button => ['color', 'border-top-color', 'cursor'].map((each) => getComputedStyle(button)[each])"
+    before = delete.evaluate(looks)
+    assert delete.is_disabled()
     page.get_by_label("Its name, to be sure").fill("by-hand")
-    page.get_by_role("button", name="Delete it and its messages").click()
+    assert all(one != other for one, other in zip(before, delete.evaluate(looks), strict=True))
+    delete.click()
     page.get_by_role("heading", name="Topics", exact=True).wait_for()
     assert page.get_by_role("link", name="by-hand").count() == 0
 
@@ -81,18 +90,26 @@ def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_
         page.locator(".message .toolbar", has_text="Value").get_by_role("button", name=form).click()
         assert shown in value.inner_text()
     assert "open=0%3A3" in page.url
-    page.get_by_role("button", name="Send again").click()
-    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("button", name="Produce again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Produce again").click()
     page.get_by_text("It is at").wait_for()
+    page.keyboard.press("Escape")  # the dialog; the message behind it is closed by the next
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert value.count() == 1
+    url = page.url
+    page.keyboard.press("Escape")
+    value.wait_for(state="detached")
+    assert "open=" not in page.url
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Message 0:3"
 
     found = page.context.new_page()  # the address alone leads there
-    found.goto(page.url)
+    found.goto(url)
     found.get_by_label("Value").wait_for()
     assert found.get_by_role("button", name="Produce").count() == 0  # another tab has no token
     assert [record.value for record in shown_broker.records(topic)].count(b'{"n": 3}') == 2
 
 
-def test_send_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Broker, topic: str) -> None:
+def test_produce_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Broker, topic: str) -> None:
     headers = (("", b"no name"), ("null", None), ("lines", b"x\r\ny\n"), ("binary", b"\xff"), ("plain", b"text"))
     original = Record(b"a\r\nb\n" * 20_000, b"k\xff", headers)
     offset = itertools.count(1)
@@ -100,7 +117,7 @@ def test_send_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Br
     page = tab.open(f"/topics/{topic}/messages?partition=0&at=0&open=0%3A0")
 
     def sent(*edits: tuple[str, str]) -> tuple[bytes | None, bytes | None, object]:
-        page.get_by_role("button", name="Send again").click()
+        page.get_by_role("button", name="Produce again").click()
         page.locator("#produce-partition").select_option("0")
         for name, text in edits:
             if name == "value":
@@ -108,7 +125,7 @@ def test_send_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Br
                 page.locator("#produce-value").fill(text)
             else:
                 page.get_by_label("Value of the header").last.fill(text)
-        page.get_by_role("button", name="Send", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Produce again").click()
         page.get_by_text(f"It is at partition 0, offset {next(offset)}").wait_for()
         page.keyboard.press("Escape")
         record = shown_broker.records(topic, partition=0)[-1]
@@ -119,12 +136,12 @@ def test_send_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Br
     assert sent(("header", "other")) == (original.key, original.value, (*headers[:-1], ("plain", b"other")))
 
 
-def test_a_message_that_is_null_is_sent_again(tab: Tab, shown_broker: Broker, topic: str) -> None:
+def test_a_message_that_is_null_is_produced_again(tab: Tab, shown_broker: Broker, topic: str) -> None:
     shown_broker.produce(topic, [Record(None)], partition=0)
     page = tab.open(f"/topics/{topic}/messages?partition=0&at=0&open=0%3A0")
 
-    page.get_by_role("button", name="Send again").click()
-    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("button", name="Produce again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Produce again").click()
     page.get_by_text("It is at").wait_for()
 
     assert [(record.key, record.value) for record in shown_broker.records(topic)] == [(None, None)] * 2
@@ -140,6 +157,130 @@ def test_what_cannot_be_read_is_named_above_what_can(tab: Tab, shown_broker: Bro
     page.get_by_text("Offset 1 of partition 0 cannot be read: the CRC of the batch is wrong").wait_for()
     assert page.get_by_role("cell", name=re.compile("before|behind")).count() == 2
     assert tab.axe() == []
+
+
+def test_json_is_folded_and_a_value_is_copied_whole(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    value = '{"big": 12345678901234567890, "legs": [{"to": "' + MARKUP[0].replace('"', "'") + '"}], "none": []}'
+    deep, long = "[" * 20_000 + "]" * 20_000, "x" * 70_000
+    shown_broker.produce(topic, [(b"\xff\x00", value), (None, deep), (None, long)], partition=0)
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = tab.open(f"/topics/{topic}/messages?open=0:0")
+    shown = page.get_by_role("group", name="Value")
+    folds = shown.locator("summary")
+
+    shown.get_by_text("12345678901234567890").wait_for()
+    assert "onerror" in shown.inner_text()
+    folds.nth(1).focus()
+    page.keyboard.press("Enter")
+    assert "onerror" not in shown.inner_text()
+    assert "1 element ]," in shown.inner_text()
+    assert shown.locator("img").count() == 0
+    for part, said, copied in (("Key", "2 bytes copied", "0xff00"), ("Value", f"{len(value)} bytes copied", value)):
+        page.locator(".message .toolbar", has_text=part).get_by_role("button", name="Copy").click()
+        page.get_by_text(said).wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == copied
+
+    tab.go(f"/topics/{topic}/messages?open=0:1")
+    page.get_by_label("Value").wait_for()
+    assert page.get_by_role("button", name="JSON", exact=True).count() == 0  # too deep for a browser to lay out
+    tab.go(f"/topics/{topic}/messages?open=0:2").get_by_role("button", name="Copy", exact=True).click()
+    page.get_by_text("70,000 bytes copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == long
+
+
+def test_what_a_search_found_is_downloaded_and_produced_again(
+    tab: Tab, shown_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    shown_broker.produce(topic, [(f"k{number}", f"value {number}") for number in range(1_200)], partition=1)
+    shown_broker.create_topic(f"{topic}-again", partitions=3)
+    page = tab.open(f"/topics/{topic}/messages?in=value&text=value")
+
+    page.get_by_role("button", name="Download").click()
+    for choice, count in (("the 50 messages on this page", 50), ("all that this search finds", 1_200)):
+        page.get_by_label(choice).check()
+        with page.expect_download() as downloading:
+            page.get_by_role("dialog").get_by_role("button", name="Download").click()
+        downloading.value.save_as(tmp_path / f"{count}.jsonl")
+        page.get_by_text(f"{count:,} messages saved").wait_for()
+    again_at = ("-b", shown_broker.bootstrap_servers, f"{topic}-again", "--json", "--file", tmp_path / "1200.jsonl")
+    sent = minibroker("produce", *again_at)
+
+    assert sent.status == 0, sent.err
+    again, first = (
+        [(record.key, record.value, record.timestamp) for record in shown_broker.records(name, partition=1)]
+        for name in (f"{topic}-again", topic)
+    )
+    assert again == first
+    assert [json.loads(line)["value"] for line in (tmp_path / "50.jsonl").read_text().splitlines()] == [
+        f"value {at}" for at in range(1_150, 1_200)
+    ]
+
+
+def test_messages_are_deleted_after_the_plan_and_the_name(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, ["a", "b", "c"], partition=2)
+    page = tab.open(f"/topics/{topic}")
+    page.get_by_role("button", name="Delete messages").click()
+    page.get_by_label("Before").select_option("offset")
+    page.get_by_label("Time or offset").fill("-1")
+    page.get_by_role("button", name="Show the plan").click()
+    apply = page.get_by_role("button", name="Delete 2 messages")
+    assert apply.is_disabled()
+
+    page.get_by_label("The topic’s name, to be sure").fill(topic)
+    apply.click()
+    page.get_by_text("2 messages deleted.").wait_for()
+
+    assert [record.value for record in shown_broker.records(topic)] == [b"c"]
+
+
+def test_a_setting_is_read_by_people_and_changed_in_one_way(tab: Tab, topic: str) -> None:
+    page = tab.open(f"/topics/{topic}/settings?filter=retention")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="retention.ms", exact=True))
+    row.wait_for()
+    assert "604800000\t7 days\tdefault\tAge at which a segment is deleted" in row.inner_text()
+    assert page.get_by_role("row").filter(has_text="retention.bytes").inner_text().split("\t")[1:3] == [
+        "-1",
+        "no limit",
+    ]
+    assert page.get_by_role("main").get_by_role("button", name="Change").count() == 0
+
+    row.get_by_text("7 days").click()  # all of a row opens it, and so do j and Enter
+    dialog = page.get_by_role("dialog", name="Change retention.ms")
+    dialog.get_by_label("Value").fill("5400000")
+    dialog.get_by_text("1.5 h").wait_for()
+    assert tab.axe() == []
+    dialog.get_by_role("button", name="Change", exact=True).click()
+    row.get_by_text("1.5 h").wait_for()
+    assert "this topic" in row.inner_text()
+    page.get_by_role("button", name="retention.ms", exact=True).click()
+    page.get_by_role("button", name="Change to the default").click()
+    row.get_by_text("7 days").wait_for()
+
+
+def test_without_the_token_nothing_that_changes_is_offered(
+    new_tab: NewTab, shown_broker: Broker, console: RunningConsole, topic: str
+) -> None:
+    shown_broker.produce(topic, ["a"], partition=0)
+    commit(shown_broker, f"seen/{topic}", topic, 1)
+    paths = {
+        "/topics": "All topics",
+        f"/topics/{topic}": "3 partitions, 1 replica",
+        f"/topics/{topic}/messages?open=0:0": "Link to this message",
+        f"/topics/{topic}/settings": "604800000",
+        f"/groups/{quote(f'seen/{topic}', safe='')}": f"{topic}-0",
+    }
+    verbs = re.compile(r"^(Create|Add|Delete|Produce|Reset|retention)")
+    for has_token in (True, False):
+        tab = new_tab()
+        for path, complete in paths.items():
+            page = tab.open(path, token=has_token)
+            page.get_by_text(complete).first.wait_for()
+            page.get_by_text("read only" if not has_token else "live").first.wait_for()
+            changing = page.get_by_role("main").get_by_role("button", name=verbs)
+            if has_token:
+                changing.first.wait_for()
+            else:
+                assert (path, changing.all_inner_texts()) == (path, [])
 
 
 def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: str) -> None:
@@ -182,7 +323,7 @@ def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Bro
     page.get_by_role("button", name="Show the plan").click()
     page.get_by_text("Nothing has changed yet.").wait_for()
     assert "−2" in page.get_by_label("Plan").last.inner_text()
-    page.get_by_role("button", name="Reset to this plan").click()
+    page.get_by_role("button", name="Reset offsets to this plan").click()
     page.get_by_text("1 partition moved.").wait_for()
 
     assert shown_broker.lag(f"odd/{topic}") == 3
@@ -212,6 +353,7 @@ def test_pages_are_reached_by_keys_and_rows_by_j_and_k(tab: Tab, shown_broker: B
         ("gg", "Groups"),
         ("gc", "Clients"),
         ("gx", "Transactions"),
+        ("gb", "Cluster"),
         ("go", "Overview"),
     ):
         for key in keys:

@@ -5,10 +5,14 @@ MINIBROKER_PICTURES=keep writes the pictures of tests/console/reference anew; lo
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 
-from tests.console.conftest import NARROW, WIDE, NewTab, Tab
-from tests.console.moment import ANSWERS, CONTROLLED, EMPTY
+from tests.console.conftest import NARROW, PHONE, WIDE, NewTab, Tab
+from tests.console.inside_moment import open_moment
+from tests.console.moment import ANSWERS, CONTROLLED, EMPTY, lengthened
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -24,6 +28,11 @@ PAGES = {
     "group": ("/groups/billing", "flights-11"),
     "clients": ("/clients", "billing-3"),
     "transactions": ("/transactions", "payments-2"),
+    "brokers": ("/brokers", "127.0.0.1:9093"),
+    "broker": ("/brokers/1", "num.io.threads"),
+    "acls": ("/acls", "User:spark"),
+    "users": ("/users", "8,192 iterations"),
+    "quotas": ("/quotas", "50 % of a core"),
 }
 # Those that a minibroker with a control socket has in full.
 CONTROLLED_PAGES = {
@@ -35,6 +44,7 @@ CONTROLLED_PAGES = {
 LOOKS = {"light-wide": ("light", WIDE), "dark-narrow": ("dark", NARROW)}
 HUGE = (2560, 1200)
 OTHER_LOOKS = {"dark-wide": ("dark", WIDE), "light-narrow": ("light", NARROW), "light-huge": ("light", HUGE)}
+OTHER_LOOKS |= {"light-phone": ("light", PHONE), "dark-phone": ("dark", PHONE)}
 FIRST_LOOK = next(iter(LOOKS))
 OF_LOOKS = ["color-contrast", "target-size", "scrollable-region-focusable"]
 # What an empty page says, and what to do first.
@@ -44,6 +54,9 @@ EMPTY_PAGES = {
     "/groups": ("No groups yet", "minibroker consume"),
     "/clients": ("No group has members now", "minibroker consume"),
     "/transactions": ("No transactional ids yet", "transactional.id"),
+    "/acls": ("no authorizer", "SimpleAclAuthorizer"),
+    "/users": ("No users yet", "minibroker users add"),
+    "/quotas": ("No quotas", "minibroker quotas set"),
     "/topics/flights/messages": ("There are no messages here", "minibroker produce flights"),
     "/topics/flights/groups": ("No group has committed offsets of this topic", "--group billing"),
     "/nothing": ("There is nothing at this address", "Choose a page above"),
@@ -65,12 +78,37 @@ def test_every_page_looks_as_it_did_and_axe_finds_nothing(new_tab: NewTab, look:
             tab.open(path)
         tab.go(path).get_by_text(complete).first.wait_for()
         found[name] = tab.axe(rules=None if look == FIRST_LOOK else OF_LOOKS)
-        if tab.width() > size[0]:
-            found[name].append("it has to be scrolled sideways")
+        found[name] += tab.sideways()
         if look in LOOKS:
             found[name] += tab.compare(f"{name}-{look}")
 
     assert {name: each for name, each in found.items() if each} == {}
+
+
+@pytest.mark.parametrize("size", [PHONE, NARROW, WIDE], ids=lambda size: str(size[0]))
+def test_no_page_is_wider_than_its_window_however_long_names_are(new_tab: NewTab, size: tuple[int, int]) -> None:
+    tab = new_tab(size=size)
+    found: dict[str, list[str]] = {}
+    moments = (ANSWERS, PAGES), (CONTROLLED, CONTROLLED_PAGES)
+    for names, (answers, pages) in itertools.product((unchanged, lengthened), moments):
+        tab.answer_from(names(answers))
+        tab.open("/")  # what the answers say of the cluster is read once
+        for name, (path, complete) in pages.items():
+            page = tab.go(names(path))
+            page.get_by_text(names(complete)).first.wait_for()
+            found[f"{name}, {names.__name__}"] = tab.sideways()
+    for is_long in (False, True):
+        page = open_moment(tab, long=is_long)
+        found[f"inside {is_long}"] = tab.sideways()
+        page.keyboard.press("t")
+        page.get_by_text("newest first").wait_for()
+        found[f"inside {is_long}, as a table"] = tab.sideways()
+
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def unchanged(answers: Any) -> Any:
+    return answers
 
 
 def test_an_empty_page_says_what_to_do_first(tab: Tab) -> None:
@@ -83,17 +121,22 @@ def test_an_empty_page_says_what_to_do_first(tab: Tab) -> None:
     assert tab.axe() == []
 
 
+DIALOGS = {
+    "/topics/flights/messages": ("Produce", "Download", "Delete messages", "Add partitions", "Delete topic"),
+    "/groups/billing": ("Reset offsets",),
+    "/acls": ("Add rule", "Remove User:* may not Delete topic *"),
+    "/users": ("Add user", "Change ann", "Remove spark"),
+    "/quotas": ("Add quotas", "Change the quotas of user spark"),
+}
+
+
 def test_dialogs_are_accessible(tab: Tab) -> None:
     tab.answer_from(ANSWERS)
-    page = tab.open("/topics/flights/messages")
-
-    for button in ("Produce", "Add partitions", "Delete topic"):
-        page.get_by_role("button", name=button, exact=True).click()
-        page.get_by_role("dialog").wait_for()
-        assert (button, tab.axe()) == (button, [])
-        page.keyboard.press("Escape")
-        page.get_by_role("dialog").wait_for(state="detached")
-    tab.go("/groups/billing").get_by_role("button", name="Reset offsets").click()
-    page.get_by_role("dialog").wait_for()
-
-    assert tab.axe() == []
+    for path, buttons in DIALOGS.items():
+        page = tab.go(path)
+        for button in buttons:
+            page.get_by_role("button", name=button, exact=True).click()
+            page.get_by_role("dialog").wait_for()
+            assert (button, tab.axe()) == (button, [])
+            page.keyboard.press("Escape")
+            page.get_by_role("dialog").wait_for(state="detached")

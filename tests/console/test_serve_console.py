@@ -29,8 +29,9 @@ END_SECONDS = 10.0
 class Served:
     """A broker with a console, and what it has made."""
 
-    def __init__(self, process: subprocess.Popen[str], temporary: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], temporary: Path, log: Path) -> None:
         self.process = process
+        self.log = log
         self.console = RunningConsole(process)
         self.temporary = temporary
 
@@ -50,14 +51,20 @@ class Served:
 def served(tmp_path: Path, *options: str) -> Iterator[Served]:
     temporary = Path(tempfile.mkdtemp(prefix="served-"))  # short: a socket is below it
     command = [sys.executable, "-m", "minibroker", "serve", "--listen", "127.0.0.1:0", "--console", "0", *options]
-    with subprocess.Popen(
-        [*command, "--data-dir", str(tmp_path / "data")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
-    ) as process:
+    log = tmp_path / "log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / "data")],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"},
+        ) as process,
+    ):
         try:
-            yield Served(process, temporary)
+            yield Served(process, temporary, log)
         finally:
             process.kill()
             shutil.rmtree(temporary)
@@ -72,13 +79,17 @@ def test_nothing_is_left_of_a_broker_with_a_console(tmp_path: Path, number: sign
         (child,) = broker.children()
 
         begun = time.monotonic()
-        broker.process.send_signal(number)
+        if number == signal.SIGINT:
+            os.killpg(broker.process.pid, number)  # as a terminal sends Ctrl-C: to the console, too
+        else:
+            broker.process.send_signal(number)
         status = broker.process.wait(END_SECONDS)
         wait_until_gone(child, seconds=END_SECONDS)
 
         assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0)
         assert time.monotonic() - begun < END_SECONDS / 2  # its connections do not keep the broker
         assert list(broker.temporary.iterdir()) == []
+        assert "was removed" not in broker.log.read_text()  # the console leaves the socket to a broker that is there
 
 
 def test_the_console_of_a_broker_has_all_of_its_metrics(tmp_path: Path) -> None:

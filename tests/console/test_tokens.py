@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import minibroker.console
+from tests.console.contrast import contrast
 
 CSS = (Path(minibroker.console.__file__).parent / "static" / "tokens.css").read_text(encoding="utf-8")
 TEXT = ("ink", "ink-2", "ink-3", "fetch", "produce", "group", "other", "hw", "lso", "err")
@@ -19,17 +20,6 @@ def tokens(theme: str) -> dict[str, str]:
     selector = ":root {" if theme == "light" else ":root[data-theme='dark'] {"
     block = CSS[CSS.index(selector) :].partition("}")[0]
     return dict(re.findall(r"--([\w-]+): (#[0-9A-F]{6});", block))
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 def mixed(colour: str, ground: str, share: float) -> str:

@@ -120,6 +120,14 @@ def test_records_before_a_position_are_deleted(cli: CommandLine, topic: str) -> 
     assert "has no partition 7" in cli.complaint("topics", "delete-records", topic, "--before", 1, "-p", 7)
 
 
+def test_records_of_compacted_and_of_internal_topics_are_not_deleted(cli: CommandLine, group: str) -> None:
+    cli.out("topics", "create", "compacted-only", "--config", "cleanup.policy=compact")
+
+    assert group  # its commits are in the internal topic
+    for topic, reason in (("compacted-only", "cleanup.policy=compact,delete"), ("__consumer_offsets", "is internal")):
+        assert reason in cli.complaint("topics", "delete-records", topic, "--before", "end")
+
+
 def test_log_directories_list_the_bytes_of_each_partition(cli: CommandLine, topic: str) -> None:
     rows = cli.document("log-dirs", topic)
 

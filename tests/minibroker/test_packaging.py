@@ -131,6 +131,13 @@ def metadata_of(wheel: Path) -> email.message.Message:
             "https://example.org/m",
             "![A](https://example.org/m/raw/main/docs/a.png)\n\nMore.",
         ),
+        ('Text.\n\n<picture>\n  <img alt="A" src="docs/a.png">\n</picture>\n\nMore.', None, "Text.\n\nMore."),
+        (
+            '<source srcset="docs/b.png">\n<img alt="A" src="docs/a.png">',
+            "https://example.org/m",
+            '<source srcset="https://example.org/m/raw/main/docs/b.png">\n'
+            '<img alt="A" src="https://example.org/m/raw/main/docs/a.png">',
+        ),
         ("[elsewhere](https://example.org)", "https://example.org/m", "[elsewhere](https://example.org)"),
     ],
 )

@@ -20,6 +20,8 @@ from minibroker.protocol.text import without_java_types
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
 DONE = "OK"
+PROTOCOL_SETTING = "inter.broker.protocol.version"  # 2.0-IV1
+RELEASE = re.compile(r"\d+\.\d+")
 
 
 class Subject(NamedTuple):
@@ -44,6 +46,24 @@ class Config(NamedTuple):
     @property
     def is_default(self) -> bool:
         return self.source == DEFAULT_SOURCE
+
+
+def release_of(client: Any, broker: int) -> str | None:
+    """The release of Kafka as which a broker acts, such as 2.0; None for one that has no setting for it (Kafka 4.0)."""
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), {PROTOCOL_SETTING: None})
+    answer = client.describe_configs([resource], config_filter="all")
+    found = answer.get("broker", {}).get(str(broker), {}).get(PROTOCOL_SETTING)
+    release = RELEASE.match(found["value"] or "") if found else None
+    return None if release is None else release[0]
+
+
+def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
+    """What a setting of a topic sets, in a line, or one of a broker that is the default of its topics; else None."""
+    from minibroker.storage.config import TOPIC_CONFIGS  # a command that does not ask starts without it
+
+    if kind == "topic":
+        return TOPIC_CONFIGS[name].doc if name in TOPIC_CONFIGS else None
+    return next((f"of topics: {row.doc}" for row in TOPIC_CONFIGS.values() if name in row.server_names), None)
 
 
 @contextmanager

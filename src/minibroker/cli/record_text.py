@@ -79,7 +79,8 @@ def json_renderer(access: Access = ATTRIBUTES) -> Render:
             "value": shown(access.value(record)),
             "headers": [[header_name_shown(name), shown(value)] for name, value in access.headers(record)],
         }
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+        # The name of a header may be no UTF-8: its bytes are surrogates, which JSON escapes.
+        return json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
     return as_json
 

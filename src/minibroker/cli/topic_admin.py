@@ -42,6 +42,7 @@ ADVICE: dict[int, str] = {
         "correct --config; `minibroker topics describe TOPIC --all-configs` lists them all"
     ),
     errors.UnknownError.errno: "see the broker's log",
+    errors.OffsetOutOfRangeError.errno: "`minibroker offsets {name}` shows where its partitions begin and end",
     errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
     errors.RequestTimedOutError.errno: "it may still complete; check with `minibroker topics list`",
     errors.NotControllerError.errno: "the controller has just changed; try again",
@@ -167,15 +168,26 @@ class TopicAdmin:
 
     def delete_records(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
         """Delete the records before a position, of all partitions without numbers. Raises CommandFailed."""
-        wanted = chosen(partitions_of(self._client, [name]), numbers)
-        if internal_among(self._client, [name]):
-            raise CommandFailed(internal_refusal(name, "Kafka deletes none of its records"))
-        ranges = ranges_of(self._client, wanted)
-        answer = self._client.delete_records(offsets_at(self._client, position, ranges), timeout_ms=REQUEST_TIMEOUT_MS)
+        plan = self.plan_deletion(name, numbers, position)
+        earliest = self.delete_before(name, {each.partition: each.earliest for each in plan})
+        return [each._replace(earliest=earliest[each.partition]) for each in plan]
+
+    def plan_deletion(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
+        """Where each partition would begin if the records before a position were deleted. Raises CommandFailed."""
+        ranges = ranges_of(self._client, chosen(partitions_of(self._client, [name]), numbers))
+        offsets = offsets_at(self._client, position, ranges)
         return [
-            Deletion(each.partition, inside.earliest, answer[each]["low_watermark"], inside.latest)
-            for each, inside in ranges.items()
+            Deletion(each.partition, inside.earliest, offsets[each], inside.latest) for each, inside in ranges.items()
         ]
+
+    def delete_before(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records before an offset of each partition; return where each begins now. Raises CommandFailed."""
+        asked = {TopicPartition(name, partition): offset for partition, offset in offsets.items()}
+        try:
+            answer = self._client.delete_records(asked, timeout_ms=REQUEST_TIMEOUT_MS)
+        except errors.BrokerResponseError as error:
+            raise CommandFailed(refusal_of_deletion(name, error)) from error
+        return {each.partition: answer[each]["low_watermark"] for each in asked}
 
     def describe(self, name: str) -> TopicDescription:
         """Raises CommandFailed if the topic does not exist."""
@@ -247,6 +259,25 @@ def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -
     if code in harmless:
         return Outcome(name, harmless[code])
     return Outcome(name, "failed", refusal(name, code, row.get("error_message")))
+
+
+def refusal_of_deletion(name: str, error: Any) -> str:
+    """Why records were not deleted. kafka-python names the errors of several partitions only in its message."""
+    message = str(error.args[0]) if error.args else ""
+
+    def has(kind: type[Exception]) -> bool:
+        return isinstance(error, kind) or f": {kind.__name__}" in message
+
+    if has(errors.PolicyViolationError):
+        return (
+            f"topic {name} is compacted: a record goes when a newer one has its key; "
+            f"`minibroker configs set --topic {name} cleanup.policy=compact,delete` allows more"
+        )
+    if has(errors.InvalidTopicError):
+        return internal_refusal(name, "Kafka deletes none of its records")
+    if error.errno is None:
+        return f"topic {name}: not all was deleted ({message.partition(': ')[2]}); see the broker's log"
+    return refusal(name, error.errno)
 
 
 def refusal(name: str, code: int, message: str | None = None) -> str:

@@ -25,7 +25,7 @@ BEFORE, MAIN, SECTIONS = "before.js", "main.js", "sections.js"
 # Served as one file each: what a page waits for costs it by the number of files, not by their size.
 JOINED = {
     BEFORE: ("theme.js", "early.js"),
-    "styles.css": ("tokens.css", "console.css", "inside/inside.css"),
+    "styles.css": ("tokens.css", "console.css", "pages/pages.css", "inside/inside.css"),
 }
 PAGE_MODULE = re.compile(r"pattern: '([^']*)'.*?import\('([^']*)'\)")
 IMPORT = re.compile(r"^(?:import\b|\}).*from '(\.[^']*)'$", re.MULTILINE)

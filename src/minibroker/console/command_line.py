@@ -128,9 +128,8 @@ def serve(given: argparse.Namespace) -> None:
     """Raises CommandFailed, and typer.BadParameter for an option that makes no sense."""
     options = options_of(given)
     with ExitStack() as at_end:
-        # Of the broker that started this, which may have been killed.
         if given.owned_folder is not None and given.owned_folder.name.startswith(OWNED_PREFIX):
-            at_end.callback(shutil.rmtree, given.owned_folder, ignore_errors=True)
+            at_end.callback(remove_after, given.parent_pid, given.owned_folder)
         listener = at_end.enter_context(listening(options))
         try:
             from minibroker.console.server import serve as serve_page
@@ -139,6 +138,12 @@ def serve(given: argparse.Namespace) -> None:
                 f"the console needs {error.name}, which is not installed; run: pip install hypercorn starlette"
             ) from error
         serve_page(options, listener, parent_pid=given.parent_pid)
+
+
+def remove_after(parent_pid: int | None, folder: Path) -> None:
+    """Remove the folder of a broker that was killed; one that is there needs it until its own end."""
+    if os.getppid() != parent_pid:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def options_of(given: argparse.Namespace) -> ConsoleOptions:

@@ -15,6 +15,7 @@ from minibroker.console.event_stream import Streams
 from minibroker.console.figures import Growth
 from minibroker.console.group_offsets import LagHistory
 from minibroker.console.kafka_clients import KafkaClients
+from minibroker.console.lag_watch import LagWatch
 from minibroker.console.metadata import Metadata
 from minibroker.console.options import ConsoleOptions
 from minibroker.control import Control, KeptControl
@@ -32,15 +33,17 @@ class Console:
         self.metadata = Metadata(kafka)
         self.growth = Growth()
         self.lags = LagHistory()
+        self.lag_watch = LagWatch(self)
         self.streams = Streams()
         self.control = None if options.control is None else Control(options.control)
         self._kept_control = None if options.control is None else KeptControl(options.control)
         self._control_limiter = trio.CapacityLimiter(CONTROL_THREADS_MAX)
 
-    async def warm_up(self) -> None:
-        """Import kafka-python and connect, so that the first page need not wait for it."""
+    async def attend(self) -> None:
+        """Import kafka-python and connect, so that the first page need not wait for it; then keep the lag of groups."""
         with suppress(CommandFailed, typer.BadParameter):  # the page asks again, and shows the reason
             await self.metadata.snapshot()
+        await self.lag_watch.keep()
 
     async def call(self, name: str, **arguments: object) -> Any:
         """Call the broker's control socket. Raises Refused without one, BrokerError if the broker refuses."""

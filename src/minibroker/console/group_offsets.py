@@ -1,7 +1,7 @@
 """What groups have committed, and how far behind they are: of the groups that a page shows, asked for as it shows them.
 
-The last ten minutes of each group's lag are remembered from these answers. Nothing is asked while nobody looks, so the
-line has gaps where nobody did.
+The last ten minutes of each group's lag are remembered from these answers, and from those that `lag_watch` asks for
+while no page is open.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class LagHistory:
-    """The lag of groups over the last ten minutes, as far as it was looked at."""
+    """The lag of groups over the last ten minutes."""
 
     def __init__(self) -> None:
         self._points: OrderedDict[str, deque[Point]] = OrderedDict()

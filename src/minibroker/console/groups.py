@@ -15,7 +15,6 @@ from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
 from minibroker.console.group_offsets import GroupLag, all_lags, group_ids, lags_of
-from minibroker.console.lag_watch import LagWatch
 from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
@@ -50,7 +49,7 @@ class Groups:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._watch = LagWatch(console)
+        self._watch = console.lag_watch
 
     async def listed(self, request: Request) -> Any:
         wanted = wanted_page(request, default="group", columns=("group", *DESCRIBED))

@@ -7,8 +7,8 @@ again since a connection was last used: a question, which changes nothing, is th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ import trio
 
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
+from minibroker.console.answers import Refused
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -115,3 +116,14 @@ def lost_connection(error: CommandFailed) -> bool:
     from minibroker.cli.cluster import errors
 
     return not isinstance(error.__cause__, errors.BrokerResponseError)
+
+
+@contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Raises Refused, saying what it takes, if the brokers do not know a request of the block."""
+    from minibroker.cli.cluster import errors
+
+    try:
+        yield
+    except (errors.UnsupportedVersionError, errors.IncompatibleBrokerVersion):
+        raise Refused(501, what) from None

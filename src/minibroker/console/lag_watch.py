@@ -1,15 +1,18 @@
-"""How far behind groups are, read once for all pages that look.
+"""How far behind groups are, read once for all pages that show it, and more seldom while none does.
 
-The page that is first to want a newer reading reads, and all that look then share it: no task runs while no page looks.
+The page that is first to want a newer reading reads, and all of them share it. The readings while no page is open are
+for the last ten minutes that a page shows when it is opened.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
+import typer
 
 from minibroker.cli.failures import CommandFailed
 from minibroker.console.event_stream import Event
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from minibroker.console.console import Console
 
 READ_SECONDS = 3.0
+UNSEEN_SECONDS = 10.0  # between two readings while no page is open
+# A reading of many groups takes long: while no page is open the cluster rests for this many times as long.
+UNSEEN_REST_FACTOR = 20
 RETRY_SECONDS = 1.0
 WORST = 5
 
@@ -43,6 +49,15 @@ class LagWatch:
         self._latest = Reading(0, 0, {})
         self._begun = self._due = -math.inf
 
+    async def keep(self) -> None:
+        """Read now and again until cancelled, whether or not a page is open; each reading is recorded."""
+        while True:
+            begun = trio.current_time()
+            with suppress(CommandFailed, typer.BadParameter):  # a page that is opened shows the reason
+                await self.no_older_than(UNSEEN_SECONDS)
+            took = trio.current_time() - begun
+            await trio.sleep(max(UNSEEN_SECONDS, took * UNSEEN_REST_FACTOR))
+
     async def events(self, topics: Collection[str]) -> AsyncGenerator[Event, None]:
         """Yield each reading: the groups that are furthest behind, and the lag by group of these topics."""
         seen = 0
@@ -56,9 +71,13 @@ class LagWatch:
 
     async def fresh(self) -> Reading:
         """A reading that is not older than the call; calls that wait share it. Raises CommandFailed."""
-        called = trio.current_time()
+        return await self.no_older_than(0)
+
+    async def no_older_than(self, seconds: float) -> Reading:
+        """A reading that began at most so long before the call. Raises CommandFailed."""
+        wanted = trio.current_time() - seconds
         async with self._lock:
-            if self._begun < called:
+            if self._begun < wanted:
                 await self._read()
             if self._latest.trouble is not None:
                 raise CommandFailed(self._latest.trouble)

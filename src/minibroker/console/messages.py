@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from minibroker.cli.batch_fetching import Found
 from minibroker.cli.positions import Position, parse_position
+from minibroker.cli.record_text import ShownRecord, as_json
 from minibroker.console.answers import (
     Refused,
     answered,
@@ -30,7 +31,7 @@ from minibroker.console.fetching import fetch
 from minibroker.console.figures import EARLIEST, LATEST, led_partitions, offsets_of
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
-from minibroker.console.scanning import Page, Scan, Span, first_of, read_backwards, read_forward
+from minibroker.console.scanning import Budget, Page, Scan, Span, first_of, read_backwards, read_forward
 from minibroker.console.topics import existing_topic
 from minibroker.protocol.facts import batch_row, crc_of
 from minibroker.protocol.text import counted
@@ -40,6 +41,7 @@ MESSAGES_MAX = 500
 PREVIEW_BYTES = 400
 SHOWN_BYTES = 64 << 10  # of a value; all of it is a download
 ONE_RECORD_BYTES = 16
+LINES_BYTES_MAX = 8 << 20  # of values, for one page of lines
 TAIL_WAIT_MS = 400
 TAIL_PAUSE_SECONDS = 0.1
 TAIL_PRINTED_A_SECOND = 50
@@ -51,6 +53,7 @@ def routes(console: Console) -> list[BaseRoute]:
     messages = Messages(console)
     return [
         get("/api/topics/{topic}/messages", messages.page),
+        get("/api/topics/{topic}/messages/lines", messages.lines),
         get("/api/topics/{topic}/messages/{partition}/{offset}", messages.one),
         Route("/api/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download, methods=["GET"]),
         console.streams.route("/api/stream/topics/{topic}", messages.tail),
@@ -106,24 +109,33 @@ class Messages:
         self._tail_limiter = trio.CapacityLimiter(STREAMS_MAX)
 
     async def page(self, request: Request) -> Any:
-        """`at` is newest, beginning, an offset or @TIME; a cursor goes on in the same direction."""
-        query = query_of(request)
-        query.search.matcher()
-        position = None if query.at == "newest" else parse_position(query.at)
-        topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
-        spans, page = await self._console.kafka.ask(lambda client: read_page(client, topic, query, position))
+        """`at` is newest, beginning, an offset or @TIME; a cursor goes on in the same direction.
+
+        With `begin` as its cursor the same page is read again, whatever has been written since.
+        """
+        topic, (spans, positions, page) = await self._read(request, Budget())
         return {
             "rows": [summary_of(each) for each in page.rows],
-            "state": page.state,
-            "failure": page.failure,
-            "unreadable": [str(each) for each in page.unreadable],
-            "scanned": page.scanned,
-            "cursor": ",".join(f"{at}:{offset}" for at, offset in sorted(page.cursor.items())),
+            **progress_of(page),
+            "begin": cursor_text(positions),
             "start": sum(span.start for span in spans.values()),
             "total": sum(span.end - span.start for span in spans.values()),
             "partitions": len(spans),
             "without_leader": sum(each.leader is None for each in topic.partitions),
         }
+
+    async def lines(self, request: Request) -> Any:
+        """The same page as lines of JSON: those of `minibroker consume -o json`, for `minibroker produce --json`."""
+        topic, (_, _, page) = await self._read(request, Budget(data_bytes=LINES_BYTES_MAX))
+        return {"lines": [line_of(topic.name, each) for each in page.rows], **progress_of(page)}
+
+    async def _read(self, request: Request, budget: Budget) -> tuple[TopicRow, Reading]:
+        """The topic and the page of it that a request asks for. Raises Refused."""
+        query = query_of(request)
+        query.search.matcher()
+        position = None if query.at == "newest" else parse_position(query.at)
+        topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
+        return topic, await self._console.kafka.ask(lambda client: read_page(client, topic, query, position, budget))
 
     async def one(self, request: Request) -> Any:
         """All that is known of a message, and of the batch it is in."""
@@ -243,7 +255,7 @@ class Tail:
 
     @property
     def cursor(self) -> str:
-        return ",".join(f"{at}:{offset}" for at, offset in sorted(self._positions.items()))
+        return cursor_text(self._positions)
 
     def more(self) -> tuple[list[Found], list[str]]:
         """Wait a moment for more, in the order of their times; and what of it cannot be read."""
@@ -264,7 +276,15 @@ class Tail:
         self._closing.close()
 
 
-def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None) -> tuple[dict[int, Span], Page]:
+class Reading(NamedTuple):
+    """A page, what there was to read of each partition, and the offsets at which reading began."""
+
+    spans: dict[int, Span]
+    positions: Mapping[int, int]
+    page: Page
+
+
+def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None, budget: Budget) -> Reading:
     partitions = led_partitions([topic])
     starts = offsets_of(client, partitions, EARLIEST)
     ends = offsets_of(client, partitions, LATEST, committed=query.committed)
@@ -273,8 +293,39 @@ def read_page(client: Any, topic: TopicRow, query: Query, position: Position | N
         positions = query.cursor or first_of(topic, spans, lambda span: span.end)
     else:
         positions = query.cursor or starts_at(client, topic, spans, position, committed=query.committed)
-    scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed)
-    return spans, read_backwards(scan) if position is None else read_forward(scan)
+    scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed, budget)
+    return Reading(spans, positions, read_backwards(scan) if position is None else read_forward(scan))
+
+
+def progress_of(page: Page) -> dict[str, Any]:
+    """How a page ended, and where the next one begins."""
+    return {
+        "state": page.state,
+        "failure": page.failure,
+        "unreadable": [str(each) for each in page.unreadable],
+        "scanned": page.scanned,
+        "cursor": cursor_text(page.cursor),
+    }
+
+
+def cursor_text(positions: Mapping[int, int]) -> str:
+    """What `cursor_of` reads."""
+    return ",".join(f"{at}:{offset}" for at, offset in sorted(positions.items()))
+
+
+def line_of(topic: str, found: Found) -> str:
+    record = found.record
+    return as_json(
+        ShownRecord(
+            topic,
+            found.partition,
+            record.offset,
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            list(record.headers),
+        )
+    ).decode()
 
 
 def starts_at(

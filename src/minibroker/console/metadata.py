@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from minibroker.cli.failures import CommandFailed
 from minibroker.console.kafka_clients import KafkaClients
 
 SHORTEST_SECONDS = 1.0
@@ -45,7 +46,7 @@ class TopicRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """`topics` are in the order of their names."""
+    """`topics` are in the order of their names; `version` is the newest release of Kafka that has a broker's APIs."""
 
     brokers: tuple[BrokerRow, ...]
     controller: int | None
@@ -92,6 +93,32 @@ class Metadata:
         """Ask again at the next request: something has changed."""
         self._good_until = 0.0
         self._begun = -math.inf
+
+
+class Release:
+    """As which release of Kafka the brokers act, asked of one of them once a minute at most."""
+
+    def __init__(self, kafka: KafkaClients) -> None:
+        self._kafka = kafka
+        self._known: str | None = None
+        self._good_until = -math.inf
+
+    async def of(self, snapshot: Snapshot) -> str:
+        """What the controller's settings name; else the release that has the same APIs."""
+        if time.monotonic() >= self._good_until and snapshot.controller is not None:
+            broker = snapshot.controller
+            try:
+                self._known = await self._kafka.ask(lambda client: release_at(client, broker))
+            except CommandFailed:  # without the right to describe a broker, its APIs are all there is to go by
+                self._known = None
+            self._good_until = time.monotonic() + YOUNG_SECONDS
+        return self._known or snapshot.version
+
+
+def release_at(client: Any, broker: int) -> str | None:
+    from minibroker.cli.config_admin import release_of
+
+    return release_of(client, broker)
 
 
 def snapshot_of(client: Any) -> Snapshot:

@@ -9,12 +9,16 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
 from minibroker.console.console import Console
-from minibroker.console.metadata import Snapshot
+from minibroker.console.metadata import Release, Snapshot
 
 
 def routes(console: Console) -> list[BaseRoute]:
+    release = Release(console.kafka)
+
     async def cluster(request: Request) -> Any:
-        return cluster_row(await console.metadata.snapshot()) | {
+        snapshot = await console.metadata.snapshot()
+        return cluster_row(snapshot) | {
+            "version": await release.of(snapshot),
             "bootstrap": str(console.options.cluster),
             "control": console.control is not None,
             "changes": console.options.allow_changes,
@@ -24,15 +28,19 @@ def routes(console: Console) -> list[BaseRoute]:
 
 
 def cluster_row(snapshot: Snapshot) -> dict[str, Any]:
-    partitions = [each for topic in snapshot.topics.values() for each in topic.partitions]
+    """`topics` and `partitions` are those of clients; what is wrong counts in internal topics too."""
+    topics = snapshot.topics.values()
+    partitions = [each for topic in topics for each in topic.partitions]
+    internal = [topic for topic in topics if topic.is_internal]
+    internal_partitions = sum(len(topic.partitions) for topic in internal)
     return {
         "cluster_id": snapshot.cluster_id,
-        "version": snapshot.version,
         "controller": snapshot.controller,
         "brokers": [each._asdict() for each in snapshot.brokers],
-        "topics": sum(not topic.is_internal for topic in snapshot.topics.values()),
-        "internal_topics": sum(topic.is_internal for topic in snapshot.topics.values()),
-        "partitions": len(partitions),
+        "topics": len(topics) - len(internal),
+        "internal_topics": len(internal),
+        "partitions": len(partitions) - internal_partitions,
+        "internal_partitions": internal_partitions,
         "offline": sum(each.leader is None for each in partitions),
         "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
     }

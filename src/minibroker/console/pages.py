@@ -51,3 +51,13 @@ def cut(rows: Sequence[T], wanted: Wanted, key: Callable[[T], Any]) -> list[T]:
     known = sorted((row for row in rows if key(row) is not None), key=key, reverse=wanted.descending)
     unknown = [row for row in rows if key(row) is None]
     return [*known, *unknown][wanted.start : wanted.start + wanted.size]
+
+
+def page_of(
+    rows: Sequence[T], wanted: Wanted, text: Callable[[T], str], key: Callable[[T], Any], shown: Callable[[T], Any]
+) -> dict[str, Any]:
+    """The page of a list that is all here: `text` is what its filter looks in, `shown` the JSON of a row."""
+    words = wanted.filter.split()
+    matched = [row for row in rows if all(word in text(row).casefold() for word in words)]
+    page = [shown(row) for row in cut(matched, wanted, key)]
+    return {"total": len(matched), "all": len(rows), "from": wanted.start, "rows": page}

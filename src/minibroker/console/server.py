@@ -48,7 +48,7 @@ async def run(options: ConsoleOptions, listener: socket.socket, bound: Address, 
             nursery.start_soon(end_on_signal, signals, ended)
             if parent_pid is not None:
                 nursery.start_soon(end_with_parent, parent_pid, ended)
-            nursery.start_soon(console.warm_up)
+            nursery.start_soon(console.attend)
             nursery.start_soon(announce, options, bound)
             application = cast("ASGIFramework", web_app(console))  # starlette's and hypercorn's types differ in name
             await serve_http(application, http_config(listener), shutdown_trigger=ended.wait)

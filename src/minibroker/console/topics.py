@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.console.answers import Refused, change, get, in_path, in_query
+from minibroker.cli.positions import parse_position
+from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query
 from minibroker.console.console import Console
 from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
@@ -36,6 +37,7 @@ def routes(console: Console) -> list[BaseRoute]:
         change("POST", "/api/topics", topics.create),
         change("POST", "/api/topics/{topic}/partitions", topics.grow),
         change("POST", "/api/topics/{topic}/settings", topics.change_settings),
+        change("POST", "/api/topics/{topic}/delete-records", topics.delete_records),
         change("DELETE", "/api/topics/{topic}", topics.delete),
     ]
 
@@ -151,13 +153,8 @@ class Topics:
         return await existing_topic(self._console, in_path(request, "topic"))
 
     async def settings(self, request: Request) -> Any:
-        from minibroker.cli.config_admin import ConfigAdmin, Subject
-
         topic = await self.topic_in(request)
-        configs = await self._console.kafka.ask(
-            lambda client: ConfigAdmin(client).describe(Subject("topic", topic.name))
-        )
-        return {"rows": [{**config._asdict(), "is_default": config.is_default} for config in configs]}
+        return await settings_of(self._console, "topic", topic.name)
 
     async def create(self, request: Request, body: dict[str, Any]) -> Any:
         from minibroker.cli.topic_admin import TopicAdmin
@@ -186,6 +183,23 @@ class Topics:
             )
         )
 
+    async def delete_records(self, request: Request, body: dict[str, Any]) -> Any:
+        """The plan of a deletion up to the position `to`; `before` has the offset of each partition, and deletes."""
+        from minibroker.cli.topic_admin import Deletion, TopicAdmin
+
+        topic = await self.topic_in(request)
+        if "before" in body:
+            offsets = offsets_in(body, "before", topic)
+            begins = await self._console.kafka.act(lambda client: TopicAdmin(client).delete_before(topic.name, offsets))
+            return {"executed": True, "rows": [{"partition": at, "earliest": begins[at]} for at in sorted(begins)]}
+        position = parse_position(text_of(body, "to"))
+        numbers = [] if body.get("partition") is None else [number_in(body, "partition", 0, most=PARTITIONS_MAX)]
+
+        def plan(client: Any) -> Sequence[Deletion]:
+            return TopicAdmin(client).plan_deletion(topic.name, numbers, position)
+
+        return {"executed": False, "rows": [each._asdict() for each in await self._console.kafka.ask(plan)]}
+
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
         from minibroker.cli.topic_admin import TopicAdmin
 
@@ -198,21 +212,8 @@ class Topics:
         )
 
     async def change_settings(self, request: Request, body: dict[str, Any]) -> Any:
-        """`set` has values by name, `unset` the names that go back to their defaults."""
-        from minibroker.cli.config_admin import ConfigAdmin, Subject
-
         topic = await self.topic_in(request)
-        values, names = settings_in(body, "set"), names_in(body, "unset")
-        subject = Subject("topic", topic.name)
-
-        def act(client: Any) -> None:
-            if values:
-                ConfigAdmin(client).set(subject, values)
-            if names:
-                ConfigAdmin(client).unset(subject, names)
-
-        await self._console.kafka.act(act)
-        return {}
+        return await change_settings_of(self._console, "topic", topic.name, body)
 
     def _changed(self, outcomes: Sequence[Outcome]) -> Any:
         """Raises Refused with the broker's refusal."""
@@ -270,6 +271,38 @@ def partition_row(row: PartitionRow) -> dict[str, Any]:
     }
 
 
+async def settings_of(console: Console, kind: Literal["topic", "broker"], name: str) -> Any:
+    """The settings of a topic or a broker, each with what it sets where that is known."""
+    from minibroker.cli.config_admin import ConfigAdmin, Subject, meaning_of
+
+    configs = await console.kafka.ask(lambda client: ConfigAdmin(client).describe(Subject(kind, name)))
+    return {
+        "rows": [
+            {**config._asdict(), "is_default": config.is_default, "about": meaning_of(kind, config.name)}
+            for config in configs
+        ]
+    }
+
+
+async def change_settings_of(
+    console: Console, kind: Literal["topic", "broker"], name: str, body: dict[str, Any]
+) -> Any:
+    """`set` has values by name, `unset` the names that go back to their defaults."""
+    from minibroker.cli.config_admin import ConfigAdmin, Subject
+
+    values, names = settings_in(body, "set"), names_in(body, "unset")
+    subject = Subject(kind, name)
+
+    def act(client: Any) -> None:
+        if values:
+            ConfigAdmin(client).set(subject, values)
+        if names:
+            ConfigAdmin(client).unset(subject, names)
+
+    await console.kafka.act(act)
+    return {}
+
+
 async def existing_topic(console: Console, name: str) -> TopicRow:
     """Raises Refused for a topic that does not exist, also after asking again."""
     snapshot: Snapshot = await console.metadata.snapshot()
@@ -300,6 +333,15 @@ def number_in(body: dict[str, Any], name: str, default: int, *, most: int) -> in
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise Refused(400, f"{name} is not a number from 0 to {most:,}; correct it")
     return value
+
+
+def offsets_in(body: dict[str, Any], name: str, topic: TopicRow) -> dict[int, int]:
+    """An offset of each partition, by its number as text. Raises Refused."""
+    value = body.get(name)
+    known = {str(each.partition): each.partition for each in topic.partitions}
+    if not isinstance(value, dict) or not value or not value.keys() <= known.keys():
+        raise Refused(400, f'{name} is not an object of offsets by partition, such as {{"0": 42}}; correct it')
+    return {known[at]: number_in(value, at, 0, most=NUMBER_MAX) for at in value}
 
 
 def settings_in(body: dict[str, Any], name: str) -> dict[str, str]:

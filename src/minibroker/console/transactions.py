@@ -7,8 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.console.answers import Refused, change, get, in_path
+from minibroker.console.answers import change, get, in_path
 from minibroker.console.console import Console
+from minibroker.console.kafka_clients import needing
 from minibroker.console.topics import existing_topic
 
 DESCRIBED_MAX = 100
@@ -44,15 +45,12 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def transactions(console: Console, client: Any) -> dict[str, Any]:
     """All transactional ids; those that are open are described, as far as a page shows them. Raises Refused."""
-    from minibroker.cli.cluster import errors
     from minibroker.cli.failures import CommandFailed
     from minibroker.cli.transaction_admin import TransactionAdmin
 
     admin = TransactionAdmin(console.kafka.cluster, client)
-    try:
+    with needing(NEEDS):
         listed = admin.transactions(())
-    except (errors.UnsupportedVersionError, errors.IncompatibleBrokerVersion):
-        raise Refused(501, NEEDS) from None
     rows: list[dict[str, Any]] = []
     for each in sorted(listed, key=lambda row: row.state != "Ongoing"):
         row = each._asdict() | {"producer_epoch": None, "started": None, "timeout_ms": None, "partitions": []}

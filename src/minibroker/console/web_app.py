@@ -12,8 +12,10 @@ from starlette.types import ASGIApp
 
 import minibroker
 from minibroker.console import (
+    acls,
     activity,
     assets,
+    brokers,
     connections,
     groups,
     inside_routes,
@@ -22,8 +24,10 @@ from minibroker.console import (
     overview,
     producing,
     prometheus,
+    quotas,
     topics,
     transactions,
+    users,
 )
 from minibroker.console.answers import get
 from minibroker.console.console import Console
@@ -50,6 +54,10 @@ def web_app(console: Console) -> ASGIApp:
         *members.routes(console, watch),
         *transactions.routes(console),
         *connections.routes(console, watch),
+        *brokers.routes(console),
+        *acls.routes(console),
+        *users.routes(console),
+        *quotas.routes(console),
         *inside_routes.routes(console, watch),
         *prometheus.routes(console),
         *assets.ROUTES,

@@ -91,10 +91,19 @@ export async function change(method, path, body = {}) {
   return read(() => response.json())
 }
 
+/** The bytes of an address. Throws Failure. @param {string} path */
+export async function blobAt(path) {
+  const response = await asked(path, { headers: headers() })
+  return read(() => response.blob())
+}
+
 /** Saves what an address answers as a file. @param {string} path @param {string} name */
 export async function download(path, name) {
-  const response = await asked(path, { headers: headers() })
-  const data = await read(() => response.blob())
+  save(await blobAt(path), name)
+}
+
+/** Saves this as a file. @param {Blob} data @param {string} name */
+export function save(data, name) {
   const link = document.createElement('a')
   link.href = URL.createObjectURL(data)
   link.download = name

@@ -4,10 +4,10 @@ import { s } from './dom.js'
 import { duration, number } from './format.js'
 
 const SPAN_MS = 600_000
-const GAP_MS = 15_000
+const GAP_MS = 30_000 // the console reads each 10 s while no page is open, longer apart where there are many groups
 
 /**
- * A figure over ten minutes as a line, such as the lag of a group; with a gap where no page looked. The text beside it
+ * A figure over ten minutes as a line, such as the lag of a group; with a gap where it was not read. The text beside it
  * has the same.
  * @param {[number, number][]} points  time in ms and value
  * @param {{width?: number, height?: number, nowMs?: number, what?: string, stretches?: boolean}} [size]

@@ -48,6 +48,50 @@ export function duration(seconds) {
   return hours < 50 ? `${hours} h` : `${number(Math.round(hours / 24))} d`
 }
 
+const NO_LIMIT = ['9223372036854775807', '2147483647']
+const UNIT_MS = { ms: 1, seconds: 1000, minutes: 60_000, hours: 3_600_000 }
+const SPANS = /** @type {[number, string][]} */ ([[86_400_000, 'day'], [3_600_000, 'h'], [60_000, 'min'], [1000, 's']])
+
+/**
+ * The value of a setting for people, by the unit at the end of its name: 604800000 of retention.ms is 7 days. Empty
+ * where it says no more than the value itself.
+ * @param {string} name
+ * @param {string|null} value
+ */
+export function meant(name, value) {
+  if (value === null || !/^-?\d+$/.test(value)) return ''
+  if (NO_LIMIT.includes(value)) return 'no limit'
+  const [, unit] = /\.(ms|seconds|minutes|hours|bytes)$/.exec(name) ?? []
+  if (unit === undefined) return ''
+  if (Number(value) < 0) return /retention\.\w+$/.test(name) ? 'no limit' : ''
+  if (unit === 'bytes') return Number(value) < 1024 ? '' : bytes(Number(value)).replace('.0 ', ' ')
+  const ms = Number(value) * UNIT_MS[/** @type {keyof typeof UNIT_MS} */ (unit)]
+  const [span, word] = SPANS.find(([each]) => ms >= each) ?? []
+  if (span === undefined || word === undefined || span === UNIT_MS[/** @type {keyof typeof UNIT_MS} */ (unit)]) return ''
+  const count = Math.round((ms * 100) / span) / 100
+  return word === 'day' ? counted(count, word) : `${number(count)} ${word}`
+}
+
+/** A name of at most so many characters: its beginning and its end. @param {string} name @param {number} [most] */
+export function shortName(name, most = 48) {
+  return name.length <= most ? name : `${name.slice(0, most / 2 - 1)}…${name.slice(-most / 2)}`
+}
+
+/**
+ * The partitions of an assignment, by topic: orders 0, 1; flights 3.
+ * @param {string[]} partitions  each TOPIC-NUMBER
+ */
+export function assignment(partitions) {
+  /** @type {Map<string, string[]>} */
+  const found = new Map()
+  for (const each of partitions) {
+    const at = each.lastIndexOf('-')
+    const topic = each.slice(0, at)
+    found.set(topic, [...(found.get(topic) ?? []), each.slice(at + 1)])
+  }
+  return [...found].map(([topic, numbers]) => `${shortName(topic)} ${numbers.join(', ')}`).join('; ')
+}
+
 const pad = (value, width = 2) => String(value).padStart(width, '0')
 
 /** Is a time that a Date can hold. @param {number} ms */
@@ -63,6 +107,12 @@ export function clock(ms) {
 export function time(ms) {
   if (ms === null || ms === undefined || ms < 0 || !isTime(ms)) return '–'
   return new Date(ms).toISOString().replace('T', ' ').replace('Z', '')
+}
+
+/** The time of day if it is of today, else with its date; in UTC. @param {number|null|undefined} ms */
+export function when(ms) {
+  const [day, hours] = time(ms).split(' ')
+  return hours !== undefined && day === time(Date.now()).slice(0, 10) ? hours : time(ms)
 }
 
 /** For a title: the time where the reader is. @param {number|null|undefined} ms */
@@ -106,31 +156,4 @@ export function hexdump(data) {
     rows.push(`${pad(at.toString(16), 6)}  ${digits.padEnd(47)}  ${text}`)
   }
   return rows.join('\n')
-}
-
-/** JSON over several lines, with its numbers as they were written; null if it is not JSON. @param {string} text */
-export function prettyJson(text) {
-  try {
-    JSON.parse(text)
-  } catch {
-    return null
-  }
-  let out = ''
-  let depth = 0
-  const line = () => `\n${'  '.repeat(depth)}`
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? []
-  tokens.forEach((token, at) => {
-    if (token === '{' || token === '[') {
-      const closes = tokens[at + 1] === '}' || tokens[at + 1] === ']'
-      depth += 1
-      out += closes ? token : token + line()
-    } else if (token === '}' || token === ']') {
-      depth -= 1
-      const opened = tokens[at - 1] === '{' || tokens[at - 1] === '['
-      out += opened ? token : line() + token
-    } else if (token === ',') out += token + line()
-    else if (token === ':') out += ': '
-    else out += token
-  })
-  return out
 }

@@ -4,7 +4,7 @@ import { fill, h } from './dom.js'
 import { go } from './router.js'
 import { live, problem } from './view.js'
 
-const GO = { o: '/', t: '/topics', g: '/groups', c: '/clients', x: '/transactions', i: '/inside' }
+const GO = { o: '/', t: '/topics', g: '/groups', c: '/clients', x: '/transactions', b: '/brokers', i: '/inside' }
 const HELP = [
   ['/', 'filter the list'],
   ['j k', 'next and previous row'],
@@ -15,11 +15,12 @@ const HELP = [
   ['g g', 'Groups'],
   ['g c', 'Clients'],
   ['g x', 'Transactions'],
+  ['g b', 'Cluster: brokers'],
   ['g i', 'Inside'],
   ['← → ↑ ↓', 'Inside: from request to request'],
   ['t', 'Inside: the requests as a table'],
   ['?', 'this list'],
-  ['Esc', 'close'],
+  ['Esc', 'close what is open'],
 ]
 const SEQUENCE_MS = 1500
 const SWITCH = 'keys'
@@ -85,6 +86,19 @@ function move(by) {
   const next = at === -1 ? (by > 0 ? 0 : links.length - 1) : at + by
   const link = links[Math.min(Math.max(next, 0), links.length - 1)]
   if (link instanceof HTMLElement) link.focus()
+}
+
+/**
+ * Closes what a page has opened at Esc, as long as the page is there. `close` returns whether there was anything.
+ * @param {import('./view.js').View} view @param {() => boolean} close
+ */
+export function onEscape(view, close) {
+  const pressed = (event) => {
+    const isElsewhere = event.defaultPrevented || document.querySelector('dialog[open]') !== null
+    if (event.key !== 'Escape' || isElsewhere || event.target?.matches?.('input, select, textarea')) return
+    if (close()) event.preventDefault()
+  }
+  document.addEventListener('keydown', pressed, { signal: view.signal })
 }
 
 /** A dialog with a heading; closed by Esc, by its button or by `close`. @param {string} title @param {...any} content */

@@ -1,6 +1,6 @@
 // Starts the page: the top bar, the keys, and the page of the address.
 
-import { Failure, get, takeToken } from './api.js'
+import { Failure, get, hasToken, takeToken } from './api.js'
 import { fill, h, setClass, setText } from './dom.js'
 import { listenForKeys } from './keys.js'
 import { onAddress, pageOf } from './router.js'
@@ -23,8 +23,9 @@ fill(/** @type {HTMLElement} */ (document.getElementById('pages')), links)
 
 const where = h('span', { class: 'wide' })
 const extra = h('span', { id: 'broker-time' }) // the page Inside shows the broker's clock here
+const readOnly = h('span', {})
 const liveButton = h('button', { type: 'button', class: 'live', onclick: () => live.set(!live.paused) }, 'live')
-fill(/** @type {HTMLElement} */ (document.getElementById('status')), where, extra, liveButton)
+fill(/** @type {HTMLElement} */ (document.getElementById('status')), where, extra, readOnly, liveButton)
 
 function showLive() {
   setText(liveButton, failure ? 'no answer' : live.paused ? 'paused' : 'live')
@@ -74,7 +75,9 @@ async function learnCluster() {
     cluster = await get('/api/cluster')
     const release = cluster.version === '' ? '' : `, acts as ${cluster.version}`
     setText(where, cluster.bootstrap + release)
-    if (open) open.cluster = cluster
+    setText(readOnly, hasToken() && cluster.changes ? '' : 'read only')
+    readOnly.title = cluster.changes ? 'Open the address that the console printed: it has the token for changes' : 'Start the console with --allow-changes to change things'
+    open?.learn(cluster)
   } catch (error) {
     if (!(error instanceof Failure)) throw error
     setTimeout(learnCluster, CLUSTER_MS)

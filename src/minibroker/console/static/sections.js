@@ -7,6 +7,7 @@ export const SECTIONS = [
   { label: 'Groups', section: 'groups', href: '/groups' },
   { label: 'Clients', section: 'clients', href: '/clients' },
   { label: 'Transactions', section: 'transactions', href: '/transactions' },
+  { label: 'Cluster', section: 'cluster', href: '/brokers' },
   { label: 'Inside', section: 'inside', href: '/inside' },
 ]
 
@@ -21,5 +22,10 @@ export const PAGES = [
   { pattern: '/clients', section: 'clients', load: () => import('./pages/clients.js') },
   { pattern: '/clients/:connection', section: 'clients', load: () => import('./pages/connection.js') },
   { pattern: '/transactions', section: 'transactions', load: () => import('./pages/transactions.js') },
+  { pattern: '/brokers', section: 'cluster', load: () => import('./pages/brokers.js') },
+  { pattern: '/brokers/:broker', section: 'cluster', load: () => import('./pages/broker.js') },
+  { pattern: '/acls', section: 'cluster', load: () => import('./pages/acls.js') },
+  { pattern: '/users', section: 'cluster', load: () => import('./pages/users.js') },
+  { pattern: '/quotas', section: 'cluster', load: () => import('./pages/quotas.js') },
   { pattern: '/inside', section: 'inside', load: () => import('./inside/inside.js') },
 ]

@@ -1,9 +1,11 @@
 // A table of rows that are shown one page at a time: sorted, filtered, refreshed in place, copied as JSON.
 
+import { copyTo } from './copying.js'
 import { fill, h, setText } from './dom.js'
 import { counted, number, visible } from './format.js'
 
 export const ROWS_A_PAGE = 50
+const FEW = 5 // columns, beside which a long name has half of the width
 
 /**
  * What a cell shows: text, or text with a link, a title, a class, or any element instead. An element is put in place
@@ -17,7 +19,8 @@ export const ROWS_A_PAGE = 50
  * @property {(row: any) => Cell} cell
  * @property {boolean} [number]  aligned to the right
  * @property {boolean} [sorts]
- * @property {string} [kind]  classes: fill, clip, mono, extra (left out below 1120 px)
+ * @property {string} [kind]  classes: name, clip, fill and wraps (the rest of the width), mono, extra (left out below
+ *   1120 px)
  * @property {boolean} [head]  names its row
  *
  * @typedef {object} Page
@@ -50,9 +53,11 @@ export class Table {
     this.size = options.size ?? ROWS_A_PAGE
     this.heads = options.columns.map((column) => this.#head(column))
     this.body = h('tbody')
+    const { columns } = options
+    const kinds = ['rows', !columns.some(({ kind }) => /fill|wraps/.test(kind ?? '')) && 'natural', columns.length <= FEW && 'few']
     this.table = h(
       'table',
-      { 'aria-label': options.label },
+      { 'aria-label': options.label, class: kinds.filter(Boolean).join(' ') },
       h('thead', {}, h('tr', {}, this.heads)),
       this.body,
     )
@@ -136,7 +141,8 @@ export class Table {
     const opens = this.options.opens?.(data)
     const cells = this.options.columns.map((column) => {
       const kinds = [column.number ? 'number' : '', column.kind ?? ''].join(' ').trim() || null
-      return column.head ? h('th', { scope: 'row', class: kinds }) : h('td', { class: kinds })
+      const label = column.head && !column.number ? null : column.label // shown where rows are cards
+      return h(column.head ? 'th' : 'td', { scope: column.head ? 'row' : null, class: kinds, 'data-label': label })
     })
     const row = h('tr', { 'data-opens': opens ? '' : null }, cells)
     if (opens) {
@@ -177,14 +183,20 @@ export class Table {
   }
 
   async #copy() {
-    const text = JSON.stringify(this.#page.rows, null, 2)
-    try {
-      await navigator.clipboard.writeText(text)
-      setText(this.copied, `${counted(this.#page.rows.length, 'row')} copied`)
-    } catch {
-      setText(this.copied, 'the browser does not let this page copy')
-    }
+    const { rows } = this.#page
+    await copyTo(this.copied, JSON.stringify(rows, null, 2), counted(rows.length, 'row'))
   }
+}
+
+/**
+ * The name of a partition; where it is cut, its number stays.
+ * @param {string} topic
+ * @param {number|string} partition
+ * @param {Record<string, any>} [attributes]  of a link, if it has an `href`
+ */
+export function partitionName(topic, partition, attributes = {}) {
+  const name = visible(topic)
+  return h('href' in attributes ? 'a' : 'span', { class: 'placed', title: `${name}-${partition}`, ...attributes }, h('span', {}, name), h('span', {}, `-${partition}`))
 }
 
 /** Numbers by size, text by letters, nothing last. */

@@ -1,6 +1,6 @@
 // What a page gets: where to draw, its address, and work that is repeated while it is looked at.
 
-import { Ended, Failure, get, pause, stream } from './api.js'
+import { Ended, Failure, get, hasToken, pause, stream } from './api.js'
 import { fill, h } from './dom.js'
 import { replace, withQuery } from './router.js'
 
@@ -24,6 +24,8 @@ export class View {
   /** What is known of the cluster: see /api/cluster. @type {any} */
   cluster = null
   #closing = new AbortController()
+  /** @type {Set<HTMLElement>} */
+  #changing = new Set()
 
   /**
    * @param {HTMLElement} main
@@ -37,6 +39,24 @@ export class View {
     this.cluster = cluster
     this.query = new URLSearchParams(location.search)
     this.report = report
+  }
+
+  /** What is known of the cluster from now on. @param {any} cluster */
+  learn(cluster) {
+    this.cluster = cluster
+    for (const element of this.#changing) element.hidden = !this.mayChange
+  }
+
+  /** Whether the console allows changes, and this tab has its token. */
+  get mayChange() {
+    return Boolean(this.cluster?.changes) && hasToken()
+  }
+
+  /** An element that changes something: hidden while that is not allowed. @param {HTMLElement} element */
+  forChanges(element) {
+    this.#changing.add(element)
+    element.hidden = !this.mayChange
+    return element
   }
 
   /** Aborted when the page is left. */

@@ -1,5 +1,5 @@
 /**
- * "Do something to it": turn the clock, produce, cause a fault and lift it. There only if the console may change things.
+ * "Actions": advance the clock, produce, cause a fault and lift it. There only if the console may change things.
  *
  * The rule: each button is one request of the console, and its effect comes by the stream, as every other request's.
  */
@@ -23,7 +23,7 @@ export class ActionsPanel {
   constructor(page) {
     this.page = page
     this.place = null
-    this.seconds = h('input', { type: 'text', class: 'seconds', value: '30 s', 'aria-label': 'Turn the clock by' })
+    this.seconds = h('input', { type: 'text', class: 'seconds', value: '30 s', 'aria-label': 'Advance the clock by' })
     this.to = h('span')
     this.value = h('input', { type: 'text', class: 'value', value: 'hello', 'aria-label': 'Value to produce' })
     this.produceButton = submit('Produce')
@@ -32,14 +32,14 @@ export class ActionsPanel {
     this.faults = h('ul', { class: 'faults', 'aria-label': 'Faults at work' })
     this.trouble = h('div', { class: 'wide', role: 'status' })
     this.element = panel(
-      'Do something to it',
+      'Actions',
       { about: 'each is one request, or one call of the control socket' },
       h(
         'div',
         { class: 'body' },
-        this.form(() => this.turn(), 'Clock on by', this.seconds, submit('Turn')),
+        this.form(() => this.advance(), 'Clock, by', this.seconds, submit('Advance')),
         this.form(() => this.produce(), this.to, this.value, this.produceButton),
-        this.form(() => this.cause(), this.fault, this.which, submit('Cause')),
+        this.form(() => this.cause(), 'Fault', this.fault, 'for', this.which, submit('Cause')),
         this.faults,
         this.trouble,
       ),
@@ -71,11 +71,11 @@ export class ActionsPanel {
     const { explained, log } = this.page
     this.place = log?.place ?? null
     const name = this.place && visible(`${this.place.topic}-${this.place.partition}`)
-    setText(this.to, name ? `To ${name}` : 'To the partition of a chosen fetch')
+    setText(this.to, name ? `Record to ${name}` : 'Record to the partition of a chosen request')
     this.produceButton.disabled = this.value.disabled = !name
     this.choices = [
-      ['Fetch of all', { api: 'Fetch' }],
-      ['Produce of all', { api: 'Produce' }],
+      ['each Fetch', { api: 'Fetch' }],
+      ['each Produce', { api: 'Produce' }],
     ]
     if (explained) {
       const { api, connection } = explained
@@ -84,7 +84,7 @@ export class ActionsPanel {
     fill(this.which, options(this.choices))
   }
 
-  async turn() {
+  async advance() {
     const seconds = secondsOf(this.seconds.value)
     if (seconds === null) throw new Error(`"${this.seconds.value}" is not a time; write it as 30 s, 5 min or 2 h`)
     await change('POST', '/api/clock', { seconds })

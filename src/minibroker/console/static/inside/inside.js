@@ -35,7 +35,8 @@ export async function show(view) {
   view.title('Inside')
   const cluster = await clusterOf(view)
   if (view.signal.aborted) return
-  if (cluster.control) new InsidePage(view, cluster).start()
+  if (view.cluster === null) view.learn(cluster)
+  if (cluster.control) new InsidePage(view).start()
   else fill(view.main, h('div', { class: 'head' }, h('h1', {}, 'Inside')), needsControl())
 }
 
@@ -71,8 +72,8 @@ function needsControl() {
 
 /** One shown page; it ends with the view's signal. */
 export class InsidePage {
-  /** @param {import('../view.js').View} view @param {{changes: boolean}} cluster */
-  constructor(view, cluster) {
+  /** @param {import('../view.js').View} view */
+  constructor(view) {
     this.view = view
     this.store = new ExchangeStore()
     this.clock = new MonotonicClock()
@@ -88,18 +89,17 @@ export class InsidePage {
       time: (us) => clockTime(this.clock.wallMs(us)),
     }
     this.requests = new RequestsPanel(this)
-    this.build(cluster.changes)
+    this.build()
   }
 
-  /** @param {boolean} mayChange */
-  build(mayChange) {
+  build() {
     this.summary = h('p', { class: 'about' })
     this.trouble = h('div', { role: 'status' })
     this.requestAbout = h('span')
     this.requestBody = h('div')
     this.requestPanel = panel('This request', { about: this.requestAbout }, this.requestBody)
     this.logAbout = h('span', { class: 'about' })
-    this.logBody = h('div', { class: 'body' })
+    this.logBody = h('div', { class: 'body', tabindex: 0, role: 'region', 'aria-label': 'Drawing of the log' })
     this.logPanel = panel('The log', { end: this.logAbout }, this.logBody)
     this.wheelBody = h('div', { class: 'body' })
     this.wheelPanel = panel('Who waits: the purgatory on its wheel', {}, this.wheelBody)
@@ -107,7 +107,7 @@ export class InsidePage {
     this.storyBody = h('div', { class: 'body' })
     const only = h('label', { class: 'check about' }, this.onlyThis, 'this request only')
     this.storyPanel = panel('What happened', { end: only }, this.storyBody)
-    this.actions = mayChange ? new ActionsPanel(this) : null
+    this.actions = this.view.mayChange ? new ActionsPanel(this) : null
     const names = { request: this.requestPanel, log: this.logPanel, wheel: this.wheelPanel, story: this.storyPanel }
     for (const [name, element] of Object.entries(names)) element.classList.add(`${name}-panel`)
     const left = [this.requests.element, this.logPanel, this.storyPanel, this.actions?.element]
@@ -454,7 +454,7 @@ export class InsidePage {
   drawStory() {
     this.storyAt = performance.now()
     const sentences = this.isStoryOfOne ? this.explained.happened.map(([us, words]) => ({ us, words })) : this.latest()
-    const none = empty('Nothing to tell of yet.', 'Requests that are parked, woken or failed appear here as sentences.')
+    const none = empty('Nothing has happened yet.', 'Requests that are parked, woken or failed appear here as sentences.')
     fill(this.storyBody, sentences.length ? storyList(sentences, (us) => secondsTime(this.clock.wallMs(us))) : none)
   }
 
@@ -479,7 +479,7 @@ function setTitle(element, title) {
   element.setAttribute('aria-label', title)
 }
 
-/** How far the broker's clock is turned: ", turned +2 h". @param {number} ms */
+/** How far the broker's clock was advanced: ", advanced by 2 h". @param {number} ms */
 function turnedWords(ms) {
   if (!ms) return ''
   const seconds = ms / 1000
@@ -491,5 +491,5 @@ function turnedWords(ms) {
         : seconds < 172_800
           ? [seconds / 3_600, 'h']
           : [seconds / 86_400, 'd']
-  return `, turned +${number(Math.round(value * 10) / 10)} ${unit}`
+  return `, advanced by ${number(Math.round(value * 10) / 10)} ${unit}`
 }

@@ -6,6 +6,7 @@
  */
 
 import { path, withQuery } from '../router.js'
+import { partitionName } from '../table.js'
 import { exactMs, h, number } from './drawing.js'
 
 const SHOWN = 8
@@ -90,7 +91,7 @@ function fetchTable(fetch) {
   if (!fetch || !fetch.asked) return null
   const inAnswer = fetch.partitions.filter((row) => row.is_in_answer).slice(0, SHOWN)
   const rows = inAnswer.map((row) => [
-    `${row.topic}-${row.partition}`,
+    partitionName(row.topic, row.partition),
     row.asked_offset < 0 ? '' : number(row.asked_offset),
     row.error || span(row.base_offset, row.last_offset) || 'nothing',
     number(row.bytes),
@@ -106,7 +107,7 @@ function produceTable(produce) {
   const rows = produce.partitions
     .slice(0, SHOWN)
     .map((row) => [
-      `${row.topic}-${row.partition}`,
+      partitionName(row.topic, row.partition),
       number(row.records),
       row.error || `${span(row.base_offset, row.last_offset)}${row.is_duplicate ? ', a duplicate' : ''}`,
       number(row.bytes),
@@ -119,7 +120,7 @@ function offsetTable(group) {
   if (!group?.offsets?.length) return null
   const rows = group.offsets
     .slice(0, SHOWN)
-    .map(([topic, partition, offset, lag]) => [`${topic}-${partition}`, '', number(offset), lag < 0 ? '' : number(lag)])
+    .map(([topic, partition, offset, lag]) => [partitionName(topic, partition), '', number(offset), lag < 0 ? '' : number(lag)])
   return table('Committed offsets', ['partition', '', 'committed', 'lag'], rows)
 }
 

@@ -20,6 +20,7 @@ const RIGHT = 14
 /** A plain bar this close to the one before it is counted with that one. */
 const MERGED_PX = 2
 const LINES = 8
+const LEAST_AXIS = 56 // px between two times on the axis
 /** The origin of the drawing's x moves on before its numbers become too large for the float of an SVG length. */
 const ORIGIN_US = 60_000_000
 
@@ -115,10 +116,11 @@ export class RequestsDrawing {
     this.shade.setAttribute('height', bottom - AXIS + 5)
     this.length.setAttribute('y', bottom + 15)
     const parts = []
+    const stride = (2 * (this.right - LABELS)) / LINES < LEAST_AXIS ? 4 : 2
     for (let line = 0; line < LINES; line++) {
       const x = LABELS + ((this.right - LABELS) * line) / LINES
       parts.push(s('line', { class: line % 2 ? 'fine' : 'coarse', x1: x, x2: x, y1: AXIS - 5, y2: bottom }))
-      if (line % 2 === 0) {
+      if (line % stride === 0) {
         const seconds = (this.spanUs * (1 - line / LINES)) / 1_000_000
         const words = `−${seconds.toFixed(this.spanUs < 2_000_000 ? 2 : 1)} s`
         parts.push(label(x, 15, words, { class: 'axis', 'text-anchor': line ? 'middle' : 'start' }))
@@ -469,25 +471,26 @@ export function legend() {
 
 /** The same as a table, newest first. */
 export function requestsTable(exchanges, { time, nameOf, address, result }) {
-  const head = ['time', 'connection', 'request', 'took', 'what came of it']
+  const heads = ['time', 'connection', 'request', 'took', 'result']
+  const cell = (at, attributes, content) => h('td', { 'data-label': heads[at], ...attributes }, content)
   const rows = [...exchanges]
     .reverse()
     .map((exchange) =>
       h(
         'tr',
         {},
-        h('td', {}, time(exchange.arrivedUs)),
-        h('td', {}, nameOf(exchange.connection)),
-        h('td', {}, h('a', { href: address(exchange) }, `${exchange.api} ${exchange.correlation}`)),
-        h('td', { class: 'number' }, exchange.isOpen ? 'in hand' : briefMs(exchange.endUs - exchange.arrivedUs)),
-        h('td', {}, result(exchange)),
+        cell(0, {}, time(exchange.arrivedUs)),
+        cell(1, { class: 'clip' }, nameOf(exchange.connection)),
+        cell(2, {}, h('a', { href: address(exchange) }, `${exchange.api} ${exchange.correlation}`)),
+        cell(3, { class: 'number' }, exchange.isOpen ? 'in hand' : briefMs(exchange.endUs - exchange.arrivedUs)),
+        cell(4, { class: 'wraps' }, result(exchange)),
       ),
     )
   return h(
     'table',
-    { class: 'requests-table' },
+    { class: 'rows requests-table' },
     h('caption', {}, `${counted(rows.length, 'request')}, newest first`),
-    h('thead', {}, h('tr', {}, ...head.map((words) => h('th', { scope: 'col' }, words)))),
+    h('thead', {}, h('tr', {}, ...heads.map((words) => h('th', { scope: 'col' }, words)))),
     h('tbody', {}, ...rows),
   )
 }

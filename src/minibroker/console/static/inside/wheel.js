@@ -7,15 +7,16 @@
 
 import { counted, label, number, s } from './drawing.js'
 
-const BOX = { width: 366, centre: { x: 183, y: 150 } }
+const BOX = { width: 366, centre: { x: 183, y: 178 } }
 const RADII = [120, 85, 50]
 const RING = 7
 const OUTSIDE = 140
 const SLOTS = 256
-const NAMES = ['1 ms a slot', '256 ms a slot', '65.5 s']
+const SCALE = 'a slot: 1 ms in the outer ring, 256 ms, 65.5 s'
 const RING_NAMES = ['outer', 'middle', 'inner']
-const LENS = { x: 8, y: 350, slots: 12, slot: 29 }
-const HEIGHT = 378
+const LENS = { x: 8, y: 378, slots: 12, slot: 29 }
+const HEIGHT = 406
+const LONG_COUNT = 9_999 // a longer one is set smaller, so that no hand reaches it
 
 /**
  * @typedef {object} WheelView
@@ -43,10 +44,12 @@ export function wheelDrawing(view, words) {
   const looked = view.selected ?? view.next
   RADII.forEach((radius, level) => ring(drawing, radius, level, view, looked))
   const { x, y } = BOX.centre
-  drawing.append(label(x, y - 16, NAMES[2], { class: 'ring-name', 'text-anchor': 'middle' }))
-  drawing.append(label(x, y + 9, number(view.waiting), { class: 'waiting', 'text-anchor': 'middle' }))
+  // Beside the rings: within them a hand or a bar would strike it through.
+  drawing.append(label(x, 12, SCALE, { class: 'ring-name', 'text-anchor': 'middle' }))
+  const waiting = view.waiting > LONG_COUNT ? 'waiting long' : 'waiting'
+  drawing.append(label(x, y + 5, number(view.waiting), { class: waiting, 'text-anchor': 'middle' }))
   drawing.append(
-    label(x, y + 26, view.waiting === 1 ? 'waits' : 'wait', { class: 'ring-name', 'text-anchor': 'middle' }),
+    label(x, y + 21, view.waiting === 1 ? 'waits' : 'wait', { class: 'ring-name', 'text-anchor': 'middle' }),
   )
   if (looked) lens(drawing, view, looked)
   return drawing
@@ -76,14 +79,6 @@ function ring(drawing, radius, level, view) {
     ticks += `M${point(radius - RING / 2 - 2.5, angle(slot))}L${point(radius - RING / 2 - 2.5 - length, angle(slot))}`
   }
   drawing.append(s('path', { class: 'slots', d: ticks }))
-  if (level < 2) {
-    drawing.append(
-      label(BOX.centre.x, BOX.centre.y - radius + 19, NAMES[level], {
-        class: 'ring-name halo',
-        'text-anchor': 'middle',
-      }),
-    )
-  }
   for (const [slot, { count: due, kind }] of view.slots[level]) {
     const at = angle(slot + 0.5)
     const [x1, y1] = point(radius - 3.5, at)

@@ -1,7 +1,7 @@
 // Clients: members of groups on any Kafka; on a minibroker with a control socket, every connection.
 
 import { fill, h, setText } from '../dom.js'
-import { bytes, counted, duration, number } from '../format.js'
+import { assignment, bytes, counted, duration, number } from '../format.js'
 import { path } from '../router.js'
 import { Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
@@ -26,12 +26,12 @@ export function show(view) {
     onSort: () => draw(),
     onPage: (from) => { state.from = from; draw() },
     columns: [
-      { name: 'client_id', label: 'client', head: true, sorts: true, cell: (row) => ({ text: row.client_id, href: path('groups', row.group) }) },
-      { name: 'host', label: 'from', sorts: true, cell: (row) => row.host },
-      { name: 'group', label: 'group', sorts: true, cell: (row) => ({ text: row.group, href: path('groups', row.group) }) },
+      { name: 'client_id', label: 'client', head: true, sorts: true, kind: 'clip', cell: (row) => ({ text: row.client_id, href: path('groups', row.group), title: row.client_id }) },
+      { name: 'host', label: 'from', sorts: true, kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
+      { name: 'group', label: 'group', sorts: true, kind: 'clip', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.state, kind: row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: row.partitions.join(', '), title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: assignment(row.partitions), title: row.partitions.join(', ') }) },
     ],
   })
   const connectionTable = new Table({
@@ -43,10 +43,10 @@ export function show(view) {
     onSort: () => draw(),
     columns: [
       { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: path('clients', row.connection) }) },
-      { name: 'client_id', label: 'client', sorts: true, kind: 'fill', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'has not said', kind: 'dim' }) },
+      { name: 'client_id', label: 'client', sorts: true, kind: 'clip', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'no client id', kind: 'dim' }) },
       { name: 'address', label: 'from', sorts: true, cell: (row) => row.address },
       { name: 'listener', label: 'listener', kind: 'extra', cell: (row) => row.listener },
-      { name: 'principal', label: 'user', kind: 'extra', cell: (row) => row.principal },
+      { name: 'principal', label: 'user', kind: 'clip extra', cell: (row) => ({ text: row.principal, title: row.principal }) },
       { name: 'idle_ms', label: 'idle', number: true, sorts: true, cell: (row) => duration(row.idle_ms / 1000) },
       { name: 'requests', label: 'requests seen', number: true, cell: (row) => number(sum(row, 1)) },
       { name: 'bytes', label: 'bytes out', number: true, cell: (row) => bytes(sum(row, 3)) },
@@ -57,7 +57,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, 'Clients'), about, h('div', { class: 'end' }, filterField(state.filter, 'Filter clients', (filter) => { state.filter = filter; state.from = 0; view.remember({ filter }); draw() }))),
-    panel('Connections', { about: 'what only the broker itself knows' }, connections),
+    panel('Connections', { about: 'of the broker with the control socket' }, connections),
     panel('Members of groups', {}, members),
   )
   view.every(REFRESH_MS, async () => {
@@ -86,7 +86,7 @@ export function show(view) {
   }
 }
 
-/** Over all APIs: a count of what was seen while a page looked. */
+/** Over all APIs: a count of what was seen while a page was open. */
 function sum(row, place) {
   return Object.values(row.requests).reduce((total, each) => total + each[place], 0)
 }

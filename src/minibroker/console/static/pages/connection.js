@@ -2,7 +2,8 @@
 
 import { Failure } from '../api.js'
 import { fill, h, setText } from '../dom.js'
-import { bytes, clock, counted, duration, localTime, number, time, visible } from '../format.js'
+import { bytes, counted, duration, localTime, number, time, visible, when } from '../format.js'
+import { onEscape } from '../keys.js'
 import { path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel, problem } from '../view.js'
@@ -26,7 +27,8 @@ export function show(view) {
   const asked = h('div', {})
   const list = h('div', {})
   const listAbout = h('span', {})
-  const frames = h('div', { class: 'body' }, empty('Choose a request', 'Its frame and that of its response appear here, field by field.'))
+  const chooseOne = () => empty('Choose a request', 'Its frame and that of its response appear here, field by field.')
+  const frames = h('div', { class: 'body' }, chooseOne())
   const framesAbout = h('span', {})
   const apis = new Table({
     label: 'Requests by API',
@@ -35,7 +37,7 @@ export function show(view) {
     sort: { column: 'requests', descending: true },
     onSort: () => drawApis(),
     columns: [
-      { name: 'api', label: 'API', head: true, sorts: true, kind: 'fill', cell: (row) => row.api },
+      { name: 'api', label: 'API', head: true, sorts: true, kind: 'name', cell: (row) => row.api },
       { name: 'version', label: 'version', number: true, cell: (row) => String(row.version) },
       { name: 'requests', label: 'requests', number: true, sorts: true, cell: (row) => number(row.requests) },
       { name: 'bytes_in', label: 'bytes in', number: true, sorts: true, cell: (row) => bytes(row.bytes_in) },
@@ -49,7 +51,7 @@ export function show(view) {
     sort: { column: '', descending: false },
     opens: (row) => addressOf(row.at),
     columns: [
-      { name: 'time', label: 'time (UTC)', cell: (row) => ({ text: clock(row.time_ms), kind: 'plain', title: `${time(row.time_ms)} UTC, ${localTime(row.time_ms)}` }) },
+      { name: 'time', label: 'time (UTC)', kind: 'time', cell: (row) => ({ text: when(row.time_ms), kind: 'plain', title: `${time(row.time_ms)} UTC, ${localTime(row.time_ms)}` }) },
       { name: 'request', label: 'request', head: true, cell: (row) => ({ text: `${row.api} v${row.version}`, href: addressOf(row.at), title: `correlation ${row.correlation}` }) },
       { name: 'about', label: 'about', kind: 'fill', cell: (row) => (row.errors.length > 0 ? { text: row.errors.join(', '), kind: row.outcome === 'no response' ? 'quiet' : 'bad', title: row.errors.join(', ') } : { text: row.about.join(', '), title: row.about.join(', ') }) },
       { name: 'bytes', label: 'bytes', number: true, kind: 'extra', cell: (row) => `${number(row.bytes_in)} → ${number(row.bytes_out)}` },
@@ -60,7 +62,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, `Connection #${number_} `, name), about, h('div', { class: 'end' }, h('a', { class: 'button', href: withQuery('/inside', { filter: `connection:${number_}` }) }, 'Its requests in Inside'))),
-    h('div', { class: 'panels roomy' }, panel('Now', { about: lastError }, now), panel('Requests by API', { about: 'counted while a page looks' }, asked)),
+    h('div', { class: 'panels roomy' }, panel('Now', { about: lastError }, now), panel('Requests by API', { about: 'counted while a page is open' }, asked)),
     faults,
     h('div', { class: 'transcript' }, panel('Transcript', { about: listAbout }, list), framesPanel),
   )
@@ -89,7 +91,7 @@ export function show(view) {
     setText(lastError, row.last_error === null ? '' : `last error ${row.last_error}`)
     fill(faults, found.faults.length > 0 && faultsPanel(found.faults))
     rows = Object.entries(row.requests).map(([api, [version, requests, bytes_in, bytes_out]]) => ({ api, version, requests, bytes_in, bytes_out }))
-    if (rows.length === 0) fill(asked, empty('No request since this page looks', 'They are counted as they arrive.'))
+    if (rows.length === 0) fill(asked, empty('No requests yet', 'They are counted from when a page was opened.'))
     else {
       if (apis.element.parentElement !== asked) fill(asked, apis.element)
       drawApis()
@@ -122,6 +124,14 @@ export function show(view) {
     event.preventDefault()
     choose(new URLSearchParams(link.getAttribute('href')?.split('?')[1]).get('open'))
   }, { signal: view.signal })
+  onEscape(view, () => {
+    if (state.open === null) return false
+    Object.assign(state, { open: null, correlation: null })
+    view.remember({ open: null, correlation: null })
+    setText(framesAbout, '')
+    fill(frames, chooseOne())
+    return true
+  })
   if (state.open !== null) void showFrames()
 
   function addressOf(at) {
@@ -162,5 +172,5 @@ export function show(view) {
 
 function faultsPanel(faults) {
   const words = (fault) => Object.entries(fault).filter(([, value]) => value !== null && typeof value !== 'object').map(([name, value]) => `${name} ${value}`).join(', ')
-  return panel('Faults on it', { end: h('a', { href: '/inside' }, 'Inside lifts them') }, h('ul', { class: 'body plain' }, faults.map((fault) => h('li', {}, visible(words(fault))))))
+  return panel('Faults on it', { end: h('a', { href: '/inside' }, 'Lift them in Inside') }, h('ul', { class: 'body plain' }, faults.map((fault) => h('li', {}, visible(words(fault))))))
 }

@@ -1,15 +1,16 @@
 // One group: its members and what they read, how far behind it is, and the reset of its offsets.
 
-import { Failure, change, hasToken } from '../api.js'
+import { Failure, change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
-import { counted, duration, number, visible } from '../format.js'
+import { assignment, counted, duration, number, visible } from '../format.js'
 import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
-import { Table } from '../table.js'
+import { Table, partitionName } from '../table.js'
 import { empty, panel, problem } from '../view.js'
 import { isOther } from './groups.js'
 import { setFacts, signed } from './overview.js'
+import { planTable, positionField } from './plans.js'
 
 const REFRESH_MS = 2000
 
@@ -18,7 +19,15 @@ export function show(view) {
   const { group } = view.params
   view.title(`Group ${group}`)
   const about = h('span', { class: 'about' })
-  const actions = h('div', { class: 'end' })
+  const actions = view.forChanges(
+    h(
+      'div',
+      { class: 'end' },
+      h('button', { type: 'button', class: 'button', onclick: () => reset(group, shown, () => refresh()) }, 'Reset offsets'),
+      h('button', { type: 'button', class: 'button danger', onclick: () => remove(group) }, 'Delete group'),
+    ),
+  )
+  actions.inert = true // until it is known what the group has
   const facts = h('dl', { class: 'facts' })
   const line = h('figure', {})
   const members = h('div', {})
@@ -32,11 +41,11 @@ export function show(view) {
     key: (row) => row.member_id,
     sort: { column: '', descending: false },
     columns: [
-      { name: 'client_id', label: 'client', head: true, cell: (row) => row.client_id },
-      { name: 'host', label: 'from', cell: (row) => row.host },
+      { name: 'client_id', label: 'client', head: true, kind: 'clip', cell: (row) => ({ text: row.client_id, title: row.client_id }) },
+      { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
       { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
       { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: row.partitions.join(', ') || 'nothing: more members than partitions', title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: assignment(row.partitions) || 'none: there are more members than partitions', title: row.partitions.join(', ') }) },
     ],
   })
   const partitionTable = new Table({
@@ -48,8 +57,8 @@ export function show(view) {
     onSort: (sort) => { view.remember({ sort: (sort.descending ? '-' : '') + sort.column }); draw() },
     onPage: (from) => { state.from = from; view.remember({ from: from || null }); draw() },
     columns: [
-      { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: `${row.topic}-${row.partition}`, href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.committed }), title: 'the messages it reads next' }) },
-      { name: 'client_id', label: 'read by', sorts: true, cell: (row) => row.client_id ?? { text: 'nobody', kind: 'dim' } },
+      { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'name', cell: (row) => ({ node: partitionName(row.topic, row.partition, { href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.committed }), 'data-row-link': true }), key: String(row.committed) }) },
+      { name: 'client_id', label: 'read by', sorts: true, kind: 'clip', cell: (row) => (row.client_id === null ? { text: 'no member', kind: 'dim' } : { text: row.client_id, title: row.client_id }) },
       { name: 'committed', label: 'committed', number: true, sorts: true, cell: (row) => number(row.committed) },
       { name: 'end', label: 'end', number: true, sorts: true, cell: (row) => number(row.end) },
       { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
@@ -59,7 +68,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
-    panel('Lag', { about: 'over ten minutes, while a page shows it' }, h('div', { class: 'body lag' }, facts, line)),
+    panel('Lag', { about: 'of the last ten minutes' }, h('div', { class: 'body lag' }, facts, line)),
     panel('Members', {}, members),
     panel('Partitions', {}, partitions),
   )
@@ -71,6 +80,7 @@ export function show(view) {
       fill(view.main, h('div', { class: 'head' }, h('h1', {}, visible(group))), panel('No such group', {}, empty('This group does not exist', h('a', { href: '/groups' }, 'Groups'), ' lists those that do.')))
       return
     }
+    actions.inert = false
     setText(about, [shown.state, ...(shown.members ? [counted(shown.members.length, 'member')] : []), ...(isOther(shown.type) ? [`protocol type ${shown.type}`] : []), ...(shown.protocol ? [shown.protocol] : [])].join(', '))
     setFacts(facts, [
       ['lag', number(shown.lag)],
@@ -83,13 +93,6 @@ export function show(view) {
       timeLine(shown.points, { width: 640, height: 64 }),
       h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${number(most)}`), h('span', {}, 'now')),
     )
-    if (view.cluster?.changes && hasToken() && actions.childElementCount === 0) {
-      fill(
-        actions,
-        h('button', { type: 'button', class: 'button', onclick: () => reset(group, shown, () => refresh()) }, 'Reset offsets'),
-        h('button', { type: 'button', class: 'button danger', onclick: () => remove(group) }, 'Delete group'),
-      )
-    }
     draw()
   })
 
@@ -114,18 +117,15 @@ function reset(group, shown, done) {
   const topics = [...new Set(shown.partitions.map((each) => each.topic))].sort()
   const said = h('div', { role: 'status' })
   const plan = h('div', { class: 'plan' })
-  const to = h('select', { id: 'reset-to', onchange: () => arrange() }, [['beginning', 'the beginning'], ['end', 'the end'], ['time', 'a time'], ['offset', 'an offset, or -5 from the end']].map(([value, label]) => h('option', { value }, label)))
-  const at = h('input', { 'aria-label': 'Time or offset', placeholder: '2013-01-01T06:00:00Z', spellcheck: 'false', oninput: () => clear() })
+  const position = positionField('reset-to', [['beginning', 'the beginning'], ['end', 'the end']], () => clear())
   const topic = h('select', { id: 'reset-topic', onchange: () => clear() }, h('option', { value: '' }, 'all topics of the group'), topics.map((each) => h('option', { value: each }, visible(each))))
-  const apply = h('button', { type: 'button', class: 'button danger', disabled: true, onclick: () => ask(true) }, 'Reset to this plan')
+  const apply = h('button', { type: 'button', class: 'button danger', disabled: true, onclick: () => ask(true) }, 'Reset offsets to this plan')
   const clear = () => { fill(plan); fill(said); apply.disabled = true }
-  const arrange = () => { at.hidden = to.value === 'beginning' || to.value === 'end'; at.placeholder = to.value === 'time' ? '2013-01-01T06:00:00Z' : '42 or -5'; clear() }
-  const position = () => (to.value === 'time' ? `@${at.value.trim()}` : to.value === 'offset' ? at.value.trim() : to.value)
   const ask = async (execute) => {
     try {
-      const { moves } = await change('POST', path('api', 'groups', group, 'reset'), { to: position(), topics: topic.value === '' ? [] : [topic.value], execute })
+      const { moves } = await change('POST', path('api', 'groups', group, 'reset'), { to: position.read(), topics: topic.value === '' ? [] : [topic.value], execute })
       const failed = moves.filter((each) => each.error)
-      fill(plan, planTable(moves))
+      fill(plan, planTable(['partition', 'committed', 'then', 'moves by'], moves.map((each) => [`${visible(each.topic)}-${each.partition}`, number(each.before), number(each.after), each.before === null ? '–' : movement(each.after - each.before)])))
       apply.disabled = execute
       if (failed.length > 0) fill(said, problem(new Error(failed[0].error)))
       else fill(said, h('p', { class: execute ? 'good' : 'secondary' }, execute ? `${counted(moves.length, 'partition')} moved.` : 'Nothing has changed yet.'))
@@ -144,26 +144,12 @@ function reset(group, shown, done) {
         'div',
         { class: 'form body' },
         h('label', { for: 'reset-to' }, 'To'),
-        h('div', { class: 'toolbar' }, to, at),
+        position.element,
         h('label', { for: 'reset-topic' }, 'Topic'),
         topic,
         h('div', { class: 'wide' }, plan, said),
       ),
       h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
-    ),
-  )
-  arrange()
-}
-
-function planTable(moves) {
-  return h(
-    'div',
-    { class: 'scroll short', tabindex: 0, role: 'region', 'aria-label': 'Plan' },
-    h(
-      'table',
-      { 'aria-label': 'Plan' },
-      h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'partition'), h('th', { scope: 'col', class: 'number' }, 'committed'), h('th', { scope: 'col', class: 'number' }, 'then'), h('th', { scope: 'col', class: 'number' }, 'moves by'))),
-      h('tbody', {}, moves.map((each) => h('tr', {}, h('th', { scope: 'row' }, `${visible(each.topic)}-${each.partition}`), h('td', { class: 'number' }, number(each.before)), h('td', { class: 'number' }, number(each.after)), h('td', { class: 'number' }, each.before === null ? '–' : movement(each.after - each.before))))),
     ),
   )
 }
@@ -174,6 +160,6 @@ function remove(group) {
   const said = h('span', { class: 'said', role: 'alert' })
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
     await closeAfter(box, said, () => change('DELETE', path('api', 'groups', group)), () => go('/groups'))
-  } }, 'Delete it and its offsets')
-  const box = dialog('Delete the group', h('p', { class: 'body' }, `Its committed offsets are lost: consumers of ${visible(group)} begin where auto.offset.reset sends them.`), h('footer', {}, said, button))
+  } }, 'Delete group and offsets')
+  const box = dialog('Delete group', h('p', { class: 'body' }, `Its committed offsets are lost: consumers of ${visible(group)} begin where auto.offset.reset sends them.`), h('footer', {}, said, button))
 }

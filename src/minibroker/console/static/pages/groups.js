@@ -32,20 +32,20 @@ export function show(view) {
     onSort: (sort) => set({ sort: (sort.descending ? '-' : '') + sort.column, from: 0 }),
     onPage: (from) => set({ from }),
     columns: [
-      { name: 'group', label: 'group', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
+      { name: 'group', label: 'group', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.failure ?? (isOther(row.type) ? `${row.state}, ${row.type}` : row.state), kind: row.failure ? 'bad' : row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'members', label: 'members', number: true, sorts: true, cell: (row) => number(row.members) },
-      { name: 'topics', label: 'topics', kind: 'clip', cell: (row) => row.topics.join(', ') || { text: '–', kind: 'dim' } },
+      { name: 'topics', label: 'topics', kind: 'clip', cell: (row) => (row.topics.length > 0 ? { text: row.topics.join(', '), title: row.topics.join(', ') } : { text: '–', kind: 'dim' }) },
       { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
       { name: 'slope', label: 'lag/s', number: true, sorts: true, cell: (row) => signed(row.slope) },
       { name: 'seconds', label: 'oldest unread', number: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
-      { name: 'line', label: 'lag, 10 min', cell: (row) => ({ node: timeLine(row.points), key: JSON.stringify(row.points.at(-1)) }) },
+      { name: 'line', label: 'lag, 10 min', kind: 'fill line', cell: (row) => ({ node: timeLine(row.points, { stretches: true }), key: JSON.stringify(row.points.at(-1)) }) },
     ],
   })
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, 'Groups'), about),
-    panel('All groups', { about: 'lag is remembered for ten minutes while a page shows it', end: filterField(state.filter, 'Filter groups', (filter) => set({ filter, from: 0 })) }, place),
+    panel('All groups', { end: filterField(state.filter, 'Filter groups', (filter) => set({ filter, from: 0 })) }, place),
   )
   const refresh = view.every(REFRESH_MS, async () => {
     let found

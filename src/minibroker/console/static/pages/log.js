@@ -38,7 +38,7 @@ export async function showLog(view, topic, place) {
   const offset = h('input', { id: 'log-offset', type: 'number', min: 0, value: state.offset, placeholder: 'high watermark', onchange: () => set({ offset: offset.value }) })
   const about = h('span', {})
   const facts = h('dl', { class: 'facts' })
-  const drawing = h('div', { class: 'body drawn' })
+  const drawing = h('div', { class: 'body drawn', tabindex: 0, role: 'region', 'aria-label': 'Drawing of the log' })
   const trouble = h('div', {})
   const segments = new Table({
     label: 'Segments',
@@ -52,8 +52,8 @@ export async function showLog(view, topic, place) {
       { name: 'base_offset', label: 'base offset', number: true, sorts: true, cell: (row) => number(row.base_offset) },
       { name: 'size_bytes', label: 'on disk', number: true, sorts: true, cell: (row) => bytes(row.size_bytes) },
       { name: 'entries', label: 'index entries', number: true, sorts: true, cell: (row) => number(row.entries) },
-      { name: 'max_timestamp_ms', label: 'latest message (UTC)', kind: 'extra', cell: (row) => time(row.max_timestamp_ms) },
-      { name: 'state', label: 'state', kind: 'fill', cell: (row) => (row.is_active ? { text: 'active', kind: 'tag good' } : { text: 'closed', kind: 'quiet' }) },
+      { name: 'max_timestamp_ms', label: 'latest message (UTC)', kind: 'extra time', cell: (row) => time(row.max_timestamp_ms) },
+      { name: 'state', label: 'state', cell: (row) => (row.is_active ? { text: 'active', kind: 'tag good' } : { text: 'closed', kind: 'quiet' }) },
     ],
   })
   const batches = new Table({
@@ -69,8 +69,8 @@ export async function showLog(view, topic, place) {
       { name: 'records', label: 'records', number: true, cell: (row) => number(row.records) },
       { name: 'leader_epoch', label: 'leader epoch', number: true, cell: (row) => (row.leader_epoch < 0 ? { text: '–', kind: 'dim' } : String(row.leader_epoch)) },
       { name: 'codec', label: 'codec', cell: (row) => row.codec },
-      { name: 'time', label: 'latest message (UTC)', kind: 'extra', cell: (row) => time(row.max_timestamp_ms) },
-      { name: 'kind', label: 'what', kind: 'fill', cell: (row) => kindOf(row) },
+      { name: 'time', label: 'latest message (UTC)', kind: 'extra time', cell: (row) => time(row.max_timestamp_ms) },
+      { name: 'kind', label: 'kind', cell: (row) => kindOf(row) },
     ],
   })
   fill(

@@ -1,8 +1,10 @@
 // One message with all that is known of it.
 
-import { download, hasToken } from '../api.js'
+import { blobAt, download } from '../api.js'
+import { copyTo } from '../copying.js'
 import { fill, h } from '../dom.js'
-import { bytesOf, counted, hexdump, localTime, number, prettyJson, time, visible, visibleLines } from '../format.js'
+import { bytesOf, counted, hexdump, localTime, number, time, visible, visibleLines } from '../format.js'
+import { jsonTree } from '../json.js'
 import { path, withQuery } from '../router.js'
 import { problem } from '../view.js'
 import { produceTo } from './produce.js'
@@ -26,8 +28,7 @@ export async function showMessage(view, topic, row, place) {
     return
   }
   const link = withQuery(path('topics', topic, 'messages'), { partition: row.partition, at: row.offset, open: `${row.partition}:${row.offset}` })
-  const again = h('button', { type: 'button', class: 'button', onclick: () => produceTo(topic, null, found, () => {}) }, 'Send again')
-  again.hidden = !(view.cluster?.changes && hasToken())
+  const again = view.forChanges(h('button', { type: 'button', class: 'button', onclick: () => produceTo(topic, null, found, () => {}) }, 'Produce again'))
   fill(
     place,
     h(
@@ -35,8 +36,8 @@ export async function showMessage(view, topic, row, place) {
       { class: 'message' },
       facts(found),
       found.headers.length > 0 && headers(found.headers),
-      part('Key', found.key, () => download(`${address}/key`, `${topic}-${row.partition}-${row.offset}.key`)),
-      part('Value', found.value, () => download(`${address}/value`, `${topic}-${row.partition}-${row.offset}.value`)),
+      part('Key', found.key, `${address}/key`, `${topic}-${row.partition}-${row.offset}.key`),
+      part('Value', found.value, `${address}/value`, `${topic}-${row.partition}-${row.offset}.value`),
       h(
         'div',
         { class: 'toolbar' },
@@ -52,7 +53,7 @@ function facts(found) {
   const { batch } = found
   const rows = [
     ['time', `${time(found.timestamp)} UTC`, localTime(found.timestamp)],
-    ['set by', batch.timestamp_type === 'LOG_APPEND_TIME' ? 'the broker' : batch.magic === 0 ? 'nobody: the format has none' : 'the producer'],
+    ['set by', batch.timestamp_type === 'LOG_APPEND_TIME' ? 'the broker' : batch.magic === 0 ? 'not set: this format has no time' : 'the producer'],
     ['batch', batch.base_offset === batch.last_offset ? number(batch.base_offset) : `${number(batch.base_offset)}–${number(batch.last_offset)}`],
     ['size of the batch', `${number(batch.size)} B`],
     ['codec', batch.codec.toLowerCase()],
@@ -73,43 +74,42 @@ function headers(rows) {
   return h(
     'table',
     { 'aria-label': 'Headers', class: 'small' },
-    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'header'), h('th', { scope: 'col', class: 'fill' }, 'value'))),
-    h('tbody', {}, rows.map((row) => h('tr', {}, h('th', { scope: 'row', class: 'mono' }, visible(row.name)), h('td', { class: 'fill mono' }, row.size === null ? h('span', { class: 'dim' }, 'null') : asText(row) ?? `0x${[...bytesOf(row.base64)].map((each) => each.toString(16).padStart(2, '0')).join('')}`)))),
+    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'header'), h('th', { scope: 'col' }, 'value'))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, h('th', { scope: 'row', class: 'mono' }, visible(row.name)), h('td', { class: 'mono' }, row.size === null ? h('span', { class: 'dim' }, 'null') : asText(row) ?? `0x${digits(bytesOf(row.base64))}`)))),
   )
 }
 
-/** Text if it is UTF-8, else null. */
+/** The text of a part with nothing invisible, or null. */
 function asText(part, lines = false) {
-  try {
-    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytesOf(part.base64))
-    return lines ? visibleLines(text) : visible(text)
-  } catch {
-    return null
-  }
+  const text = textOf(bytesOf(part.base64))
+  return text === null ? null : lines ? visibleLines(text) : visible(text)
 }
 
-/** The key or value as text, JSON or hexadecimal digits. */
-function part(title, data, save) {
+/**
+ * The key or value as text, JSON or hexadecimal digits.
+ * @param {string} title @param {{base64: string, size: number}|null} data  @param {string} address  of all its bytes @param {string} file
+ */
+function part(title, data, address, file) {
   if (data === null) return h('p', {}, h('span', { class: 'strong' }, title), ' ', h('span', { class: 'dim' }, title === 'Value' ? 'null: a tombstone' : 'null'))
   const isCut = data.size * 4 > (data.base64.length + 3) * 3 + 8
   const raw = bytesOf(data.base64)
   let text = asText(data, true)
   if (text === null && isCut) text = asText({ base64: btoa(String.fromCharCode(...raw.subarray(0, raw.length - 3))) }, true)
-  const json = text === null || isCut ? null : prettyJson(new TextDecoder().decode(raw))
+  const json = text === null || isCut ? null : jsonTree(new TextDecoder().decode(raw))
+  const lines = (content) => h('pre', { tabindex: 0, 'aria-label': title }, content)
   const forms = [
-    ['JSON', json === null ? null : visibleLines(json)],
-    ['Text', text],
-    ['Hex', hexdump(raw)],
+    ['JSON', json && h('div', { class: 'json', role: 'group', tabindex: 0, 'aria-label': title }, json)],
+    ['Text', text === null ? null : lines(text)],
+    ['Hex', lines(hexdump(raw))],
   ].filter(([, content]) => content !== null)
-  const content = h('pre', { tabindex: 0, 'aria-label': title })
-  const buttons = forms.map(([name, value]) => h('button', { type: 'button', onclick: () => choose(name, value) }, name))
-  const choose = (name, value) => {
-    fill(content, value)
+  const content = h('div', {})
+  const said = h('span', { class: 'secondary', role: 'status' })
+  const buttons = forms.map(([name, form]) => h('button', { type: 'button', onclick: () => choose(name, form) }, name))
+  const choose = (name, form) => {
+    fill(content, form)
     for (const button of buttons) button.setAttribute('aria-pressed', button.textContent === name ? 'true' : 'false')
   }
-  const structured = json !== null && /^\s*[[{]/.test(json)
-  const [first] = structured || text === null ? forms : forms.filter(([name]) => name !== 'JSON')
-  choose(first[0], first[1])
+  choose(forms[0][0], forms[0][1])
   return h(
     'div',
     {},
@@ -119,8 +119,32 @@ function part(title, data, save) {
       h('span', { class: 'strong' }, title),
       h('span', { class: 'secondary' }, `${counted(data.size, 'byte')}${isCut ? `, the first ${number(raw.length)} here` : ''}`),
       h('div', { class: 'segments' }, buttons),
-      h('button', { type: 'button', class: 'button', onclick: () => save() }, 'Download'),
+      h('button', { type: 'button', class: 'button', onclick: () => copy() }, 'Copy'),
+      h('button', { type: 'button', class: 'button', onclick: () => download(address, file) }, 'Download'),
+      said,
     ),
     content,
   )
+
+  /** Copies all of it: as it is if it is text, else as the digits that a search takes. */
+  async function copy() {
+    try {
+      const all = isCut ? new Uint8Array(await (await blobAt(address)).arrayBuffer()) : raw
+      await copyTo(said, textOf(all) ?? `0x${digits(all)}`, counted(all.length, 'byte'))
+    } catch (error) {
+      fill(said, problem(error))
+    }
+  }
+}
+
+/** @param {Uint8Array} data */
+const digits = (data) => [...data].map((each) => each.toString(16).padStart(2, '0')).join('')
+
+/** Text if it is UTF-8, else null. @param {Uint8Array} data */
+function textOf(data) {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(data)
+  } catch {
+    return null
+  }
 }

@@ -1,11 +1,13 @@
 // Messages of a topic: a page of them from anywhere, a search, the newest as they come. All of it is in the address.
 
-import { Failure, hasToken, stream } from '../api.js'
+import { Failure, stream } from '../api.js'
 import { fill, h, setText } from '../dom.js'
-import { clock, counted, localTime, number, time, visible } from '../format.js'
+import { counted, localTime, number, time, visible } from '../format.js'
+import { onEscape } from '../keys.js'
 import { path, withQuery } from '../router.js'
 import { compared } from '../table.js'
 import { empty, live, panel, problem } from '../view.js'
+import { downloadFrom } from './download.js'
 import { showMessage } from './message.js'
 import { produceTo } from './produce.js'
 
@@ -71,13 +73,13 @@ export async function showMessages(view, topic, place) {
     h('button', { class: 'button' }, 'Search'),
   )
   const follow = h('button', { type: 'button', class: 'button', 'aria-pressed': 'false', onclick: () => set({ live: state.live ? '' : '1', cursor: '' }) }, 'Live')
-  const produce = h('button', { type: 'button', class: 'button main', onclick: () => produceTo(topic, partitions, {}, () => { if (!state.live) read() }) }, 'Produce')
-  produce.hidden = !(view.cluster?.changes && hasToken())
+  const produce = view.forChanges(h('button', { type: 'button', class: 'button main', onclick: () => produceTo(topic, partitions, {}, () => { if (!state.live) read() }) }, 'Produce'))
   fill(place, panel('Messages', { about, end: [h('div', { class: 'segments' }, follow), produce] }, form, body, foot))
   arrange()
   live.listeners.add(onPause)
   view.signal.addEventListener('abort', () => { live.listeners.delete(onPause); reading.abort() })
   document.addEventListener('visibilitychange', onPause, { signal: view.signal })
+  onEscape(view, () => table.closeOpened())
   start()
 
   function arrange() {
@@ -162,7 +164,9 @@ export async function showMessages(view, topic, place) {
     const first = h('button', { type: 'button', class: 'button', onclick: () => set({ cursor: '' }) }, isBackwards ? 'Newest' : 'From the start')
     first.hidden = state.cursor === ''
     const end = endOf(page, isBackwards)
-    fill(foot, end !== '' && h('span', {}, end), first, more, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`))
+    const save = h('button', { type: 'button', class: 'button end', onclick: () => downloadFrom(topic, query(), page) }, 'Download')
+    save.hidden = page.rows.length === 0 && page.cursor === ''
+    fill(foot, end !== '' && h('span', {}, end), first, more, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`), save)
   }
 
   function unreadable(page) {
@@ -180,8 +184,8 @@ export async function showMessages(view, topic, place) {
       )
     }
     if (page.state === 'stopped') return empty('Nothing found yet', `${number(page.scanned)} messages were read; there are more. Go on below.`)
-    if (page.unreadable.length > 0) return empty('No other message is like that', 'The rest was looked through.')
-    return empty('No message is like that', `All ${counted(page.total, 'message')} were looked through. Search for less, or in another field.`)
+    if (page.unreadable.length > 0) return empty('No other message matches', 'The rest was searched.')
+    return empty('No message matches', `All ${counted(page.total, 'message')} were searched. Search for a shorter text, or in another field.`)
   }
 
   async function tail(signal, cursor) {
@@ -260,7 +264,7 @@ class MessageTable {
     this.onOpen = onOpen
     const heads = [['time (UTC)', ''], ['partition', 'number'], ['offset', 'number'], ['key', ''], ['value', 'fill'], ['headers', 'number'], ['bytes', 'number']]
     this.body = h('tbody')
-    this.element = h('div', { class: 'scroll' }, h('table', { 'aria-label': 'Messages', class: 'messages' }, h('thead', {}, h('tr', {}, heads.map(([label, kind]) => h('th', { scope: 'col', class: kind || null }, label)))), this.body))
+    this.element = h('div', { class: 'scroll' }, h('table', { 'aria-label': 'Messages', class: 'rows messages' }, h('thead', {}, h('tr', {}, heads.map(([label, kind]) => h('th', { scope: 'col', class: kind || null }, label)))), this.body))
   }
 
   clear() {
@@ -270,15 +274,14 @@ class MessageTable {
 
   show(rows, open) {
     this.clear()
-    const days = new Set(rows.map((row) => time(row.timestamp).slice(0, 10)))
-    for (const row of rows) this.body.append(this.#made(row, days.size > 1))
+    for (const row of rows) this.body.append(this.#made(row))
     if (open) this.toggle(open)
   }
 
   /** Newest at the top, so that what is read stays in sight. */
   add(rows, most) {
     for (const row of [...rows].sort((a, b) => compared(a.timestamp, b.timestamp))) {
-      if (!this.#rows.has(keyOf(row))) this.body.prepend(this.#made(row, false))
+      if (!this.#rows.has(keyOf(row))) this.body.prepend(this.#made(row))
     }
     for (const [key, entry] of this.#rows) {
       if (this.#rows.size <= most) break
@@ -288,22 +291,34 @@ class MessageTable {
     }
   }
 
-  #made(data, withDay) {
+  #made(data) {
     const key = keyOf(data)
     const open = h('button', { type: 'button', class: 'opener', 'data-row-link': '', 'aria-expanded': 'false', 'aria-label': `Message ${data.partition}:${number(data.offset)}`, onclick: () => this.toggle(key) }, number(data.offset))
     const row = h(
       'tr',
       { 'data-opens': '', onclick: (event) => { if (!event.target.closest('button, a') && String(getSelection()) === '') this.toggle(key) } },
-      h('td', { title: `${time(data.timestamp)} UTC, ${localTime(data.timestamp)}` }, withDay ? time(data.timestamp) : clock(data.timestamp)),
-      h('td', { class: 'number' }, String(data.partition)),
-      h('th', { scope: 'row', class: 'number' }, open),
-      h('td', { class: 'clip mono' }, preview(data.key)),
-      h('td', { class: 'fill mono' }, preview(data.value)),
-      h('td', { class: 'number' }, data.headers === 0 ? '' : String(data.headers)),
-      h('td', { class: 'number' }, number(data.size)),
+      cell('time', 'time', { title: localTime(data.timestamp) }, time(data.timestamp)),
+      cell('partition', 'number', {}, String(data.partition)),
+      h('th', { scope: 'row', class: 'number', 'data-label': 'offset' }, open),
+      cell('key', 'clip mono', {}, clamped(data.key)),
+      cell('value', 'fill mono', {}, clamped(data.value)),
+      cell('headers', 'number', {}, data.headers === 0 ? '' : String(data.headers)),
+      cell('bytes', 'number', {}, number(data.size)),
     )
     this.#rows.set(key, { row, detail: null, data })
     return row
+  }
+
+  /** Closes the opened row that has the focus, else the last one that is open; whether there was one. */
+  closeOpened() {
+    const opened = [...this.#rows].filter(([, { detail }]) => detail !== null)
+    const focused = opened.find(([, { row, detail }]) => row.contains(document.activeElement) || detail?.contains(document.activeElement))
+    const [key, entry] = focused ?? opened.at(-1) ?? []
+    if (key === undefined || entry === undefined) return false
+    this.toggle(key)
+    const opener = entry.row.querySelector('.opener')
+    if (opener instanceof HTMLElement) opener.focus()
+    return true
   }
 
   /** Opens a row, or closes it. @param {string} key */
@@ -326,6 +341,10 @@ class MessageTable {
     void showMessage(this.view, this.topic, entry.data, cell)
   }
 }
+
+const cell = (label, kind, attributes, content) => h('td', { class: kind || null, 'data-label': label, ...attributes }, content)
+
+const clamped = (data) => h('span', { class: 'clamped' }, preview(data))
 
 const keyOf = (row) => `${row.partition}:${row.offset}`
 

@@ -2,7 +2,7 @@
 
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
-import { bytes, clock, counted, number, rate, time, visible } from '../format.js'
+import { bytes, counted, number, rate, time, visible, when } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel } from '../view.js'
@@ -23,8 +23,8 @@ export function show(view) {
     key: (row) => String(row.id),
     sort: { column: '', descending: false },
     columns: [
-      { name: 'id', label: 'broker', head: true, cell: (row) => String(row.id) },
-      { name: 'address', label: 'address', kind: 'fill', cell: (row) => `${row.host}:${row.port}` },
+      { name: 'id', label: 'broker', head: true, number: true, cell: (row) => String(row.id) },
+      { name: 'address', label: 'address', cell: (row) => `${row.host}:${row.port}` },
       { name: 'role', label: 'role', cell: (row) => (row.controller ? { text: 'controller', kind: 'tag' } : '') },
     ],
   })
@@ -33,23 +33,29 @@ export function show(view) {
   const requests = h('div', {})
   const requestsAbout = h('span', {})
   const errors = h('div', {})
+  const errorsPanel = panel('Last errors of clients', { end: h('a', { href: '/clients' }, 'All clients') }, errors)
+  const internal = h('span', {})
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, 'Overview'), about),
-    panel('Cluster', {}, h('div', { class: 'body' }, facts)),
-    h(
-      'div',
-      { class: 'panels' },
-      panel('Lag, worst five groups', { end: h('a', { href: '/groups' }, 'All groups') }, lag),
-      panel('Topics with most messages', { end: h('a', { href: withQuery('/topics', { sort: '-messages' }) }, 'All topics') }, busiest),
-    ),
+    panel('Cluster', { about: internal }, h('div', { class: 'body' }, facts)),
     h(
       'div',
       { class: 'panels roomy' },
-      panel('Requests', { about: requestsAbout, end: h('a', { href: '/inside' }, 'Inside') }, requests),
-      panel('Last errors of clients', { end: h('a', { href: '/clients' }, 'All clients') }, errors),
+      h(
+        'div',
+        { class: 'column' },
+        panel('Lag, worst five groups', { end: h('a', { href: '/groups' }, 'All groups') }, lag),
+        panel('Requests', { about: requestsAbout, end: h('a', { href: '/inside' }, 'Inside') }, requests),
+      ),
+      h(
+        'div',
+        { class: 'column' },
+        panel('Topics with most messages', { end: h('a', { href: withQuery('/topics', { sort: '-messages' }) }, 'All topics') }, busiest),
+        errorsPanel,
+        panel('Brokers', {}, brokers.element),
+      ),
     ),
-    panel('Brokers', {}, brokers.element),
   )
   const worst = new Table({
     label: 'Groups that are furthest behind',
@@ -58,10 +64,10 @@ export function show(view) {
     sort: { column: '', descending: false },
     opens: (row) => path('groups', row.group),
     columns: [
-      { name: 'group', label: 'group', head: true, kind: 'fill', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
+      { name: 'group', label: 'group', head: true, kind: 'name', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'lag', label: 'lag', number: true, cell: (row) => number(row.lag) },
       { name: 'slope', label: 'lag/s', number: true, cell: (row) => signed(row.slope) },
-      { name: 'line', label: '10 min', cell: (row) => ({ node: timeLine(row.points), key: JSON.stringify(row.points.at(-1)) }) },
+      { name: 'line', label: '10 min', kind: 'fill line', cell: (row) => ({ node: timeLine(row.points, { stretches: true }), key: JSON.stringify(row.points.at(-1)) }) },
     ],
   })
   const most = new Table({
@@ -71,8 +77,9 @@ export function show(view) {
     sort: { column: '', descending: false },
     opens: (row) => path('topics', row.name),
     columns: [
-      { name: 'name', label: 'topic', head: true, kind: 'fill', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
+      { name: 'name', label: 'topic', head: true, kind: 'name', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
       { name: 'messages', label: 'messages', number: true, cell: (row) => number(row.messages) },
+      { name: 'bytes', label: 'on disk', number: true, cell: (row) => bytes(row.bytes) },
       { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
     ],
   })
@@ -83,7 +90,7 @@ export function show(view) {
     key: (row) => row.api,
     sort: { column: '', descending: false },
     columns: [
-      { name: 'api', label: 'API', head: true, kind: 'fill', cell: (row) => ({ text: row.api, href: withQuery('/inside', { filter: `api:${row.api.toLowerCase()}` }) }) },
+      { name: 'api', label: 'API', head: true, cell: (row) => ({ text: row.api, href: withQuery('/inside', { filter: `api:${row.api.toLowerCase()}` }) }) },
       { name: 'rate', label: 'requests/s', number: true, cell: (row) => rate(row.rate) },
       { name: 'requests', label: 'counted', number: true, cell: (row) => number(row.requests) },
       { name: 'errors', label: 'errors', number: true, cell: (row) => (row.errors > 0 ? { text: number(row.errors), kind: 'bad' } : '0') },
@@ -96,7 +103,7 @@ export function show(view) {
     sort: { column: '', descending: false },
     opens: (row) => withQuery('/inside', { seq: row.seq }),
     columns: [
-      { name: 'time', label: 'broker time', cell: (row) => ({ text: clock(row.broker_ms).slice(0, 8), kind: 'plain', title: `${time(row.broker_ms)} UTC` }) },
+      { name: 'time', label: 'broker time', kind: 'time', cell: (row) => ({ text: when(row.broker_ms).slice(0, -4), kind: 'plain', title: `${time(row.broker_ms)} UTC` }) },
       { name: 'client', label: 'client', kind: 'clip', cell: (row) => ({ text: `#${row.connection} ${row.client_id ?? ''}`, title: row.client_id ?? '' }) },
       { name: 'api', label: 'request', head: true, cell: (row) => ({ text: row.api, href: withQuery('/inside', { seq: row.seq }), title: 'explained in Inside' }) },
       { name: 'error', label: 'error', kind: 'fill', cell: (row) => ({ text: row.error, kind: 'bad', title: [row.error, ...row.topics].join(', ') }) },
@@ -122,10 +129,12 @@ export function show(view) {
   view.every(REFRESH_MS, async () => {
     cluster = await view.get('/api/cluster')
     const problems = cluster.offline + cluster.under_replicated
-    fill(
-      about,
-      h('span', { class: problems === 0 ? 'good' : 'bad' }, problems === 0 ? 'all partitions are served' : 'not all partitions are well'),
-    )
+    const troubles = [
+      cluster.offline > 0 && `${counted(cluster.offline, 'partition')} without a leader`,
+      cluster.under_replicated > 0 && `${counted(cluster.under_replicated, 'partition')} under-replicated`,
+    ].filter(Boolean)
+    fill(about, h('span', { class: problems === 0 ? 'good' : 'bad' }, troubles.join(', ') || 'all partitions have their leader and replicas'))
+    setText(internal, cluster.internal_topics > 0 ? `and ${counted(cluster.internal_topics, 'internal topic')} with ${counted(cluster.internal_partitions, 'partition')}` : '')
     drawFacts()
     brokers.show({ rows: cluster.brokers.map((each) => ({ ...each, controller: each.id === cluster.controller })), total: cluster.brokers.length, from: 0 })
     if (cluster.topics === 0 && busiest.childElementCount === 0) {
@@ -134,9 +143,9 @@ export function show(view) {
   })
   view.every(ACTIVITY_MS, async () => {
     const found = await view.get('/api/activity')
+    errorsPanel.hidden = found.requests === null
     if (found.requests === null) {
-      fill(requests, empty('This needs minibroker with --control', 'Kafka’s protocol does not count requests: ', h('code', {}, 'minibroker serve --console'), ' does. Messages/s in are above, and of each topic on its page.'))
-      fill(errors, empty('This needs minibroker with --control', 'A client is the only one that knows what another broker has refused it.'))
+      fill(requests, empty('This needs minibroker with --control', 'Kafka’s protocol counts neither requests nor errors of clients. A minibroker shows both: ', h('code', {}, 'minibroker serve --console'), '.'))
       return
     }
     const now = found.requests
@@ -146,7 +155,7 @@ export function show(view) {
     if (apis.element.parentElement !== requests) fill(requests, requestsLine, apis.element)
     apis.show({ rows: now.apis, total: now.apis.length, from: 0 })
     setText(apis.range, now.more > 0 ? `the busiest ${number(now.apis.length)}, and ${number(now.more)} more` : counted(now.apis.length, 'API'))
-    if (found.errors.length === 0) fill(errors, empty('No errors since this console looks', 'A request that a client sends and the broker refuses is listed here.'))
+    if (found.errors.length === 0) fill(errors, empty('No client has had an error', 'A request that the broker refuses is listed here, from when this page was first opened.'))
     else {
       if (failed.element.parentElement !== errors) fill(errors, failed.element)
       const shown = found.errors.slice(0, ERRORS)

@@ -47,7 +47,7 @@ export async function produceTo(topic, partitions, filled, done) {
     {
       onsubmit: async (event) => {
         event.preventDefault()
-        fill(said, 'sending …')
+        fill(said, 'producing …')
         try {
           const { rows } = await change('POST', path('api', 'topics', topic, 'records'), {
             ...(filled.offset === undefined ? {} : { like: { partition: filled.partition, offset: filled.offset } }),
@@ -75,9 +75,9 @@ export async function produceTo(topic, partitions, filled, done) {
       h('label', { for: 'produce-partition' }, 'Partition'),
       h('div', { class: 'toolbar' }, partition, h('label', { class: 'field', for: 'produce-times' }, 'times'), times),
     ),
-    h('footer', {}, said, h('button', { class: 'button main' }, 'Send')),
+    h('footer', {}, said, h('button', { class: 'button main' }, filled.offset === undefined ? 'Produce' : 'Produce again')),
   )
-  const box = dialog(filled.offset === undefined ? 'Produce' : 'Send again', form)
+  const box = dialog(filled.offset === undefined ? 'Produce' : 'Produce again', form)
   value.area.focus()
   form.addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit()

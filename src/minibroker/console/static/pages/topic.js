@@ -7,7 +7,9 @@ import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
 import { empty, panel } from '../view.js'
+import { deleteRecords } from './delete_records.js'
 import { showMessages } from './messages.js'
+import { settingsTable } from './settings.js'
 
 const REFRESH_MS = 3000
 const TABS = ['partitions', 'messages', 'groups', 'settings', 'log']
@@ -18,7 +20,7 @@ export async function show(view) {
   const tab = view.params.tab ?? 'partitions'
   view.title(`${topic}, ${tab}`)
   const about = h('span', { class: 'about' })
-  const end = h('div', { class: 'end' })
+  const end = view.forChanges(h('div', { class: 'end' }))
   const place = h('div', {})
   const links = TABS.map((each) =>
     h('a', { href: path('topics', topic, ...(each === 'partitions' ? [] : [each])), 'aria-current': each === tab ? 'page' : null }, each[0].toUpperCase() + each.slice(1)),
@@ -31,7 +33,7 @@ export async function show(view) {
   )
   const described = (found) => {
     setText(about, `${counted(found.partitions, 'partition')}, ${counted(found.replication, 'replica')}${found.internal ? ', internal' : ''}`)
-    if (view.cluster?.changes && !found.internal && end.childElementCount === 0) fill(end, actionsOf(topic, found))
+    if (!found.internal && end.childElementCount === 0) fill(end, actionsOf(topic, found))
   }
   const tabs = { partitions: showPartitions, messages: showMessages, groups: showGroups, settings: showSettings, log: showLog }
   const shown = tabs[/** @type {keyof typeof tabs} */ (tab)]
@@ -58,6 +60,7 @@ export async function show(view) {
 function actionsOf(topic, found) {
   return [
     h('button', { type: 'button', class: 'button', onclick: () => grow(topic, found.partitions) }, 'Add partitions'),
+    h('button', { type: 'button', class: 'button danger', onclick: () => deleteRecords(topic, found.partitions, () => go(location.pathname + location.search)) }, 'Delete messages'),
     h('button', { type: 'button', class: 'button danger', onclick: () => remove(topic) }, 'Delete topic'),
   ]
 }
@@ -91,7 +94,8 @@ function showPartitions(view, topic, place) {
       { name: 'rate', label: '/s in', number: true, kind: 'less', cell: (row) => rate(row.rate) },
       { name: 'leader', label: 'leader', number: true, sorts: true, cell: (row) => (row.leader === null ? { text: 'none', kind: 'bad' } : String(row.leader)) },
       { name: 'epoch', label: 'epoch', number: true, kind: 'extra', cell: (row) => (row.epoch === null ? { text: '–', kind: 'dim' } : number(row.epoch)) },
-      { name: 'isr', label: 'in sync of replicas', kind: 'fill', cell: (row) => ({ text: `${row.isr.join(', ')} of ${row.replicas.join(', ')}`, kind: row.isr.length < row.replicas.length ? 'bad' : 'plain' }) },
+      { name: 'replicas', label: 'on brokers', cell: (row) => row.replicas.join(', ') },
+      { name: 'isr', label: 'in sync', cell: (row) => (row.isr.length < row.replicas.length ? { text: row.isr.length === 0 ? 'none' : `only ${row.isr.join(', ')}`, kind: 'bad' } : 'all') },
     ],
   })
   fill(place, panel('Partitions', {}, table.element))
@@ -122,7 +126,7 @@ function showGroups(view, topic, place) {
     onSort: () => draw(),
     onPage: (start) => draw(start),
     columns: [
-      { name: 'group', label: 'group', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
+      { name: 'group', label: 'group', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'partitions', label: 'partitions with commits', number: true, sorts: true, cell: (row) => number(row.partitions) },
       { name: 'lag', label: 'lag here', number: true, sorts: true, cell: (row) => number(row.lag) },
     ],
@@ -150,74 +154,46 @@ function showGroups(view, topic, place) {
 
 /** @param {import('../view.js').View} view */
 function showSettings(view, topic, place) {
-  const state = { filter: view.query.get('filter') ?? '', all: view.query.get('all') !== '0' }
+  return showSettingsAt(view, path('api', 'topics', topic, 'settings'), 'of this topic, or what it takes from its broker', place)
+}
+
+/**
+ * The settings of a topic or a broker, which its address below /api answers and takes.
+ * @param {import('../view.js').View} view @param {string} address @param {string} about @param {Element} place
+ */
+export async function showSettingsAt(view, address, about, place) {
+  if (view.cluster === null) view.learn(await view.get('/api/cluster'))
+  const state = { filter: view.query.get('filter') ?? '' }
   /** @type {any[]} */
   let rows = []
-  const table = new Table({
-    label: 'Settings',
-    noun: 'setting',
-    size: 100,
-    key: (row) => row.name,
-    sort: { column: 'name', descending: false },
-    onSort: () => draw(),
-    columns: [
-      { name: 'name', label: 'setting', head: true, sorts: true, cell: (row) => row.name },
-      { name: 'value', label: 'value', kind: 'fill mono', cell: (row) => (row.sensitive ? { text: 'secret', kind: 'dim' } : { text: row.value ?? '', title: row.value ?? '' }) },
-      { name: 'source', label: 'from', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
-      { name: 'edit', label: 'change', cell: (row) => (view.cluster?.changes && !row.read_only ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Change ${row.name}`, onclick: () => edit(topic, row, load) }, 'Change'), key: JSON.stringify(row) } : '') },
-    ],
-  })
   const draw = () => {
     const words = state.filter.toLowerCase().split(/\s+/)
     const shown = rows.filter((row) => words.every((word) => row.name.includes(word)))
     table.showAll(shown, 0, (row) => (table.options.sort.column === 'source' ? [row.is_default ? 1 : 0, row.name].join() : row.name))
   }
+  const table = settingsTable({
+    mayChange: view.mayChange,
+    change: (changes) => change('POST', address, changes),
+    done: () => refresh(),
+    onSort: draw,
+  })
   fill(
     place,
     panel(
       'Settings',
-      { about: 'of this topic, or what it takes from its broker', end: filterField(state.filter, 'Filter settings', (filter) => { state.filter = filter; view.remember({ filter }); draw() }) },
+      {
+        about: `${about}${view.mayChange ? '; choose one to change it' : ''}`,
+        end: filterField(state.filter, 'Filter settings', (filter) => { state.filter = filter; view.remember({ filter }); draw() }),
+      },
       table.element,
     ),
   )
-  const load = () => view.attempt(async () => {
-    rows = (await view.get(path('api', 'topics', topic, 'settings'))).rows
+  // Again and again: in a cluster with ZooKeeper a change takes effect a moment later.
+  const refresh = view.every(REFRESH_MS, async () => {
+    rows = (await view.get(address)).rows
     rows.sort((a, b) => compared(a.name, b.name))
     draw()
   })
-  return load()
-}
-
-/** @type {Record<string, string>} */
-const SOURCES = {
-  DYNAMIC_TOPIC_CONFIG: 'this topic',
-  DYNAMIC_BROKER_CONFIG: 'broker, while it runs',
-  DYNAMIC_DEFAULT_BROKER_CONFIG: 'all brokers, while they run',
-  STATIC_BROKER_CONFIG: 'server.properties',
-}
-
-function edit(topic, row, done) {
-  const said = h('span', { class: 'said', role: 'alert' })
-  const value = h('input', { id: 'setting-value', value: row.value ?? '', spellcheck: 'false', autocomplete: 'off' })
-  const send = async (body) => {
-    await closeAfter(box, said, () => change('POST', path('api', 'topics', topic, 'settings'), body), done)
-  }
-  const box = dialog(
-    row.name,
-    h(
-      'form',
-      { onsubmit: (event) => { event.preventDefault(); void send({ set: { [row.name]: value.value } }) } },
-      h('div', { class: 'form body' }, h('label', { for: 'setting-value' }, 'Value'), value),
-      h(
-        'footer',
-        {},
-        said,
-        !row.is_default && h('button', { type: 'button', class: 'button', onclick: () => send({ unset: [row.name] }) }, 'Back to the default'),
-        h('button', { class: 'button main' }, 'Set'),
-      ),
-    ),
-  )
-  value.focus()
 }
 
 function grow(topic, partitions) {
@@ -241,7 +217,7 @@ function grow(topic, partitions) {
         value,
         h('p', { class: 'wide secondary' }, 'Messages stay where they are. New messages of a key may go to another partition than those before them.'),
       ),
-      h('footer', {}, said, h('button', { class: 'button main' }, 'Add')),
+      h('footer', {}, said, h('button', { class: 'button main' }, 'Add partitions')),
     ),
   )
 }
@@ -249,9 +225,9 @@ function grow(topic, partitions) {
 function remove(topic) {
   const said = h('span', { class: 'said', role: 'alert' })
   const confirm = h('input', { id: 'delete-name', autocomplete: 'off', spellcheck: 'false', oninput: () => { button.disabled = confirm.value !== topic } })
-  const button = h('button', { class: 'button danger', disabled: true }, 'Delete it and its messages')
+  const button = h('button', { class: 'button danger', disabled: true }, 'Delete topic and messages')
   const box = dialog(
-    'Delete the topic',
+    'Delete topic',
     h(
       'form',
       {

@@ -33,7 +33,7 @@ export function show(view) {
     onSort: (sort) => set({ sort: (sort.descending ? '-' : '') + sort.column, from: 0 }),
     onPage: (from) => set({ from }),
     columns: [
-      { name: 'name', label: 'topic', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
+      { name: 'name', label: 'topic', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
       { name: 'partitions', label: 'partitions', number: true, sorts: true, cell: (row) => number(row.partitions) },
       { name: 'replication', label: 'replicas', number: true, sorts: true, kind: 'extra', cell: (row) => number(row.replication) },
       { name: 'messages', label: 'messages', number: true, sorts: true, cell: (row) => number(row.messages) },
@@ -45,7 +45,7 @@ export function show(view) {
   })
   const internal = h('input', { type: 'checkbox', onchange: () => set({ internal: internal.checked, from: 0 }) })
   internal.checked = state.internal
-  const create = h('button', { type: 'button', class: 'button main', onclick: () => createTopic(() => refresh()) }, 'Create topic')
+  const create = view.forChanges(h('button', { type: 'button', class: 'button main', onclick: () => createTopic(() => refresh()) }, 'Create topic'))
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, 'Topics'), about),
@@ -106,7 +106,6 @@ export function show(view) {
 
   function showRows(found) {
     shown = null
-    create.hidden = view.cluster !== null && !view.cluster.changes
     setText(about, found.total === found.all ? counted(found.all, 'topic') : `${number(found.total)} of ${counted(found.all, 'topic')}`)
     if (found.total === 0) {
       fill(place, found.all === 0 ? noTopics() : empty(`No topic contains “${state.filter}”`, 'Clear the filter to see all.'))
@@ -155,7 +154,8 @@ export function show(view) {
 
 function groupsOf(groups) {
   if (!groups || groups.length === 0) return { text: '–', kind: 'dim' }
-  return groups.map((each) => `${each.group} ${number(each.lag)}`).join(', ')
+  const text = groups.map((each) => `${each.group} ${number(each.lag)}`).join(', ')
+  return { text, title: text }
 }
 
 function stateOf(row) {
@@ -211,9 +211,9 @@ function createTopic(done) {
       h('label', { for: 'new-settings', class: 'top' }, 'Settings'),
       settings,
     ),
-    h('footer', {}, said, h('button', { class: 'button main' }, 'Create')),
+    h('footer', {}, said, h('button', { class: 'button main' }, 'Create topic')),
   )
-  const box = dialog('Create a topic', form)
+  const box = dialog('Create topic', form)
   name.focus()
 }
 

@@ -1,8 +1,8 @@
 // Transactions: which are open, since when, and what they hold back.
 
-import { change, hasToken } from '../api.js'
+import { change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
-import { counted, duration, number, time, visible } from '../format.js'
+import { assignment, counted, duration, number, time, visible } from '../format.js'
 import { closeAfter, dialog } from '../keys.js'
 import { Table, filterField } from '../table.js'
 import { empty, panel } from '../view.js'
@@ -32,8 +32,8 @@ export function show(view) {
       { name: 'producer_epoch', label: 'epoch', number: true, cell: (row) => number(row.producer_epoch) },
       { name: 'started', label: 'open for', number: true, sorts: true, cell: (row) => (row.started === null ? { text: '–', kind: 'dim' } : { text: duration(Math.max(0, (Date.now() - row.started) / 1000)), title: `since ${time(row.started)} UTC`, kind: 'plain' }) },
       { name: 'timeout', label: 'times out after', number: true, cell: (row) => (row.timeout_ms === null ? { text: '–', kind: 'dim' } : duration(row.timeout_ms / 1000)) },
-      { name: 'partitions', label: 'holds back the last stable offset of', kind: 'fill', cell: (row) => ({ text: row.partitions.join(', '), title: row.partitions.join(', ') }) },
-      { name: 'abort', label: 'end it', cell: (row) => (view.cluster?.changes && hasToken() && row.state === 'Ongoing' ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Abort ${visible(row.transactional_id)}`, onclick: () => abort(row.transactional_id, refresh) }, 'Abort'), key: row.transactional_id } : '') },
+      { name: 'partitions', label: 'holds back the last stable offset of', kind: 'fill', cell: (row) => ({ text: assignment(row.partitions), title: row.partitions.join(', ') }) },
+      { name: 'abort', label: 'abort', cell: (row) => (view.mayChange && row.state === 'Ongoing' ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Abort ${visible(row.transactional_id)}`, onclick: () => abort(row.transactional_id, refresh) }, 'Abort'), key: row.transactional_id } : '') },
     ],
   })
   fill(
@@ -71,6 +71,6 @@ function abort(id, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
     await closeAfter(box, said, () => change('POST', `/api/transactions/${encodeURIComponent(id)}/abort`), done)
-  } }, 'Abort it')
-  const box = dialog('Abort the transaction', h('p', { class: 'body' }, `The producer of ${visible(id)} is fenced: its next request fails.`), h('footer', {}, said, button))
+  } }, 'Abort transaction')
+  const box = dialog('Abort transaction', h('p', { class: 'body' }, `The producer of ${visible(id)} is fenced: its next request fails.`), h('footer', {}, said, button))
 }

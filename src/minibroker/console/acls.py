@@ -1,0 +1,111 @@
+"""Access rules (ACLs): a list, one to add, one to remove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from minibroker.console.answers import Refused, change, get
+from minibroker.console.console import Console
+from minibroker.console.kafka_clients import needing
+from minibroker.console.pages import page_of, wanted_page
+from minibroker.console.topics import text_of
+
+if TYPE_CHECKING:
+    from enum import IntEnum
+
+    from minibroker.cli.acl_admin import Rule
+    from minibroker.cli.outcomes import Outcome
+
+COLUMNS = ("resource_type", "name", "pattern", "principal", "host", "permission", "operation")
+NEEDS = "the cluster does not list its access rules, which takes Kafka 0.11 or later"
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    async def listed(request: Request) -> Any:
+        """`authorizer` is false of a cluster that has none: everything is allowed there."""
+        wanted = wanted_page(request, default="name", columns=COLUMNS)
+        rules = await console.kafka.ask(rules_of)
+        page = page_of(
+            rules or [],
+            wanted,
+            text=str,
+            key=lambda rule: (rule.as_document()[wanted.sort].casefold(), rule),
+            shown=lambda rule: rule.as_document() | {"text": str(rule)},
+        )
+        return page | {"authorizer": rules is not None}
+
+    async def add(request: Request, body: dict[str, Any]) -> Any:
+        from minibroker.cli.acl_admin import AclAdmin, refusals_explained
+
+        rule = rule_in(body)
+
+        def act(client: Any) -> Sequence[Outcome]:
+            with refusals_explained():
+                return AclAdmin(client).add([rule])
+
+        (outcome,) = await console.kafka.act(act)
+        if outcome.error is not None:
+            raise Refused(409, outcome.error)
+        return {"text": outcome.name, "outcome": outcome.outcome}
+
+    async def remove(request: Request, body: dict[str, Any]) -> Any:
+        """Remove the rule that is equal in everything."""
+        from minibroker.cli.acl_admin import AclAdmin, Wanted, refusals_explained
+
+        rule = rule_in(body)
+
+        def act(client: Any) -> Sequence[Outcome]:
+            with refusals_explained():
+                return AclAdmin(client).remove([Wanted(*rule)])
+
+        removed = await console.kafka.act(act)
+        if not removed:
+            raise Refused(404, f"there is no rule that {rule}; the page ACLs lists those that there are")
+        return {"text": str(rule), "outcome": "removed"}
+
+    return [get("/api/acls", listed), change("POST", "/api/acls", add), change("DELETE", "/api/acls", remove)]
+
+
+def rules_of(client: Any) -> list[Rule] | None:
+    """All rules; None for a cluster without an authorizer. Raises CommandFailed, and Refused for an old cluster."""
+    from minibroker.cli.acl_admin import AclAdmin, Wanted, refusals_explained
+    from minibroker.cli.cluster import errors
+
+    with refusals_explained(), needing(NEEDS):
+        try:
+            return AclAdmin(client).rules([Wanted()])
+        except errors.SecurityDisabledError:
+            return None
+
+
+def rule_in(body: dict[str, Any]) -> Rule:
+    """The rule that a row of the list describes. Raises Refused."""
+    from minibroker.cli.acl_admin import EVERY_HOST, Rule, principal_of
+    from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+    from minibroker.protocol.rights import Operation, Pattern, Permission
+
+    resource_type = named(body, "resource_type", ResourceType, "ANY")
+    is_cluster = resource_type is ResourceType.CLUSTER
+    return Rule(
+        resource_type,
+        CLUSTER_NAME if is_cluster else text_of(body, "name"),
+        Pattern.LITERAL if is_cluster else named(body, "pattern", Pattern, "ANY", "MATCH"),
+        principal_of(text_of(body, "principal")),
+        text_of({"host": EVERY_HOST} | body, "host"),
+        named(body, "permission", Permission, "ANY"),
+        named(body, "operation", Operation, "ANY"),
+    )
+
+
+def named(body: dict[str, Any], name: str, kind: type[IntEnum], *only_filters: str) -> Any:
+    """The member of a name in either form, `TransactionalId` or `transactional_id`. Raises Refused."""
+    known = {each.name.replace("_", "").lower(): each for each in kind if each.name not in only_filters}
+    text = text_of(body, name)
+    if text.replace("_", "").lower() not in known:
+        choices = ", ".join(each.name.lower() for each in known.values())
+        raise Refused(400, f"{name} {text[:30]} is none of {choices}; correct it")
+    return known[text.replace("_", "").lower()]
