@@ -28,10 +28,10 @@ from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.api_rights import RIGHTS
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_rows import changed, columns
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
 from minibroker.protocol.rights import Operation, Right
-from minibroker.protocol.schema import Array, contains
 
 EVERY_TYPE = frozenset(ResourceType)
 BY_HANDLERS = {
@@ -122,7 +122,7 @@ class Guard:
         denials = []
         for ask, field, in_answer in rows:
             may = self._may(client, ask)
-            place = array_place(field)
+            place = field.path[0]  # each right in rows is on an array of the request
             if body[place] is None:
                 hidden += [(each, may) for each in in_answer]
                 continue
@@ -133,7 +133,7 @@ class Guard:
                 (served if name is None or may(name) else denied).append(row)
             if denied:
                 denials.append(refusal_of_rows(request, place, denied, ask.right))
-                body = replaced(body, place, served)
+                body = with_rows(body, place, served)
         if denials:
             request = with_body(request, body)
         answer = handler(request, client)
@@ -168,7 +168,7 @@ def plan_of(key: ApiKey, version: int) -> Plan:
         ask = Ask(right, tuple(elsewhere), last.operation, last.resource_type)
         named = [field for field in in_request if ask.subject in field.types.values()]
         answered = [field for field in in_answer if ask.subject in field.types.values()]
-        in_rows = [field for field in named if field.rows or field.is_array]
+        in_rows = [field for field in named if field.path]
         if in_rows:
             plan.rows.append((ask, in_rows[0], answered))
         elif named or ask.subject is ResourceType.CLUSTER:
@@ -178,19 +178,14 @@ def plan_of(key: ApiKey, version: int) -> Plan:
     return plan
 
 
-def array_place(field: NameField) -> int:
-    """The place in the request of the array with the field's rows. Each right in rows is on an array of the request."""
-    return field.rows[0] if field.rows else field.place
-
-
 def name_for(field: NameField, subject: ResourceType, body: Body, row: Any) -> str | None:
     """Return the resource of type `subject` that a row names, None for none."""
     type_place = field.type_place
-    if type_place is not None and field.types.get((body if field.is_array else row)[type_place]) is not subject:
+    if type_place is not None and field.types.get((body if field.place is None else row)[type_place]) is not subject:
         return None
     if subject is ResourceType.CLUSTER:
         return CLUSTER_NAME
-    name: str | None = row if field.is_array else row[field.place]
+    name: str | None = row if field.place is None else row[field.place]
     return name
 
 
@@ -215,7 +210,7 @@ def refusal(request: Request, right: Right) -> Any:
 
 def refusal_of_rows(request: Request, place: int, rows: Sequence[Any], right: Right) -> Body:
     """Return the answer that a request with only these rows would get."""
-    return answer_to_all(with_body(request, replaced(request.body, place, rows)), error_of(request, right))
+    return answer_to_all(with_body(request, with_rows(request.body, place, rows)), error_of(request, right))
 
 
 def completed(api_key: int, denials: Sequence[Body], hidden: Hidden, answer: Body) -> Body:
@@ -226,33 +221,27 @@ def completed(api_key: int, denials: Sequence[Body], hidden: Hidden, answer: Bod
         name = failing_array(api_key)
         answer = answer._replace(**{name: [*getattr(answer, name), *getattr(denial, name)]})
     for field, may in hidden:
-        answer = without_hidden(answer, field.rows, field.place, may)
+        answer = changed(answer, field.path, partial(without_hidden, field.place, may))
     return answer
 
 
 @cache
 def failing_array(api_key: int) -> str:
     """The array of an answer whose rows have error codes."""
-    fields = API_TABLE[api_key].response.fields
-    return next(each.name for each in fields if isinstance(each.kind, Array) and contains((each,), Meaning.ERROR_CODE))
+    response = API_TABLE[api_key].response
+    return next(response.fields[path[0]].name for path, *_ in columns(response, Meaning.ERROR_CODE) if path)
 
 
-def without_hidden(row: Any, places: Sequence[int], name_place: int, may: May) -> Any:
-    """Return a row of an answer without those rows inside, at `places`, whose name may not be known."""
-    place, *inner = places
-    rows = row[place] or ()
-    if inner:
-        return replaced(row, place, [without_hidden(each, inner, name_place, may) for each in rows])
-    return replaced(row, place, [each for each in rows if may(each[name_place])])
+def without_hidden(name_place: int | None, may: May, rows: Sequence[Any] | None) -> Sequence[Any]:
+    """Return those rows of an answer whose name may be known."""
+    return [row for row in rows or () if may(row if name_place is None else row[name_place])]
 
 
 # -- requests and rows ----------------------------------------------------------------------------------------
 
 
-def replaced(row: Any, place: int, value: Any) -> Any:
-    """Return a row, a NamedTuple or a plain tuple, with another value at `place`."""
-    values = (*row[:place], value, *row[place + 1 :])
-    return row._make(values) if hasattr(row, "_make") else values
+def with_rows(body: Body, place: int, rows: Sequence[Any]) -> Body:
+    return changed(body, (place,), lambda _: rows)
 
 
 def with_body(request: Request, body: Body) -> Request:
