@@ -7,18 +7,15 @@ without `--act-as` it is not used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning
-from minibroker.protocol.schema import Array, Field
 
 Body = Any
-# The fields of a row with error codes: the place of each, and the places in its own rows if it is an array.
-Places = list[tuple[int, "Places | None"]]
 
 
 class CodeOfVersion(NamedTuple):
@@ -55,29 +52,7 @@ class KnownErrors:
         self._error_code_for = error_code_for
 
     def replaced(self, api_key: int, body: Body) -> Body:
-        return self._row(body, places_of_answer(api_key))
-
-    def _row(self, row: Sequence[Any], places: Places) -> Sequence[Any]:
-        values = list(row)
-        for place, inner in places:
-            value = values[place]
-            if inner is None:
-                values[place] = self._error_code_for(value)
-            elif value is not None:
-                values[place] = [self._row(each, inner) for each in value]
-        return tuple(values)
-
-
-@cache
-def places_of_answer(api_key: int) -> Places:
-    return error_places(API_TABLE[api_key].response.fields)
-
-
-def error_places(fields: Sequence[Field]) -> Places:
-    places: Places = []
-    for place, field in enumerate(fields):
-        if field.meaning is Meaning.ERROR_CODE:
-            places.append((place, None))
-        elif isinstance(field.kind, Array) and (inner := error_places(field.kind.fields)):
-            places.append((place, inner))
-    return places
+        for column in columns(API_TABLE[api_key].response, Meaning.ERROR_CODE):
+            if any(column.values(body)):
+                body = column.replaced(body, self._error_code_for)
+        return body

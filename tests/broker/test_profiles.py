@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.known_errors import CAME_WITH, Places, error_places, known_code
+from minibroker.broker.apis.known_errors import CAME_WITH, known_code
 from minibroker.broker.config import profiles
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.profiles import HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.message_rows import columns
 from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.broker.asking import BROKER, TOPIC, batch_of, described, rows
@@ -278,12 +280,9 @@ def test_a_code_is_not_given_to_versions_before_it(key: ApiKey, first: int, code
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
 def test_every_error_code_of_every_answer_is_looked_at(api: Api) -> None:
-    def count_of(places: Places) -> int:
-        return sum(1 if inner is None else count_of(inner) for _, inner in places)
-
     declared = [path for path, field in api.response.walk() if field.name == "error_code"]
 
-    assert count_of(error_places(api.response.fields)) == len(declared)
+    assert len(columns(api.response, Meaning.ERROR_CODE)) == len(declared)
 
 
 @pytest.mark.parametrize(("name", "state"), [("0.11", "AwaitingSync"), ("1.1", "CompletingRebalance")])
