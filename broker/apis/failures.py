@@ -9,16 +9,17 @@ An API's answer is derived when it first fails: a broker without failures pays n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from minibroker.broker.apis.configs import known_type, repeats_types
-from minibroker.protocol.api import API_TABLE, ApiKey, Request
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.message_rows import rows, rows_at
 from minibroker.protocol.messages.groups import OffsetFetchResponse
 from minibroker.protocol.primitives import Meaning
-from minibroker.protocol.schema import Array, Field, Message, contains, place_of
+from minibroker.protocol.schema import Array, Field, Message, contains
 
 # Fields that name the subject of a row: a row of the answer repeats them from the request.
 NAMING = {
@@ -42,6 +43,7 @@ LAST_INIT_PRODUCER_ID_OF_2_0 = 1
 Body = Any
 # Makes a value of the answer from a row of the request (the whole body outside of repeated rows) and the error.
 Make = Callable[[Any, KafkaError], Any]
+Path = tuple[int, ...]  # of an array in a message: `Column.path`
 
 
 def failure_of(request: Request, error: KafkaError) -> Body | None:
@@ -132,80 +134,42 @@ OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
 
 @cache
 def maker_of(api_key: int, version: int) -> Make:
-    api = API_TABLE[api_key]
-    asked = Array(api.request.fields, None, is_nullable=False)
-    return row_maker(api.response, "", api.response.fields, asked, version)
+    return row_maker(API_TABLE[api_key], version, "", ())
 
 
-def row_maker(response: Message, path: str, fields: Sequence[Field], asked: Array, version: int) -> Make:
-    """Make the maker of the answer's row at `path`, which repeats a row of `asked`."""
-    make = response.row(path)._make
-    makers = [value_maker(response, path, field, asked, version) for field in fields]
+def row_maker(api: Api, version: int, path: str, asked: Path) -> Make:
+    """Make the maker of the answer's row at `path`, which repeats a row of the request at `asked`."""
+    make = api.response.row(path)._make
+    makers = [value_maker(api, version, path, asked, field) for field in api.response.fields_at(path)]
     return lambda row, error: make([value(row, error) for value in makers])
 
 
-def value_maker(response: Message, path: str, field: Field, asked: Array, version: int) -> Make:
-    kind, default = field.kind, field.default
+def value_maker(api: Api, version: int, path: str, asked: Path, field: Field) -> Make:
+    default = field.default
     if field.meaning is Meaning.ERROR_CODE:
         return lambda row, error: error.code
     if field.meaning is Meaning.ERROR_MESSAGE:
         return lambda row, error: error.message
-    if isinstance(kind, Array) and field.is_in(version) and contains(kind.fields, Meaning.ERROR_CODE):
-        found = rows_repeated(kind, asked, version)
+    if isinstance(field.kind, Array) and field.is_in(version) and contains(field.kind.fields, Meaning.ERROR_CODE):
+        found = array_repeated(api.request, version, field.kind, asked)
         if found is not None:
-            inner = f"{path}.{field.name}" if path else field.name
-            make = row_maker(response, inner, kind.fields, found.array, version)
-            return lambda row, error: [make(each, error) for each in found.of(row)]
+            make, inner = row_maker(api, version, f"{path}.{field.name}".lstrip("."), found), found[len(asked) :]
+            return lambda row, error: [make(each, error) for each in rows_at(row, inner)]
     elif path and field.meaning in NAMING:
-        return repeater(field.meaning, asked) or (lambda row, error: default)
+        for column in rows(api.request):
+            if (column.path, column.meaning) == (asked, field.meaning):
+                place = column.place
+                return lambda row, error: row if place is None else row[place]
     return lambda row, error: default
 
 
-def repeater(meaning: Meaning, asked: Array) -> Make | None:
-    """Make the maker that repeats the field of this meaning from the request's row; None if the row has none."""
-    if asked.meaning is meaning:  # the row is the value
-        return lambda row, error: row
-    place = place_of(asked.fields, meaning)
-    return None if place is None else lambda row, error: row[place]
-
-
-class NamedRows(NamedTuple):
-    """An array of the request, with the places of the arrays around it, outermost first."""
-
-    places: tuple[int, ...]
-    array: Array
-
-    def of(self, row: Any) -> Sequence[Any]:
-        """The rows; none if the array is null."""
-        rows: list[Any] = [row]
-        for place in self.places:
-            rows = [each for row in rows for each in row[place] or ()]
-        return rows
-
-
-def rows_repeated(answered: Array, asked: Array, version: int) -> NamedRows | None:
-    """Find the rows of the request that the answer repeats: with the same names, or by their order if the answer has
-    nothing but errors in its rows, as that of CreateAcls."""
-    named = {each.meaning for each in answered.fields} & NAMING
+def array_repeated(request: Message, version: int, answered: Array, asked: Path) -> Path | None:
+    """Find the array of the request whose rows the answer repeats: the first one with the same names, at any depth, as
+    AlterReplicaLogDirs has its topics under directories; a Fetch names its forgotten topics after those to read. If the
+    answer has nothing but errors in its rows, as that of CreateAcls, it is the first array."""
     if all(isinstance(each.kind, Array) or each.meaning in ERRORS for each in answered.fields):
-        arrays = (NamedRows((place,), each.kind) for place, each in enumerate(asked.fields) if is_array(each))
-        return next(arrays, None)
-    return rows_named(named, asked.fields, version)
-
-
-def is_array(field: Field) -> bool:
-    return isinstance(field.kind, Array)
-
-
-def rows_named(meanings: set[Meaning | None], fields: Sequence[Field], version: int) -> NamedRows | None:
-    """Find the first array of the request whose rows have a field of these meanings, at any depth: AlterReplicaLogDirs
-    has its topics under directories. A Fetch names its forgotten topics after those to read."""
-    for place, field in enumerate(fields):
-        if not isinstance(field.kind, Array) or not field.is_in(version):
-            continue
-        if not meanings.isdisjoint({field.meaning, *(each.meaning for each in field.kind.fields)}):
-            return NamedRows((place,), field.kind)
-        inner = rows_named(meanings, field.kind.fields, version)
-        if inner is not None:
-            return NamedRows((place, *inner.places), inner.array)
-    return None
+        return next(((place,) for place, each in enumerate(request.fields) if isinstance(each.kind, Array)), None)
+    named = {each.meaning for each in answered.fields} & NAMING
+    depth = len(asked)
+    inside = (path for path, _, meaning in rows(request, version) if meaning in named and path[:depth] == asked)
+    return next((path for path in inside if len(path) > depth), None)
