@@ -33,7 +33,7 @@ from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings import INT, InvalidValueError
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (
     AlterConfigsResponse,
@@ -42,13 +42,10 @@ from minibroker.protocol.messages.configs import (
 )
 from minibroker.storage.config import LogConfig, check_names
 
-RESOURCE_UNKNOWN = 0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 RESOURCE_BROKER_LOGGER = 8
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
-# The last versions of kafka 2.0.1, which answers type UNKNOWN; the versions after them repeat the type.
-LAST_VERSIONS_WITHOUT_TYPE: dict[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1}
 
 Body = Any
 Configs = dict[str, str]
@@ -222,7 +219,7 @@ class ConfigApis:
 
 def repeats_types(request: Request) -> bool:
     """Whether the answer repeats the type of a resource, known or not: in the versions that kafka 2.0.1 lacks."""
-    return request.api_version > LAST_VERSIONS_WITHOUT_TYPE[request.api_key]
+    return request.api_version > API_TABLE[request.api_key].last_of_2_0
 
 
 def check_resource_types(resources: Sequence[Body], known: Container[int], suffix: str = "") -> None:
@@ -231,8 +228,3 @@ def check_resource_types(resources: Sequence[Body], known: Container[int], suffi
         if resource.resource_type not in known:
             where = suffix.format(resource.resource_name)
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN{where}")
-
-
-def known_type(resource_type: int) -> int:
-    """The type of a resource in an answer of kafka 2.0.1: UNKNOWN for an unknown one."""
-    return resource_type if resource_type in RESOURCE_NAMES else RESOURCE_UNKNOWN

@@ -2,7 +2,8 @@
 
 As kafka's getErrorResponse, but derived from the messages. Error codes and messages are those of the failure; a row
 with an error code repeats the request's row for the same thing (a topic, a group ...), by the meaning of the fields;
-all other fields have their defaults. `OVERRIDES` has the exceptions.
+all other fields have their defaults. The exceptions stand beside the messages, and the table of APIs names them
+(`Api.failed`, `Api.joined`).
 
 An API's answer is derived when it first fails: a broker without failures pays nothing.
 """
@@ -13,11 +14,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from minibroker.broker.apis.configs import known_type, repeats_types
-from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
+from minibroker.protocol.api import API_TABLE, Api, Request
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_rows import rows, rows_at
-from minibroker.protocol.messages.groups import OffsetFetchResponse
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field, Message, contains
 
@@ -35,10 +34,7 @@ NAMING = {
     Meaning.CLIENT_ENTITY,
     Meaning.USER,
 }
-OFFSET_FETCH_ERROR = OffsetFetchResponse.field("error_code")
 ERRORS = {Meaning.ERROR_CODE, Meaning.ERROR_MESSAGE}
-NO_ACKS = 0
-LAST_INIT_PRODUCER_ID_OF_2_0 = 1
 
 Body = Any
 # Makes a value of the answer from a row of the request (the whole body outside of repeated rows) and the error.
@@ -48,85 +44,15 @@ Path = tuple[int, ...]  # of an array in a message: `Column.path`
 
 def failure_of(request: Request, error: KafkaError) -> Body | None:
     """Return the answer to a failed request; None if it has no answer."""
-    answer = answer_to_all(request, error)
-    override = OVERRIDES.get(request.api_key)
-    return answer if override is None else override(request, answer)
+    answer, failed = answer_to_all(request, error), API_TABLE[request.api_key].failed
+    return answer if failed is None else failed(request.body, request.api_version, answer)
 
 
 def answer_to_all(request: Request, error: KafkaError) -> Body:
     """Make the answer with the error for the request and for each of its rows."""
-    joined = JOINED.get(request.api_key)
+    joined = API_TABLE[request.api_key].joined
     body = request.body if joined is None else joined(request.body)
     return maker_of(request.api_key, request.api_version)(body, error)
-
-
-# -- rows in several arrays -----------------------------------------------------------------------------------
-
-
-def users_once(body: Body) -> Body:
-    """The users of both arrays of AlterUserScramCredentials, each once: the answer has a row for each user."""
-    users = dict.fromkeys(row.name for row in (*body.deletions, *body.upsertions))
-    make = API_TABLE[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request.row("deletions")
-    return body._replace(deletions=[make(name, 0) for name in users])
-
-
-# Joins the rows that an answer repeats into the first array that names its subject.
-JOINED: dict[int, Callable[[Body], Body]] = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS: users_once}
-
-
-# -- overrides ------------------------------------------------------------------------------------------------
-
-
-def produce_without_acks(request: Request, answer: Body) -> Body | None:
-    """A request with acks=0 has no answer."""
-    return None if request.body.acks == NO_ACKS else answer
-
-
-def metadata_with_names(request: Request, answer: Body) -> Body:
-    """A topic that was named by its id has an empty name, also in the versions that allow null."""
-    return answer._replace(topics=[topic._replace(name=topic.name or "") for topic in answer.topics])
-
-
-def join_group_of_member(request: Request, answer: Body) -> Body:
-    """The answer repeats the member id. Other APIs repeat only rows: a failed InitProducerId has no producer id."""
-    return answer._replace(member_id=request.body.member_id)
-
-
-def offset_fetch_without_rows(request: Request, answer: Body) -> Body:
-    """Since OffsetFetch has an error code of its own, it has no rows then."""
-    return answer._replace(topics=[]) if OFFSET_FETCH_ERROR.is_in(request.api_version) else answer
-
-
-def init_producer_id_of_2_0(request: Request, answer: Body) -> Body:
-    """The versions of kafka 2.0.1 have epoch 0, later ones -1."""
-    is_later = request.api_version > LAST_INIT_PRODUCER_ID_OF_2_0
-    return answer if is_later else answer._replace(producer_epoch=0)
-
-
-def offset_delete_without_rows(request: Request, answer: Body) -> Body:
-    """OffsetDelete has an error code of its own, and then no rows."""
-    return answer._replace(topics=[])
-
-
-def configs_with_known_types(request: Request, answer: Body) -> Body:
-    """A resource of an unknown type is answered with type UNKNOWN in the versions of kafka 2.0.1."""
-    if repeats_types(request):
-        return answer
-    *_, field = answer._fields
-    rows = [row._replace(resource_type=known_type(row.resource_type)) for row in getattr(answer, field)]
-    return answer._replace(**{field: rows})
-
-
-OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
-    ApiKey.PRODUCE: produce_without_acks,
-    ApiKey.METADATA: metadata_with_names,
-    ApiKey.JOIN_GROUP: join_group_of_member,
-    ApiKey.OFFSET_FETCH: offset_fetch_without_rows,
-    ApiKey.INIT_PRODUCER_ID: init_producer_id_of_2_0,
-    ApiKey.OFFSET_DELETE: offset_delete_without_rows,
-    ApiKey.DESCRIBE_CONFIGS: configs_with_known_types,
-    ApiKey.ALTER_CONFIGS: configs_with_known_types,
-}
 
 
 # -- answers derived from the messages ------------------------------------------------------------------------

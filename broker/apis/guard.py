@@ -1,6 +1,6 @@
 """Asks the authorizer between the registry and the handlers; a broker without an authorizer has no guard.
 
-From the rights of an API (`protocol/api_rights.py`) and the declarations of its messages follow the resources that are
+From the rights of an API (`protocol/api_table.py`) and the declarations of its messages follow the resources that are
 asked for, and what a request gets without the right:
 
 - a group, a transactional id or the cluster, not in rows: the request fails as a whole, with the API's own failure
@@ -9,8 +9,9 @@ asked for, and what a request gets without the right:
   behind its own;
 - resources that only the answer names, also because the request asks for all: the answer goes without them.
 
-`BY_HANDLERS` has the rights that handlers ask for by themselves: batches decide on those of Produce, sessions and
-replicas on those of Fetch; Metadata creates topics; AddPartitionsToTxn adds all or none.
+Handlers ask for some rights by themselves (`Right.by_handler`): batches decide on those of Produce, sessions and
+replicas on those of Fetch; Metadata creates topics; InitProducerId needs the cluster only without a transactional id;
+AddPartitionsToTxn adds all or none.
 """
 
 from __future__ import annotations
@@ -22,46 +23,22 @@ from typing import Any, NamedTuple
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.failures import answer_to_all, failure_of
 from minibroker.broker.apis.routes import Handler
-from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.protocol.api import API_TABLE, ApiKey, Request
-from minibroker.protocol.api_rights import RIGHTS
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_rows import changed, columns
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
 from minibroker.protocol.rights import Operation, Right
 
-EVERY_TYPE = frozenset(ResourceType)
-BY_HANDLERS = {
-    ApiKey.PRODUCE: EVERY_TYPE,
-    ApiKey.FETCH: EVERY_TYPE,
-    ApiKey.METADATA: EVERY_TYPE,
-    ApiKey.INIT_PRODUCER_ID: frozenset({ResourceType.CLUSTER}),  # only without a transactional id
-    ApiKey.ADD_PARTITIONS_TO_TXN: frozenset({ResourceType.TOPIC}),
-}
-# The messages for a lack of rights in the versions of kafka 2.0.1, where others have none. Kafka shows the insides of
-# the broker in the first. Later versions have those of kafka 3.9.1, by the error.
-NOT_AUTHORIZED = "Request is not authorized."
-MESSAGES = {
-    ApiKey.DESCRIBE_ACLS: NOT_AUTHORIZED,
-    ApiKey.CREATE_ACLS: NOT_AUTHORIZED,
-    ApiKey.DELETE_ACLS: NOT_AUTHORIZED,
-    ApiKey.CREATE_PARTITIONS: "The topic authorization is failed.",
-}
+# The messages for a lack of rights in the versions that kafka 2.0.1 lacks, where an API has no `denials` of its own.
 LATER_MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-LATER_MESSAGES_OF: dict[ApiKey, str | None] = {
-    ApiKey.CREATE_TOPICS: "Authorization failed.",
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: None,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: None,
-}
-LAST_VERSIONS_OF_2_0 = profile_of("2.0").last_versions or {}
 
 Body = Any
 May = Callable[[str], bool]  # whether a client has a right on the resource of this name
@@ -97,14 +74,12 @@ class Guard:
         self._authorizer = authorizer
 
     def guarded(self, key: ApiKey, handler: Handler) -> Handler:
-        """Return the handler behind the authorizer. Raises ValueError for an API without declared rights."""
-        if key not in RIGHTS:
-            raise ValueError(f"{key.name} has no row in protocol/api_rights.py")
-        asked_by_handler = BY_HANDLERS.get(key, frozenset())
-        if all(right.subject in asked_by_handler for right in RIGHTS[key]):
+        """Return the handler behind the authorizer."""
+        api = API_TABLE[key]
+        if all(right.is_by_handler for right in api.rights):
             return handler
-        first, last = API_TABLE[key].versions
-        plans = {version: plan_of(key, version) for version in range(first, last + 1)}
+        first, last = api.versions
+        plans = {version: plan_of(api, version) for version in range(first, last + 1)}
         return partial(self._answer, handler, plans)
 
     def _answer(
@@ -156,13 +131,11 @@ def every_name(name: str) -> bool:
 # -- plans ----------------------------------------------------------------------------------------------------
 
 
-def plan_of(key: ApiKey, version: int) -> Plan:
-    api = API_TABLE[key]
+def plan_of(api: Api, version: int) -> Plan:
     in_request, in_answer = name_fields(api.request, version), name_fields(api.response, version)
-    asked_by_handler = BY_HANDLERS.get(key, frozenset())
     plan = Plan([], [], [])
-    for right in RIGHTS[key]:
-        if not right.is_in(version) or right.subject in asked_by_handler:
+    for right in api.rights:
+        if not right.is_in(version) or right.is_by_handler:
             continue
         *elsewhere, last = right.alternatives
         ask = Ask(right, tuple(elsewhere), last.operation, last.resource_type)
@@ -193,11 +166,9 @@ def name_for(field: NameField, subject: ResourceType, body: Body, row: Any) -> s
 
 
 def error_of(request: Request, right: Right) -> KafkaError:
-    key = ApiKey(request.api_key)
-    message = MESSAGES.get(key)
-    if message is None and request.api_version > LAST_VERSIONS_OF_2_0.get(key, -1):
-        message = LATER_MESSAGES_OF.get(key, LATER_MESSAGES[right.refusal])
-    return KafkaError(right.refusal, message)
+    api = API_TABLE[request.api_key]
+    denials = api.denials or (None, LATER_MESSAGES[right.refusal])
+    return KafkaError(right.refusal, denials[request.api_version > api.last_of_2_0])
 
 
 def refusal(request: Request, right: Right) -> Any:

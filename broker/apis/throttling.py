@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 THROTTLE_TIME = "throttle_time_ms"
 NOT_THROTTLED = 0  # a response is made with it
-# Requests between brokers. Consumers send OffsetForLeaderEpoch too, in the versions with a throttle time.
-EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 PERCENT_PER_NS = 100.0 / 1_000_000_000
 CORRELATION_BYTES = 4
 ACKS_NONE = 0
@@ -161,7 +159,7 @@ class Charge:
             if produce_ms > request_ms:
                 self._because_of = quota
             return max(produce_ms, request_ms)
-        if request.api_key in EXEMPT and not is_throttled_between_brokers(request, body):
+        if API_TABLE[request.api_key].is_between_brokers and not is_throttled_between_brokers(request, body):
             return 0
         return self._request_throttle_ms(now_ms)
 
@@ -174,7 +172,8 @@ class Charge:
 
 
 def is_throttled_between_brokers(request: Request, body: Body) -> bool:
-    """Whether a request for brokers comes from a client: denied to it, or in a version that has a throttle time."""
+    """Whether a request for brokers comes from a client: denied to it, or in a version that has a throttle time, such
+    as consumers send of OffsetForLeaderEpoch."""
     response = API_TABLE[request.api_key].response
     if any(field.name == THROTTLE_TIME and field.is_in(request.api_version) for field in response.fields):
         return True

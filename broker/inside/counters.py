@@ -47,13 +47,7 @@ LOOK_SHARE = 300  # of the time between two looks for new connections, one part 
 NS_PER_MS = 1_000_000
 
 FETCH = ApiKey.FETCH
-# Their answers name only what the requests do, so that a note of a short request is short.
-NOTED_APIS = frozenset(
-    {
-        *(ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR, ApiKey.HEARTBEAT),
-        *(ApiKey.API_VERSIONS, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
-    }
-)
+BRIEF_APIS = frozenset(key for key, api in API_TABLE.items() if api.is_brief)  # of which a note is short
 NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first of one
 # Fields are read by their places: half the time of reading them by name.
 REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
@@ -273,7 +267,7 @@ class Counters:
         It has all that it needs at hand: an attribute of this object would be one more look into cold memory.
         """
         noted, timed, watcher, inner = self._noted, self._timed, self._watcher, self._inner_encoded
-        note, together, longest, short = noted.append, COUNTED_TOGETHER, NOTED_BYTES, NOTED_APIS
+        note, together, longest, short = noted.append, COUNTED_TOGETHER, NOTED_BYTES, BRIEF_APIS
 
         def encoded(request: Request, client: Client, body: Body) -> Any:
             note((request, client, body, client.muted_until_ms))

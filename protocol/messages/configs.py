@@ -5,6 +5,8 @@ A resource is of type 2 (a topic) or 4 (a broker by its id, or every broker: the
 
 from __future__ import annotations
 
+from typing import Any
+
 from minibroker.protocol.primitives import (
     Boolean,
     ErrorCode16,
@@ -93,3 +95,17 @@ IncrementalAlterConfigsResponse = versions("IncrementalAlterConfigsResponse", 0,
         "resource_name" / ResourceName),
     flexible=1,
 )  # fmt: skip
+
+
+def failed_describe_configs(body: Any, version: int, answer: Any) -> Any:
+    """The versions of kafka 2.0.1, v0 to v2, do not repeat the type of a resource that is not known."""
+    return answer._replace(results=list(map(with_known_type, answer.results))) if version <= 2 else answer
+
+
+def failed_alter_configs(body: Any, version: int, answer: Any) -> Any:
+    """The versions of kafka 2.0.1, v0 and v1, do not repeat the type of a resource that is not known."""
+    return answer._replace(responses=list(map(with_known_type, answer.responses))) if version <= 1 else answer
+
+
+def with_known_type(row: Any) -> Any:
+    return row if row.resource_type in (2, 4) else row._replace(resource_type=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from minibroker.protocol.primitives import (
     Boolean,
     Bytes,
@@ -252,3 +254,18 @@ ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
     "version" / Int16sb,
     "topics" / array_of(TopicName),
 )  # fmt: skip
+
+
+def failed_join_group(body: Any, version: int, answer: Any) -> Any:
+    """The answer repeats the member id. Other APIs repeat only rows: a failed InitProducerId has no producer id."""
+    return answer._replace(member_id=body.member_id)
+
+
+def failed_offset_fetch(body: Any, version: int, answer: Any) -> Any:
+    """The versions that have an error code of their own have no rows then."""
+    return answer._replace(topics=[]) if OffsetFetchResponse.field("error_code").is_in(version) else answer
+
+
+def failed_offset_delete(body: Any, version: int, answer: Any) -> Any:
+    """The answer has an error code of its own, and no rows then."""
+    return answer._replace(topics=[])

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.configs import LAST_VERSIONS_WITHOUT_TYPE
-from minibroker.broker.apis.failures import LAST_INIT_PRODUCER_ID_OF_2_0, OVERRIDES, failure_of
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, joined
+from minibroker.broker.apis.failures import failure_of
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, decode_request, encode_request, encode_response, joined
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.recorded_failures import recorded
 
@@ -37,13 +36,12 @@ def test_a_failure_is_answered_as_recorded(key: ApiKey) -> None:
         assert answer == frame["answer"], f"{api.name} v{frame['version']} {frame['shape']}"
 
 
-@pytest.mark.parametrize("key", OVERRIDES, ids=lambda key: API_TABLE[key].name)
-def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
-    overridden = {**LAST_VERSIONS_WITHOUT_TYPE, ApiKey.INIT_PRODUCER_ID: LAST_INIT_PRODUCER_ID_OF_2_0}
-    version = overridden.get(key, API_TABLE[key].versions[1])
-    frames = [frame for frame in recorded() if (frame["api"], frame["version"]) == (API_TABLE[key].name, version)]
+@pytest.mark.parametrize("api", [api for api in API_TABLE.values() if api.failed], ids=lambda api: api.name)
+def test_what_each_api_changes_of_its_failure_is_needed(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
+    frames = [each for each in recorded() if each["api"] == api.name]
+    frames = [each for each in frames if each["version"] in (api.last_of_2_0, api.versions[1])]
 
-    monkeypatch.delitem(OVERRIDES, key)
+    monkeypatch.setitem(API_TABLE, api.key, api._replace(failed=None))
 
     assert any(answer_to(bytes.fromhex(each["request"]), each["message"]) != each["answer"] for each in frames)
 
