@@ -20,7 +20,7 @@ from minibroker.protocol.primitives import (
     String,
     TopicName,
 )
-from minibroker.protocol.schema import array, array_of, default, nullable_array, since, until, versions
+from minibroker.protocol.schema import array, array_of, default, null_since, nullable_array, since, until, versions
 
 FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 4,
     "key" / CoordinatorKey @ until(3),                         # a group id, or a transactional id
@@ -64,7 +64,7 @@ JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
     "error_code" / ErrorCode16,
     "generation_id" / Int32sb @ default(-1),
     "protocol_type" / NullableString @ since(7),
-    "protocol_name" / NullableString @ default(""),            # null only from v7
+    "protocol_name" / NullableString @ default("") @ null_since(7),
     "leader" / String,
     "member_id" / String,
     "members" / array(                                         # only for the leader
