@@ -96,7 +96,8 @@ class ApiKey(IntEnum):
 
 
 class Since(NamedTuple):
-    """The release that brought an API, and the API's last version in this and each later one of RELEASES."""
+    """The release that brought an API, of RELEASES the first that has it; its last version in that and in each later
+    one of them."""
 
     release: str
     last_versions: tuple[int, ...]
