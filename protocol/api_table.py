@@ -83,6 +83,7 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
@@ -265,6 +266,8 @@ DECLARATIONS = (
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, configs.IncrementalAlterConfigsRequest,
         configs.IncrementalAlterConfigsResponse, since("2.3"),
         rights=(ALTER_CONFIGS.on(TOPIC), ALTER_CONFIGS.on(CLUSTER))),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, cluster.AlterPartitionReassignmentsRequest,
+        cluster.AlterPartitionReassignmentsResponse, since("2.4"), rights=(ALTER.on(CLUSTER),)),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, cluster.ListPartitionReassignmentsRequest,
         cluster.ListPartitionReassignmentsResponse, since("2.4"), rights=(DESCRIBE.on(CLUSTER),)),
     Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, since("2.4"),
