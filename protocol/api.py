@@ -1,187 +1,20 @@
-"""The table of APIs: key, request, response. Decodes a frame to a Request, and encodes a response to a frame.
-
-Request and response of an API have the same versions, checked at import. A broker has one handler for every row
-(`broker/apis/routes.py`). All other facts of an API are derived from its messages.
-"""
+"""Decodes a frame to a Request, and encodes a response to a frame, by the table of APIs."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+from minibroker.protocol.api_table import API_TABLE, Api, ApiKey
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages import (
-    acls,
-    cluster,
-    configs,
-    fetch,
-    groups,
-    metadata,
-    produce,
-    quotas,
-    security,
-    topics,
-    transactions,
-)
 from minibroker.protocol.primitives import TEXT_ERRORS
-from minibroker.protocol.schema import Message
 
-
-class ApiKey(IntEnum):
-    """Kafka's API keys."""
-
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    INIT_PRODUCER_ID = 22
-    OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    WRITE_TXN_MARKERS = 27
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_ACLS = 29
-    CREATE_ACLS = 30
-    DELETE_ACLS = 31
-    DESCRIBE_CONFIGS = 32
-    ALTER_CONFIGS = 33
-    ALTER_REPLICA_LOG_DIRS = 34
-    DESCRIBE_LOG_DIRS = 35
-    SASL_AUTHENTICATE = 36
-    CREATE_PARTITIONS = 37
-    DELETE_GROUPS = 42
-    ELECT_LEADERS = 43
-    INCREMENTAL_ALTER_CONFIGS = 44
-    LIST_PARTITION_REASSIGNMENTS = 46
-    OFFSET_DELETE = 47
-    DESCRIBE_CLIENT_QUOTAS = 48
-    ALTER_CLIENT_QUOTAS = 49
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-    ALTER_USER_SCRAM_CREDENTIALS = 51
-    DESCRIBE_CLUSTER = 60
-    DESCRIBE_PRODUCERS = 61
-    DESCRIBE_TRANSACTIONS = 65
-    LIST_TRANSACTIONS = 66
-
-
-class Api(NamedTuple):
-    """One row of the table."""
-
-    key: ApiKey
-    request: Message
-    response: Message
-
-    @property
-    def name(self) -> str:
-        """Kafka's name of the API, as in its documentation."""
-        return self.request.name.removesuffix("Request")
-
-    @property
-    def versions(self) -> tuple[int, int]:
-        """The first and the last version."""
-        return self.request.first_version, self.request.last_version
-
-    def until(self, last: int) -> Api:
-        """Return the API without the versions after `last`."""
-        return Api(self.key, self.request.until(last), self.response.until(last))
-
-
-API_TABLE: dict[int, Api] = {
-    api.key: api
-    for api in (
-        Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse),
-        Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
-        Api(ApiKey.LIST_OFFSETS, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse),
-        Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
-        Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
-        Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
-        Api(ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
-        Api(ApiKey.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse),
-        Api(ApiKey.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse),
-        Api(ApiKey.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse),
-        Api(ApiKey.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse),
-        Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
-        Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse),
-        Api(ApiKey.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse),
-        Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
-        Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
-        Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
-        Api(ApiKey.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse),
-        Api(ApiKey.INIT_PRODUCER_ID, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse),
-        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, fetch.OffsetForLeaderEpochRequest, fetch.OffsetForLeaderEpochResponse),
-        Api(
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            transactions.AddPartitionsToTxnRequest,
-            transactions.AddPartitionsToTxnResponse,
-        ),
-        Api(ApiKey.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse),
-        Api(ApiKey.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse),
-        Api(ApiKey.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
-        Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
-        Api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse),
-        Api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse),
-        Api(ApiKey.DELETE_ACLS, acls.DeleteAclsRequest, acls.DeleteAclsResponse),
-        Api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
-        Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
-        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
-        Api(ApiKey.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse),
-        Api(ApiKey.SASL_AUTHENTICATE, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse),
-        Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
-        Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
-        Api(ApiKey.ELECT_LEADERS, cluster.ElectLeadersRequest, cluster.ElectLeadersResponse),
-        Api(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            configs.IncrementalAlterConfigsRequest,
-            configs.IncrementalAlterConfigsResponse,
-        ),
-        Api(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            cluster.ListPartitionReassignmentsRequest,
-            cluster.ListPartitionReassignmentsResponse,
-        ),
-        Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
-        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
-        Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
-        Api(
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-            security.DescribeUserScramCredentialsRequest,
-            security.DescribeUserScramCredentialsResponse,
-        ),
-        Api(
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-            security.AlterUserScramCredentialsRequest,
-            security.AlterUserScramCredentialsResponse,
-        ),
-        Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
-        Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
-        Api(
-            ApiKey.DESCRIBE_TRANSACTIONS,
-            transactions.DescribeTransactionsRequest,
-            transactions.DescribeTransactionsResponse,
-        ),
-        Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
-    )
-}
-for _api in API_TABLE.values():
-    assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
+__all__ = [
+    "API_TABLE", "HEADER", "Api", "ApiKey", "Request", "decode_request", "decode_response", "encode_request",
+    "encode_response", "joined", "response_has_tags", "skip_header_tags",
+]  # fmt: skip
 
 TESTS_CLIENT_ID = "minibroker-tests"  # of the requests that tests make through `Broker`
 HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id

@@ -107,8 +107,6 @@ String = Sized("string", is_nullable=False)
 NullableString = Sized("string", is_nullable=True)
 Bytes = Sized("bytes", is_nullable=False)
 NullableBytes = Sized("bytes", is_nullable=True)
-# An opaque payload: decoded to a view of the frame, encoded as the given object.
-Records = Sized("records", is_nullable=True)
 
 
 class Meaning(Enum):
@@ -130,6 +128,7 @@ class Meaning(Enum):
     ISOLATION_LEVEL = "isolation level"
     CLIENT_ENTITY = "client entity"  # of quotas: a user, a client id, or both
     USER = "user"
+    RECORDS = "records"
     SECRET = "secret"  # never in a transcript, a log or a message
 
 
@@ -144,6 +143,8 @@ class Semantic:
         return (name, self)
 
 
+# An opaque payload: decoded to a view of the frame, encoded as the given object.
+Records = Semantic(Sized("records", is_nullable=True), Meaning.RECORDS)
 ErrorCode16 = Semantic(Int16sb, Meaning.ERROR_CODE)
 ErrorMessage = Semantic(NullableString, Meaning.ERROR_MESSAGE)
 TopicName = Semantic(String, Meaning.TOPIC)

@@ -6,13 +6,14 @@ config resources and coordinator keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
+from minibroker.protocol.message_rows import rows, rows_at
 from minibroker.protocol.primitives import Meaning
-from minibroker.protocol.schema import Array, Field, Message, place_of
+from minibroker.protocol.schema import Message
 
 
 class ResourceType(IntEnum):
@@ -59,24 +60,20 @@ TYPED_BESIDE: dict[Meaning, tuple[Meaning, Mapping[int, ResourceType]]] = {
 
 
 class NameField(NamedTuple):
-    """A field of names: `rows` are the places of the arrays around it; `types` is by the value at `type_place`."""
+    """A field of names, as a column of its message: `types` is by the value at `type_place`, in the row around it."""
 
-    rows: tuple[int, ...]
-    place: int
-    is_array: bool
+    path: tuple[int, ...]
+    place: int | None
     type_place: int | None
     types: Mapping[Any, ResourceType]
 
     def resources(self, body: Any) -> Iterator[Resource]:
-        rows = [body]
-        for place in self.rows:
-            rows = [inner for row in rows for inner in row[place] or ()]
-        for row in rows:
+        around = self.path[:-1] if self.place is None else self.path
+        for row in rows_at(body, around):
             resource_type = self.types.get(None if self.type_place is None else row[self.type_place])
             if resource_type is None:
                 continue
-            value = row[self.place]
-            for name in (value or ()) if self.is_array else (value,):
+            for name in (row[self.path[-1]] or ()) if self.place is None else (row[self.place],):
                 if resource_type is ResourceType.CLUSTER:
                     yield Resource(resource_type, CLUSTER_NAME)
                 elif name is not None:  # null: named by an id, or not named
@@ -97,20 +94,16 @@ def resource_types(message: Message) -> set[ResourceType]:
 
 @cache
 def name_fields(message: Message, version: int) -> list[NameField]:
-    return list(walk_names(message.fields, version, ()))
-
-
-def walk_names(fields: Sequence[Field], version: int, rows: tuple[int, ...]) -> Iterator[NameField]:
-    for place, field in enumerate(fields):
-        if not field.is_in(version):
-            continue
-        is_array = isinstance(field.kind, Array)
-        if field.meaning in TYPES:
-            yield NameField(rows, place, is_array, None, {None: TYPES[field.meaning]})
-        elif field.meaning in TYPED_BESIDE:
-            type_meaning, types = TYPED_BESIDE[field.meaning]
-            type_place = place_of(fields, type_meaning)
-            if type_place is not None:
-                yield NameField(rows, place, is_array, type_place, types)
-        elif is_array:
-            yield from walk_names(field.kind.fields, version, (*rows, place))
+    found = []
+    for path, place, meaning in rows(message, version):
+        if meaning in TYPES:
+            found.append(NameField(path, place, None, {None: TYPES[meaning]}))
+        elif meaning in TYPED_BESIDE:
+            type_meaning, types = TYPED_BESIDE[meaning]
+            around = path[:-1] if place is None else path
+            found += [
+                NameField(path, place, each.place, types)
+                for each in rows(message)  # in a version without it, its default counts
+                if (each.path, each.meaning) == (around, type_meaning)
+            ]
+    return found

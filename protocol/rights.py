@@ -1,8 +1,8 @@
 """The rights that an authorizer decides on: an operation on a resource, in Kafka's numbers and Kafka's names.
 
-API_TABLE declares for each API which rights its requests ask for, in order: `READ.on(GROUP)`. Which resources of this
-type a request names, and whether the right is for the whole request or for each of its rows, follows from the meaning
-of the message's fields (`protocol/resources.py`).
+`api_table.py` declares for each API which rights its requests ask for, in order: `READ.on(GROUP)`. Which resources of
+this type a request names, and whether the right is for the whole request or for each of its rows, follows from the
+meaning of the message's fields (`protocol/resources.py`).
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Right(NamedTuple):
     resource_type: ResourceType
     otherwise: Right | None = None
     versions: tuple[int, int] = (0, FOREVER)
+    is_by_handler: bool = False
 
     def or_(self, other: Right) -> Right:
         """Either of two; a request that has neither gets the error of the second."""
@@ -80,6 +81,10 @@ class Right(NamedTuple):
 
     def until(self, last: int) -> Right:
         return self._replace(versions=(self.versions[0], last))
+
+    def by_handler(self) -> Right:
+        """The handler asks for it: the declaration of the request does not show when it is needed, or for what."""
+        return self._replace(is_by_handler=True)
 
     def is_in(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]

@@ -411,11 +411,6 @@ def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Fie
             yield from walk_fields(path, field.kind.fields)
 
 
-def place_of(fields: Sequence[Field], meaning: Meaning) -> int | None:
-    """The index of the first field of a row with this meaning."""
-    return next((place for place, field in enumerate(fields) if field.meaning is meaning), None)
-
-
 def contains(fields: Sequence[Field], meaning: Meaning) -> bool:
     """Whether one of the fields has this meaning, at any depth."""
     return any(field.meaning is meaning for _, field in walk_fields("", fields))

@@ -16,7 +16,8 @@ from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
-from minibroker.protocol.primitives import Meaning, Sized, Uuid
+from minibroker.protocol.message_rows import columns
+from minibroker.protocol.primitives import Meaning, Uuid
 from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD
 from minibroker.protocol.resources import Resource, ResourceType, resources_named
 from minibroker.protocol.schema import Array, Field, Message
@@ -110,25 +111,11 @@ def response_body(exchange: Exchange) -> Body:
 
 
 def body_of(message: Message, version: int, value: Any, gaps: Sequence[tuple[int, int]]) -> Body:
-    fields = shapes(message.fields, value, version, [missing for _, missing in gaps])
+    records = [each for column in columns(message, Meaning.RECORDS) for each in column.values(value) if each]
+    # By the last records of the frame: how many of their bytes are missing.
+    lacking = {id(each): missing for each, (_, missing) in zip(reversed(records), reversed(gaps), strict=False)}
+    fields = shapes_of(message.fields, value, version, lacking)
     return Body(fields, None, list(resources_named(message, version, value)))
-
-
-def shapes(fields: Sequence[Field], value: Any, version: int, missing: list[int]) -> Sequence[Shape]:
-    """The fields of this version with their values. `missing`: bytes that the frame's last records lack."""
-    found = list(records_in(fields, value, version))
-    lacking = dict(zip(map(id, found[len(found) - len(missing) :]), missing, strict=False)) if missing else {}
-    return shapes_of(fields, value, version, lacking)
-
-
-def records_in(fields: Sequence[Field], value: Any, version: int) -> Iterator[Any]:
-    """The values of records fields that are not empty, in the order of the wire."""
-    for field, each in live(fields, value, version):
-        if isinstance(field.kind, Sized) and field.kind.kind == "records" and each:
-            yield each
-        elif isinstance(field.kind, Array) and field.kind.element is None:
-            for row in each or ():
-                yield from records_in(field.kind.fields, row, version)
 
 
 def live(fields: Sequence[Field], value: Any, version: int) -> Iterator[tuple[Field, Any]]:
@@ -148,7 +135,7 @@ def shape_of(field: Field, value: Any, version: int, lacking: Mapping[int, int])
         return make(None if value is None else [], rows=rows, is_list=True)
     if isinstance(kind, Array):
         return make(None if value is None else list(value))
-    if isinstance(kind, Sized) and kind.kind == "records" and value is not None:
+    if field.meaning is Meaning.RECORDS and value is not None:
         return make(RecordsValue(value, min(len(value), lacking.get(id(value), 0))))
     if kind is Uuid:
         return make(base64.urlsafe_b64encode(value).decode().rstrip("="))

@@ -5,7 +5,7 @@ replica moves, and no other broker or directory could take one.
 
 DescribeCluster v0-v1 (v1 endpoint type). DescribeLogDirs v0-v4: v2 flexible, v3 error code, v4 size of the disk.
 AlterReplicaLogDirs v0-v2 (v2 flexible). ElectLeaders v0-v2: v1 unclean elections, v2 flexible.
-ListPartitionReassignments v0. As Kafka 2.0.1 where it has them, as later Kafka else.
+AlterPartitionReassignments v0, ListPartitionReassignments v0. As Kafka 2.0.1 where it has them, as later Kafka else.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.cluster import (
+    AlterPartitionReassignmentsResponse,
     AlterReplicaLogDirsResponse,
     DescribeClusterResponse,
     DescribeLogDirsResponse,
@@ -38,7 +39,7 @@ ELECT_PREFERRED, ELECT_UNCLEAN = 0, 1
 UNKNOWN_SIZE = -1
 
 Body = Any
-Election = tuple[int, ErrorCode, str | None]
+Outcome = tuple[int, ErrorCode, str | None]  # of a partition
 
 
 class ClusterApis:
@@ -66,6 +67,7 @@ class ClusterApis:
             ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
             ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
             ApiKey.ELECT_LEADERS: self.elect_leaders,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_partition_reassignments,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_partition_reassignments,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
         }
@@ -155,13 +157,13 @@ class ClusterApis:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE if topic_partition in log_manager.logs else ErrorCode.REPLICA_NOT_AVAILABLE
 
-    # -- ElectLeaders and ListPartitionReassignments ----------------------------------------------------------
+    # -- ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments -----------------------------
 
     def elect_leaders(self, request: Request, client: Client) -> Body:
         election_type = request.body.election_type
         if election_type not in (ELECT_PREFERRED, ELECT_UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
-        topics: dict[str, list[Election]] = {}
+        topics: dict[str, list[Outcome]] = {}
         for topic, partition, state in self._candidates(request.body.topic_partitions):
             code, message = election(state, self._config.broker_id, is_unclean=election_type == ELECT_UNCLEAN)
             # The answer to a request for all partitions has no row for an election that was not needed.
@@ -179,6 +181,24 @@ class ClusterApis:
         for name, partition in named:
             known = self._controller.topic(name)
             yield name, partition, None if known is None else known.partitions.get(partition)
+
+    def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
+        """Accept the replicas that a partition has, and refuse others: there is no broker to move to."""
+        topics: list[tuple[str, list[Outcome]]] = []
+        for name, partitions in request.body.topics:
+            topic = self._controller.topic(name)
+            rows: list[Outcome] = []
+            for partition, wanted in partitions:
+                outcome: tuple[ErrorCode, str | None]
+                if topic is None:
+                    outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+                elif partition not in topic.partitions:
+                    outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{partition}."
+                else:
+                    outcome = reassignment(topic.partitions[partition], self._config.broker_id, wanted)
+                rows.append((partition, *outcome))
+            topics.append((name, rows))
+        return AlterPartitionReassignmentsResponse(topics=topics)
 
     def list_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Answer with none: this broker never reassigns partitions."""
@@ -202,6 +222,27 @@ def election(state: PartitionState | None, live_broker: int, *, is_unclean: bool
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         f"The preferred leader, broker {state.replicas[0]}, is not alive; broker {live_broker} is.",
     )
+
+
+def reassignment(state: PartitionState, live_broker: int, wanted: Sequence[int] | None) -> tuple[ErrorCode, str | None]:
+    """Return the outcome of a reassignment to the brokers `wanted`, None to cancel one, with one live broker.
+
+    As kafka 3.9.1 ReplicationControlManager; but a replica on a broker that is not alive stays.
+    """
+    if wanted is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    assignment = "The manual partition assignment includes"
+    if not wanted:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assignment} an empty replica list."
+    for place, broker in enumerate(sorted(wanted)):
+        if broker != live_broker:
+            message = f"{assignment} broker {broker}, but no such broker is registered."
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+        if place > 0:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assignment} the broker {broker} more than once."
+    if state.replicas != [live_broker]:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition stays on brokers {state.replicas}: none can move."
+    return ErrorCode.NONE, None
 
 
 def disk_sizes(path: str) -> tuple[int, int]:

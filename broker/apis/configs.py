@@ -35,7 +35,7 @@ from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings import INT, InvalidValueError
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (
     AlterConfigsResponse,
@@ -49,7 +49,6 @@ RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 RESOURCE_BROKER_LOGGER = 8
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
-LAST_VERSIONS_OF_2_0: dict[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1}
 
 Body = Any
 Configs = dict[str, str]
@@ -237,7 +236,7 @@ class ConfigApis:
 
 def is_later(request: Request) -> bool:
     """Whether the request is of a version that kafka 2.0.1 lacks."""
-    return request.api_version > LAST_VERSIONS_OF_2_0[request.api_key]
+    return request.api_version > API_TABLE[request.api_key].last_of_2_0
 
 
 def unknown_type(resources: Sequence[Body], known: Container[int], suffix: str = "") -> KafkaError | None:

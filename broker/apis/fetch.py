@@ -32,7 +32,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
-from minibroker.protocol.messages.fetch import FetchResponse
+from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
@@ -40,7 +40,7 @@ from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
 MAX_BYTES_UNLIMITED = 2**31 - 1
-FIRST_VERSION_WITH_MAX_BYTES = 3
+FIRST_VERSION_WITH_MAX_BYTES: int = FetchRequest.field("max_bytes").first
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible

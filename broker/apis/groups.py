@@ -31,7 +31,9 @@ from minibroker.protocol.messages.groups import (
     DescribeGroupsResponse,
     FindCoordinatorResponse,
     HeartbeatResponse,
+    JoinGroupRequest,
     JoinGroupResponse,
+    LeaveGroupRequest,
     LeaveGroupResponse,
     ListGroupsResponse,
     SyncGroupResponse,
@@ -39,11 +41,11 @@ from minibroker.protocol.messages.groups import (
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
-FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT: int = JoinGroupRequest.field("rebalance_timeout_ms").first
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
-FIRST_VERSION_WITH_NULL_PROTOCOL = 7
-FIRST_VERSION_LEAVING_TOGETHER = 3
 FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
+FIRST_VERSION_WITH_NULL_PROTOCOL: int = JoinGroupResponse.field("protocol_name").null_first
+FIRST_VERSION_LEAVING_TOGETHER: int = LeaveGroupRequest.field("members").first
 STATE_BEFORE_1_1 = "AwaitingSync"  # the name of CompletingRebalance
 
 Body = Any

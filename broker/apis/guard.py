@@ -1,6 +1,6 @@
 """Asks the authorizer between the registry and the handlers; a broker without an authorizer has no guard.
 
-From the rights of an API (`protocol/api_rights.py`) and the declarations of its messages follow the resources that are
+From the rights of an API (`protocol/api_table.py`) and the declarations of its messages follow the resources that are
 asked for, and what a request gets without the right:
 
 - a group, a transactional id or the cluster, not in rows: the request fails as a whole, with the API's own failure
@@ -9,8 +9,9 @@ asked for, and what a request gets without the right:
   behind its own;
 - resources that only the answer names, also because the request asks for all: the answer goes without them.
 
-`BY_HANDLERS` has the rights that handlers ask for by themselves: batches decide on those of Produce, sessions and
-replicas on those of Fetch; Metadata creates topics; AddPartitionsToTxn adds all or none.
+Handlers ask for some rights by themselves (`Right.by_handler`): batches decide on those of Produce, sessions and
+replicas on those of Fetch; Metadata creates topics; InitProducerId needs the cluster only without a transactional id;
+AddPartitionsToTxn adds all or none.
 """
 
 from __future__ import annotations
@@ -22,46 +23,22 @@ from typing import Any, NamedTuple
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.failures import answer_to_all, failure_of
 from minibroker.broker.apis.routes import Handler
-from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.protocol.api import API_TABLE, ApiKey, Request
-from minibroker.protocol.api_rights import RIGHTS
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_rows import changed, columns
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
 from minibroker.protocol.rights import Operation, Right
-from minibroker.protocol.schema import Array, contains
 
-EVERY_TYPE = frozenset(ResourceType)
-BY_HANDLERS = {
-    ApiKey.PRODUCE: EVERY_TYPE,
-    ApiKey.FETCH: EVERY_TYPE,
-    ApiKey.METADATA: EVERY_TYPE,
-    ApiKey.INIT_PRODUCER_ID: frozenset({ResourceType.CLUSTER}),  # only without a transactional id
-    ApiKey.ADD_PARTITIONS_TO_TXN: frozenset({ResourceType.TOPIC}),
-}
-# The messages for a lack of rights in the versions of kafka 2.0.1, where others have none. Kafka shows the insides of
-# the broker in the first. Later versions have those of kafka 3.9.1, by the error.
-NOT_AUTHORIZED = "Request is not authorized."
-MESSAGES = {
-    ApiKey.DESCRIBE_ACLS: NOT_AUTHORIZED,
-    ApiKey.CREATE_ACLS: NOT_AUTHORIZED,
-    ApiKey.DELETE_ACLS: NOT_AUTHORIZED,
-    ApiKey.CREATE_PARTITIONS: "The topic authorization is failed.",
-}
+# The messages for a lack of rights in the versions that kafka 2.0.1 lacks, where an API has no `denials` of its own.
 LATER_MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-LATER_MESSAGES_OF: dict[ApiKey, str | None] = {
-    ApiKey.CREATE_TOPICS: "Authorization failed.",
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: None,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: None,
-}
-LAST_VERSIONS_OF_2_0 = profile_of("2.0").last_versions or {}
 
 Body = Any
 May = Callable[[str], bool]  # whether a client has a right on the resource of this name
@@ -97,14 +74,12 @@ class Guard:
         self._authorizer = authorizer
 
     def guarded(self, key: ApiKey, handler: Handler) -> Handler:
-        """Return the handler behind the authorizer. Raises ValueError for an API without declared rights."""
-        if key not in RIGHTS:
-            raise ValueError(f"{key.name} has no row in protocol/api_rights.py")
-        asked_by_handler = BY_HANDLERS.get(key, frozenset())
-        if all(right.subject in asked_by_handler for right in RIGHTS[key]):
+        """Return the handler behind the authorizer."""
+        api = API_TABLE[key]
+        if all(right.is_by_handler for right in api.rights):
             return handler
-        first, last = API_TABLE[key].versions
-        plans = {version: plan_of(key, version) for version in range(first, last + 1)}
+        first, last = api.versions
+        plans = {version: plan_of(api, version) for version in range(first, last + 1)}
         return partial(self._answer, handler, plans)
 
     def _answer(
@@ -122,7 +97,7 @@ class Guard:
         denials = []
         for ask, field, in_answer in rows:
             may = self._may(client, ask)
-            place = array_place(field)
+            place = field.path[0]  # each right in rows is on an array of the request
             if body[place] is None:
                 hidden += [(each, may) for each in in_answer]
                 continue
@@ -133,7 +108,7 @@ class Guard:
                 (served if name is None or may(name) else denied).append(row)
             if denied:
                 denials.append(refusal_of_rows(request, place, denied, ask.right))
-                body = replaced(body, place, served)
+                body = with_rows(body, place, served)
         if denials:
             request = with_body(request, body)
         answer = handler(request, client)
@@ -156,19 +131,17 @@ def every_name(name: str) -> bool:
 # -- plans ----------------------------------------------------------------------------------------------------
 
 
-def plan_of(key: ApiKey, version: int) -> Plan:
-    api = API_TABLE[key]
+def plan_of(api: Api, version: int) -> Plan:
     in_request, in_answer = name_fields(api.request, version), name_fields(api.response, version)
-    asked_by_handler = BY_HANDLERS.get(key, frozenset())
     plan = Plan([], [], [])
-    for right in RIGHTS[key]:
-        if not right.is_in(version) or right.subject in asked_by_handler:
+    for right in api.rights:
+        if not right.is_in(version) or right.is_by_handler:
             continue
         *elsewhere, last = right.alternatives
         ask = Ask(right, tuple(elsewhere), last.operation, last.resource_type)
         named = [field for field in in_request if ask.subject in field.types.values()]
         answered = [field for field in in_answer if ask.subject in field.types.values()]
-        in_rows = [field for field in named if field.rows or field.is_array]
+        in_rows = [field for field in named if field.path]
         if in_rows:
             plan.rows.append((ask, in_rows[0], answered))
         elif named or ask.subject is ResourceType.CLUSTER:
@@ -178,19 +151,14 @@ def plan_of(key: ApiKey, version: int) -> Plan:
     return plan
 
 
-def array_place(field: NameField) -> int:
-    """The place in the request of the array with the field's rows. Each right in rows is on an array of the request."""
-    return field.rows[0] if field.rows else field.place
-
-
 def name_for(field: NameField, subject: ResourceType, body: Body, row: Any) -> str | None:
     """Return the resource of type `subject` that a row names, None for none."""
     type_place = field.type_place
-    if type_place is not None and field.types.get((body if field.is_array else row)[type_place]) is not subject:
+    if type_place is not None and field.types.get((body if field.place is None else row)[type_place]) is not subject:
         return None
     if subject is ResourceType.CLUSTER:
         return CLUSTER_NAME
-    name: str | None = row if field.is_array else row[field.place]
+    name: str | None = row if field.place is None else row[field.place]
     return name
 
 
@@ -198,11 +166,9 @@ def name_for(field: NameField, subject: ResourceType, body: Body, row: Any) -> s
 
 
 def error_of(request: Request, right: Right) -> KafkaError:
-    key = ApiKey(request.api_key)
-    message = MESSAGES.get(key)
-    if message is None and request.api_version > LAST_VERSIONS_OF_2_0.get(key, -1):
-        message = LATER_MESSAGES_OF.get(key, LATER_MESSAGES[right.refusal])
-    return KafkaError(right.refusal, message)
+    api = API_TABLE[request.api_key]
+    denials = api.denials or (None, LATER_MESSAGES[right.refusal])
+    return KafkaError(right.refusal, denials[request.api_version > api.last_of_2_0])
 
 
 def refusal(request: Request, right: Right) -> Any:
@@ -215,7 +181,7 @@ def refusal(request: Request, right: Right) -> Any:
 
 def refusal_of_rows(request: Request, place: int, rows: Sequence[Any], right: Right) -> Body:
     """Return the answer that a request with only these rows would get."""
-    return answer_to_all(with_body(request, replaced(request.body, place, rows)), error_of(request, right))
+    return answer_to_all(with_body(request, with_rows(request.body, place, rows)), error_of(request, right))
 
 
 def completed(api_key: int, denials: Sequence[Body], hidden: Hidden, answer: Body) -> Body:
@@ -226,33 +192,27 @@ def completed(api_key: int, denials: Sequence[Body], hidden: Hidden, answer: Bod
         name = failing_array(api_key)
         answer = answer._replace(**{name: [*getattr(answer, name), *getattr(denial, name)]})
     for field, may in hidden:
-        answer = without_hidden(answer, field.rows, field.place, may)
+        answer = changed(answer, field.path, partial(without_hidden, field.place, may))
     return answer
 
 
 @cache
 def failing_array(api_key: int) -> str:
     """The array of an answer whose rows have error codes."""
-    fields = API_TABLE[api_key].response.fields
-    return next(each.name for each in fields if isinstance(each.kind, Array) and contains((each,), Meaning.ERROR_CODE))
+    response = API_TABLE[api_key].response
+    return next(response.fields[path[0]].name for path, *_ in columns(response, Meaning.ERROR_CODE) if path)
 
 
-def without_hidden(row: Any, places: Sequence[int], name_place: int, may: May) -> Any:
-    """Return a row of an answer without those rows inside, at `places`, whose name may not be known."""
-    place, *inner = places
-    rows = row[place] or ()
-    if inner:
-        return replaced(row, place, [without_hidden(each, inner, name_place, may) for each in rows])
-    return replaced(row, place, [each for each in rows if may(each[name_place])])
+def without_hidden(name_place: int | None, may: May, rows: Sequence[Any] | None) -> Sequence[Any]:
+    """Return those rows of an answer whose name may be known."""
+    return [row for row in rows or () if may(row if name_place is None else row[name_place])]
 
 
 # -- requests and rows ----------------------------------------------------------------------------------------
 
 
-def replaced(row: Any, place: int, value: Any) -> Any:
-    """Return a row, a NamedTuple or a plain tuple, with another value at `place`."""
-    values = (*row[:place], value, *row[place + 1 :])
-    return row._make(values) if hasattr(row, "_make") else values
+def with_rows(body: Body, place: int, rows: Sequence[Any]) -> Body:
+    return changed(body, (place,), lambda _: rows)
 
 
 def with_body(request: Request, body: Body) -> Request:

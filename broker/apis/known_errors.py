@@ -1,51 +1,30 @@
 """Replaces error codes that a client does not know with codes that it does.
 
-By the version of the API: some codes came with one (`CAME_WITH`), which its handler asks for. By the release that the
-broker acts as: `KnownErrors` works on finished answers, on the fields that their messages declare as error codes;
+By the version of the API: some codes came with one (`Api.later_codes`), which its handler asks for. By the release that
+the broker acts as: `KnownErrors` works on finished answers, on the fields that their messages declare as error codes;
 without `--act-as` it is not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning
-from minibroker.protocol.schema import Array, Field
 
 Body = Any
-# The fields of a row with error codes: the place of each, and the places in its own rows if it is an array.
-Places = list[tuple[int, "Places | None"]]
-
-
-class CodeOfVersion(NamedTuple):
-    """A code that clients know from version `first` on; older ones get the code `before`."""
-
-    first: int
-    before: ErrorCode
-
-
-# A storage error is a fatal surprise to a client that does not know it: it is to look for another leader, and retry
-# (as kafka 2.0.1 FetchResponse and ProduceResponse). A fenced producer was one with an old epoch.
-CAME_WITH: dict[int, dict[ErrorCode, CodeOfVersion]] = {
-    ApiKey.PRODUCE: {ErrorCode.KAFKA_STORAGE_ERROR: CodeOfVersion(4, ErrorCode.NOT_LEADER_FOR_PARTITION)},
-    ApiKey.FETCH: {ErrorCode.KAFKA_STORAGE_ERROR: CodeOfVersion(6, ErrorCode.NOT_LEADER_FOR_PARTITION)},
-    ApiKey.INIT_PRODUCER_ID: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(4, ErrorCode.INVALID_PRODUCER_EPOCH)},
-    ApiKey.ADD_PARTITIONS_TO_TXN: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(2, ErrorCode.INVALID_PRODUCER_EPOCH)},
-    ApiKey.ADD_OFFSETS_TO_TXN: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(2, ErrorCode.INVALID_PRODUCER_EPOCH)},
-    ApiKey.END_TXN: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(2, ErrorCode.INVALID_PRODUCER_EPOCH)},
-}
 
 
 def known_code(api_key: int, version: int, code: ErrorCode) -> ErrorCode:
-    """The code, or the one that stands for it in a version that does not know it. Only for APIs of `CAME_WITH`."""
-    if code is ErrorCode.NONE:
-        return code
-    later = CAME_WITH[api_key].get(code)
-    return code if later is None or version >= later.first else later.before
+    """Return the code, or the one that stands for it in a version that does not know it."""
+    if code is not ErrorCode.NONE:
+        for later in API_TABLE[api_key].later_codes:
+            if code is later.code and version < later.first:
+                return later.before
+    return code
 
 
 class KnownErrors:
@@ -55,29 +34,7 @@ class KnownErrors:
         self._error_code_for = error_code_for
 
     def replaced(self, api_key: int, body: Body) -> Body:
-        return self._row(body, places_of_answer(api_key))
-
-    def _row(self, row: Sequence[Any], places: Places) -> Sequence[Any]:
-        values = list(row)
-        for place, inner in places:
-            value = values[place]
-            if inner is None:
-                values[place] = self._error_code_for(value)
-            elif value is not None:
-                values[place] = [self._row(each, inner) for each in value]
-        return tuple(values)
-
-
-@cache
-def places_of_answer(api_key: int) -> Places:
-    return error_places(API_TABLE[api_key].response.fields)
-
-
-def error_places(fields: Sequence[Field]) -> Places:
-    places: Places = []
-    for place, field in enumerate(fields):
-        if field.meaning is Meaning.ERROR_CODE:
-            places.append((place, None))
-        elif isinstance(field.kind, Array) and (inner := error_places(field.kind.fields)):
-            places.append((place, inner))
-    return places
+        for column in columns(API_TABLE[api_key].response, Meaning.ERROR_CODE):
+            if any(column.values(body)):
+                body = column.replaced(body, self._error_code_for)
+        return body

@@ -17,6 +17,7 @@ from typing import Any
 
 from minibroker.broker.apis import authorized_operations
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
@@ -25,17 +26,16 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
+from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
 SOFTWARE_NAMES_REMEMBERED = 32
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
-FIRST_VERSION_WITH_NULL_TOPICS = 1
+FIRST_VERSION_WITH_NULL_TOPICS: int = MetadataRequest.field("topics").null_first
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
-FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 NO_BROKER = -1
 PARTITION_ROW = MetadataResponse.row("topics.partitions")
 
@@ -241,8 +241,7 @@ def topic_row(
 
 def without_address(topic: Body, version: int) -> Body:
     """The topic for a client whose listener is not advertised: partitions without a leader (as kafka 2.0.1)."""
-    known = version >= FIRST_VERSION_WITH_LISTENER_NOT_FOUND
-    error = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
+    error = known_code(ApiKey.METADATA, version, ErrorCode.LISTENER_NOT_FOUND)
     nodes = {"leader_id": NO_BROKER, "isr_nodes": []}
     if version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
         nodes["replica_nodes"] = []

@@ -34,7 +34,7 @@ PRODUCE_RESPONSE = ProduceResponse.type
 VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
-FIRST_VERSION_WITH_RECORD_ERRORS = 8
+FIRST_VERSION_WITH_RECORD_ERRORS: int = ProduceResponse.field("topics.partitions.record_errors").first
 FIRST_VERSION_THAT_REMEMBERS_PRODUCERS = 8  # of kafka 2.4, with KIP-360
 # As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"

@@ -23,6 +23,7 @@ from minibroker.broker.apis.routes import Family, handlers_of
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request, decode_request, encode_response
+from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 
 logger = logging.getLogger(__name__)
@@ -83,12 +84,9 @@ class ApiRegistry:
 
 def offered(profile: Profile) -> dict[int, Api]:
     """The APIs in the versions of the release that this broker acts as."""
-    apis = {}
-    for key, api in sorted(API_TABLE.items()):
-        last = profile.last_version_of(key, api.versions[1])
-        if last is not None:
-            apis[key] = api.until(last)
-    return apis
+    if profile is EVERYTHING:
+        return dict(sorted(API_TABLE.items()))
+    return {key: API_TABLE[key].until(last) for key, last in sorted(versions_of(profile.name).items())}
 
 
 def failed(request: Request, client: Client, error: Exception) -> Body:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from minibroker.broker.apis.client import Client
@@ -28,15 +27,13 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning
-from minibroker.protocol.schema import Array, Field
 
 logger = logging.getLogger(__name__)
 
 THROTTLE_TIME = "throttle_time_ms"
 NOT_THROTTLED = 0  # a response is made with it
-# Requests between brokers. Consumers send OffsetForLeaderEpoch too, in the versions with a throttle time.
-EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 PERCENT_PER_NS = 100.0 / 1_000_000_000
 CORRELATION_BYTES = 4
 ACKS_NONE = 0
@@ -162,7 +159,7 @@ class Charge:
             if produce_ms > request_ms:
                 self._because_of = quota
             return max(produce_ms, request_ms)
-        if request.api_key in EXEMPT and not is_throttled_between_brokers(request, body):
+        if API_TABLE[request.api_key].is_between_brokers and not is_throttled_between_brokers(request, body):
             return 0
         return self._request_throttle_ms(now_ms)
 
@@ -175,22 +172,13 @@ class Charge:
 
 
 def is_throttled_between_brokers(request: Request, body: Body) -> bool:
-    """Whether a request for brokers comes from a client: denied to it, or in a version that has a throttle time."""
+    """Whether a request for brokers comes from a client: denied to it, or in a version that has a throttle time, such
+    as consumers send of OffsetForLeaderEpoch."""
     response = API_TABLE[request.api_key].response
     if any(field.name == THROTTLE_TIME and field.is_in(request.api_version) for field in response.fields):
         return True
-    return has_error(response.fields, body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
-def has_error(fields: Sequence[Field], values: Any, code: ErrorCode) -> bool:
-    """Whether a response has this error code, at any depth."""
-    for field, value in zip(fields, values, strict=True):
-        if field.meaning is Meaning.ERROR_CODE:
-            if value == code:
-                return True
-        elif isinstance(field.kind, Array) and any(has_error(field.kind.fields, row, code) for row in value or ()):
-            return True
-    return False
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return any(denied in column.values(body) for column in columns(response, Meaning.ERROR_CODE))
 
 
 def fetched_bytes(version: int, body: Body) -> int:

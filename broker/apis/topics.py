@@ -18,6 +18,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.describe_configs import describe_topic
+from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
@@ -43,9 +44,7 @@ from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation
 
 FIRST_VERSION_WITH_DEFAULTS = 4
-FIRST_VERSION_WITH_CONFIGS = 5
-FIRST_VERSION_THAT_DELETES_BY_ID = 6
-FIRST_VERSION_WITH_DELETION_DISABLED = 3
+FIRST_VERSION_WITH_CONFIGS: int = CreateTopicsResponse.field("topics.configs").first
 DEFAULT = -1
 NO_TOPIC_ID = ZERO_UUID
 
@@ -123,18 +122,16 @@ class TopicApis:
                 topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             )
         make_config = CreateTopicsResponse.row("topics.configs")
-        configs = []
-        if request.api_version >= FIRST_VERSION_WITH_CONFIGS:
-            configs = [
-                make_config(
-                    name=row.name,
-                    value=row.value,
-                    read_only=row.read_only,
-                    config_source=row.config_source,
-                    is_sensitive=row.is_sensitive,
-                )
-                for row in describe_topic(topic.configs, self._config, None, with_synonyms=False)
-            ]
+        configs = [
+            make_config(
+                name=row.name,
+                value=row.value,
+                read_only=row.read_only,
+                config_source=row.config_source,
+                is_sensitive=row.is_sensitive,
+            )
+            for row in describe_topic(topic.configs, self._config, None, with_synonyms=False)
+        ]
         return CreateTopicsResponse.row("topics")(
             name=topic.name,
             topic_id=topic_id,
@@ -212,18 +209,14 @@ class TopicApis:
         if Habit.DELETION_TIMES_OUT in self._config.profile.habits:
             is_there = self._controller.topic(name) is not None
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if version >= FIRST_VERSION_WITH_DELETION_DISABLED:
-            return error
-        return KafkaError(ErrorCode.INVALID_REQUEST, error.message)
+        return KafkaError(known_code(ApiKey.DELETE_TOPICS, version, error.code), error.message)
 
     def _to_delete(self, request: Request) -> list[tuple[str | None, bytes]]:
         """Return name and id of each topic, once; no name for an unknown id.
 
         Raises KafkaError(INVALID_REQUEST) for a topic with both or neither.
         """
-        if request.api_version < FIRST_VERSION_THAT_DELETES_BY_ID:
-            return [(name, NO_TOPIC_ID) for name in dict.fromkeys(request.body.topic_names)]
-        asked: dict[tuple[str | None, bytes], None] = {}
+        asked: dict[tuple[str | None, bytes], None] = {(name, NO_TOPIC_ID): None for name in request.body.topic_names}
         for name, topic_id in request.body.topics:
             if (name is None) == (topic_id == NO_TOPIC_ID):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is deleted by its name or its id, one of the two.")

@@ -1,9 +1,9 @@
-"""The APIs, settings and errors of earlier releases of Apache Kafka, for tests against the release used in production.
+"""The settings and errors of earlier releases of Apache Kafka, for tests against the release used in production.
 
-A `Profile` is one release: the versions of its APIs, its settings and their defaults, its error codes, and the habits
-that distinguish it from 2.0.1 for a client. The tables come from the releases themselves, from their jars and from
-their answers; docs/profiles.md has them with their sources, and a test compares. Without `--act-as` the broker is
-`EVERYTHING`: all versions and settings that it has.
+A `Profile` is one release: its settings and their defaults, its error codes, and the habits that distinguish it from
+2.0.1 for a client; the table of APIs has its versions of each. The tables come from the releases themselves, from their
+jars and from their answers; docs/profiles.md has them with their sources, and a test compares. Without `--act-as` the
+broker is `EVERYTHING`: all versions and settings that it has.
 
 Imports nothing of minibroker: it is imported before the broker listens.
 """
@@ -21,49 +21,6 @@ LATER = "later"
 ABSENT = "-"
 UNKNOWN_SERVER_ERROR = -1
 VERSION_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
-
-# API key, name, and the last version each release has; the first is 0 in all of them.
-APIS = """
-     0  Produce                   2  3  5  6
-     1  Fetch                     3  5  7  8
-     2  ListOffsets               1  2  2  3
-     3  Metadata                  2  4  5  6
-     8  OffsetCommit              2  3  3  4
-     9  OffsetFetch               2  3  3  4
-    10  FindCoordinator           0  1  1  2
-    11  JoinGroup                 1  2  2  3
-    12  Heartbeat                 0  1  1  2
-    13  LeaveGroup                0  1  1  2
-    14  SyncGroup                 0  1  1  2
-    15  DescribeGroups            0  1  1  2
-    16  ListGroups                0  1  1  2
-    17  SaslHandshake             0  0  1  1
-    18  ApiVersions               0  1  1  2
-    19  CreateTopics              1  2  2  3
-    20  DeleteTopics              0  1  1  2
-    21  DeleteRecords             -  0  0  1
-    22  InitProducerId            -  0  0  1
-    23  OffsetForLeaderEpoch      -  0  0  1
-    24  AddPartitionsToTxn        -  0  0  1
-    25  AddOffsetsToTxn           -  0  0  1
-    26  EndTxn                    -  0  0  1
-    27  WriteTxnMarkers           -  0  0  0
-    28  TxnOffsetCommit           -  0  0  1
-    29  DescribeAcls              -  0  0  1
-    30  CreateAcls                -  0  0  1
-    31  DeleteAcls                -  0  0  1
-    32  DescribeConfigs           -  0  1  2
-    33  AlterConfigs              -  0  0  1
-    34  AlterReplicaLogDirs       -  -  0  1
-    35  DescribeLogDirs           -  -  0  1
-    36  SaslAuthenticate          -  -  0  0
-    37  CreatePartitions          -  -  0  1
-    38  CreateDelegationToken     -  -  0  1
-    39  RenewDelegationToken      -  -  0  1
-    40  ExpireDelegationToken     -  -  0  1
-    41  DescribeDelegationToken   -  -  0  1
-    42  DeleteGroups              -  -  0  1
-"""
 
 # Defaults that differ in some release, from those of another one or from the broker's own.
 DEFAULTS = """
@@ -133,23 +90,15 @@ HABITS_UNTIL = {
 
 
 class Profile(NamedTuple):
-    """One release. `last_versions` by API key, `last_error` and `release` are None where there is no limit."""
+    """One release. `last_error` and `release` are None where there is no limit."""
 
     name: str
     release: str | None
-    last_versions: Mapping[int, int] | None
     last_error: int | None
     defaults: Mapping[str, str | None]
     unknown_settings: tuple[str, ...]
     unknown_topic_configs: frozenset[str]
     habits: frozenset[Habit]
-
-    def last_version_of(self, api_key: int, known: int) -> int | None:
-        """The last version of an API to offer, if the broker has those up to `known`; None for an API not offered."""
-        if self.last_versions is None:
-            return known
-        last = self.last_versions.get(api_key)
-        return None if last is None else min(last, known)
 
     def error_code_for(self, code: int) -> int:
         """The error code that this release answers in place of `code`."""
@@ -174,17 +123,15 @@ class Profile(NamedTuple):
         return None
 
 
-EVERYTHING = Profile("", None, None, None, {}, (), frozenset(), frozenset())
+EVERYTHING = Profile("", None, None, {}, (), frozenset(), frozenset())
 
 
 def profile_of(name: str) -> Profile:
     """The release that `--act-as` names. Raises KeyError."""
     release, column = RELEASES[name], list(RELEASES).index(name)
-    apis = {int(key): versions[column] for key, _, *versions in rows_of(APIS)}
     return Profile(
         name,
         release,
-        last_versions={key: int(last) for key, last in apis.items() if last != ABSENT},
         last_error=LAST_ERRORS[name],
         defaults={
             setting: None if values[column] == ABSENT else values[column] for setting, *values in rows_of(DEFAULTS)

@@ -7,9 +7,13 @@ from typing import Any
 
 from minibroker.broker.faults.rows import Place
 from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.codegen import records_size
+from minibroker.protocol.message_rows import changed
+from minibroker.protocol.messages.fetch import FetchResponse
 
 CRC_AT = {0: 12, 1: 12, 2: 17}  # by magic, in a message or a batch
 CRC_BYTES = 4
+PARTITION, RECORDS = map(FetchResponse.row("topics.partitions")._fields.index, ("partition", "records"))
 
 Body = Any
 
@@ -18,26 +22,23 @@ def with_wrong_crc(body: Body, places: Iterable[Place]) -> Body:
     """Return a Fetch answer with copies of the records of `places`, in which every CRC is wrong."""
     chosen = set(places)
     topics = [
-        (name, [with_wrong_records(row) if (name, row[0]) in chosen else row for row in rows])
+        (name, [with_wrong_records(row) if (name, row[PARTITION]) in chosen else row for row in rows])
         for name, rows in body.topics
     ]
     return body._replace(topics=topics)
 
 
-def with_wrong_records(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(wrong_crcs(bytes_of(value)) if is_records(value) else value for value in row)
+def with_wrong_records(row: Any) -> Any:
+    return changed(row, (RECORDS,), lambda records: wrong_crcs(bytes_of(records))) if has_records(row) else row
 
 
 def places_with_records(body: Body) -> list[Place]:
     """The partitions with records in a Fetch answer."""
-    return [(name, row[0]) for name, rows in body.topics for row in rows if any(is_records(value) for value in row)]
+    return [(name, row[PARTITION]) for name, rows in body.topics for row in rows if has_records(row)]
 
 
-def is_records(value: object) -> bool:
-    """Whether a row's value is its records, and not empty: bytes, or a slice of a log."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return len(value) > 0
-    return getattr(value, "size_bytes", 0) > 0
+def has_records(row: Any) -> bool:
+    return row[RECORDS] is not None and records_size(row[RECORDS]) > 0
 
 
 def bytes_of(chunk: Any) -> bytes:

@@ -7,14 +7,15 @@ part. The other APIs fail as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from minibroker.broker.cluster.metadata_cache import NO_LEADER
 from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.message_rows import rows
 from minibroker.protocol.primitives import Meaning
-from minibroker.protocol.schema import Array, Field, Message, contains, place_of
+from minibroker.protocol.schema import Message
 
 EVERY_PARTITION = -1  # the partition of a place, for an API that names only topics
 
@@ -55,40 +56,33 @@ class TopicRows(NamedTuple):
         return found
 
 
-def topic_rows(fields: Iterable[Field]) -> TopicRows | None:
-    """Describe the first array that names topics; None if there is none."""
-    for field in fields:
-        columns = field.kind.fields if isinstance(field.kind, Array) else ()
-        topic = place_of(columns, Meaning.TOPIC)
-        if topic is None and field.meaning is not Meaning.TOPIC:
+def topic_rows(message: Message, version: int | None = None, *, failing: bool = False) -> TopicRows | None:
+    """Describe the first array that names topics, of those with error codes if it is to be `failing`; None if there is
+    none."""
+    found = rows(message, version)
+    arrays = {path[0] for path, _, meaning in found if path and (meaning is Meaning.ERROR_CODE or not failing)}
+    for path, topic, meaning in found:
+        if meaning is not Meaning.TOPIC or len(path) != 1 or path[0] not in arrays:
             continue
-        for place, column in enumerate(columns):
-            if isinstance(column.kind, Array):
-                partition = place_of(column.kind.fields, Meaning.PARTITION)
-                if partition is not None or column.meaning is Meaning.PARTITION:
-                    return TopicRows(field.name, topic, place, partition)
-        return TopicRows(field.name, topic, None, None)
+        inner = (each for each in found if each.meaning is Meaning.PARTITION and each.path[:-1] == path)
+        partitions = next(((each.path[-1], each.place) for each in inner), (None, None))
+        return TopicRows(message.fields[path[0]].name, topic, *partitions)
     return None
 
 
-def failing_rows(response: Message) -> TopicRows | None:
-    """Describe the topics of an answer, if they have error codes."""
-    return topic_rows(field for field in response.fields if contains((field,), Meaning.ERROR_CODE))
-
-
 ROWS: dict[int, TopicRows] = {
-    key: rows
+    key: found
     for key, api in API_TABLE.items()
-    if topic_rows(api.request.fields) is not None and (rows := failing_rows(api.response)) is not None
+    if topic_rows(api.request) is not None and (found := topic_rows(api.response, failing=True)) is not None
 }
 
 
 @cache
 def requested_rows(api_key: int, version: int) -> TopicRows:
     """Describe the topics of a request; without its partitions if the answer has none, as that of CreateTopics."""
-    rows = topic_rows(field for field in API_TABLE[api_key].request.fields if field.is_in(version))
-    assert rows is not None
-    return rows if ROWS[api_key].has_partitions else rows._replace(partitions=None)
+    found = topic_rows(API_TABLE[api_key].request, version)
+    assert found is not None
+    return found if ROWS[api_key].has_partitions else found._replace(partitions=None)
 
 
 def requested_places(api_key: int, version: int, body: Body) -> list[Place] | None:

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.apis.known_errors import Places, places_of_answer
 from minibroker.broker.apis.registry import ApiRegistry, Encode
 from minibroker.broker.apis.routes import Handler
 from minibroker.broker.network.connection import Connection
@@ -30,10 +29,11 @@ from minibroker.broker.network.response import READ_INSTEAD_BYTES
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.append import EXPECTED_REFUSALS
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_rows import Column, columns
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import Meaning, TopicPartition
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
@@ -47,13 +47,7 @@ LOOK_SHARE = 300  # of the time between two looks for new connections, one part 
 NS_PER_MS = 1_000_000
 
 FETCH = ApiKey.FETCH
-# Their answers name only what the requests do, so that a note of a short request is short.
-NOTED_APIS = frozenset(
-    {
-        *(ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR, ApiKey.HEARTBEAT),
-        *(ApiKey.API_VERSIONS, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
-    }
-)
+BRIEF_APIS = frozenset(key for key, api in API_TABLE.items() if api.is_brief)  # of which a note is short
 NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first of one
 # Fields are read by their places: half the time of reading them by name.
 REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
@@ -166,18 +160,18 @@ class OfApi:
 class RequestCount:
     """The requests of one API in one version; those of followers apart, as Kafka has them."""
 
-    __slots__ = ("codes", "inner_places", "of_api", "of_partitions", "place", "requests")
+    __slots__ = ("codes", "of_api", "of_partitions", "of_rows", "place", "requests")
 
     def __init__(self, api_key: int, of_api: OfApi) -> None:
         self.requests = 0
         self.codes = 0  # error codes in rows of its answers, NONE among them
         self.of_api = of_api
-        places = places_of_answer(api_key)
+        found = columns(API_TABLE[api_key].response, Meaning.ERROR_CODE)
         # Where the answer has its own error code, -1 for none, and where its rows have theirs. That of a Fetch is one
         # of its session, and counts only if it is an error, as in Kafka.
-        self.place = next((place for place, inner in places if inner is None and api_key != FETCH), -1)
-        self.inner_places: Places = [(place, inner) for place, inner in places if inner is not None]
-        self.of_partitions = places_of_partitions(self.inner_places)
+        self.place: Any = next((each.place for each in found if not each.path and api_key != FETCH), -1)
+        self.of_rows = [each for each in found if each.path]
+        self.of_partitions = places_of_partitions(self.of_rows)
 
     @property
     def all_codes(self) -> int:
@@ -273,7 +267,7 @@ class Counters:
         It has all that it needs at hand: an attribute of this object would be one more look into cold memory.
         """
         noted, timed, watcher, inner = self._noted, self._timed, self._watcher, self._inner_encoded
-        note, together, longest, short = noted.append, COUNTED_TOGETHER, NOTED_BYTES, NOTED_APIS
+        note, together, longest, short = noted.append, COUNTED_TOGETHER, NOTED_BYTES, BRIEF_APIS
 
         def encoded(request: Request, client: Client, body: Body) -> Any:
             note((request, client, body, client.muted_until_ms))
@@ -321,10 +315,13 @@ class Counters:
                             if row[place]:
                                 count.of_api.errors[row[place]] += 1
                                 has_failed = True
-                elif count.inner_places:
-                    codes, failed = count_codes(body, count.inner_places, count.of_api.errors)
-                    count.codes += codes
-                    has_failed = has_failed or failed > 0
+                else:
+                    for column in count.of_rows:
+                        codes = column.values(body)
+                        failed = [code for code in codes if code]
+                        count.codes += len(codes)
+                        count.of_api.errors.update(failed)
+                        has_failed = has_failed or bool(failed)
             if muted_until_ms and body is not None:
                 count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
             if has_failed and request is notes[-1][0]:  # earlier ones are of before it began to watch
@@ -496,30 +493,11 @@ def api_of(key: int) -> tuple[int, int, bool]:
     return key >> 8 & 0xFFFF, key & 0xFF, bool(key >> 24)
 
 
-def places_of_partitions(places: Places) -> tuple[int, int, int] | None:
+def places_of_partitions(found: Sequence[Column]) -> tuple[int, int, int] | None:
     """The places of the topics, of their partitions and of these' error codes, if an answer has only those: the usual
     form, which is counted without a call for each row."""
-    match places:
-        case [(int(topics), [(int(partitions), [(int(code), None)])])]:
+    match found:
+        case [((topics, partitions), int(code), _)]:
             return topics, partitions, code
         case _:
             return None
-
-
-def count_codes(values: Sequence[Any], places: Places, errors: Counter[int]) -> tuple[int, int]:
-    """Count the error codes of an answer that are not NONE; return how many codes it has, and how many of them are not
-    NONE."""
-    codes = failed = 0
-    for place, inner in places:
-        value = values[place]
-        if inner is None:
-            codes += 1
-            if value:
-                errors[value] += 1
-                failed += 1
-        elif value:
-            for row in value:
-                of_row = count_codes(row, inner, errors)
-                codes += of_row[0]
-                failed += of_row[1]
-    return codes, failed

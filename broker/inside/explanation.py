@@ -22,11 +22,12 @@ from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.batches import BatchView, view_header
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import HEADER_SIZE_UP_TO_MAGIC, RECORD_BATCH_OVERHEAD
 from minibroker.storage.segment.log_segment import LogSegment
 
-FIRST_VERSION_WITH_SESSIONS = 7
+FIRST_VERSION_WITH_SESSIONS: int = FetchRequest.field("session_id").first
 HEADERS_MAX = 256  # looked at to find an offset again, and the last offset of what leaves
 CASES = {
     "A": "this broker no longer leads a partition",

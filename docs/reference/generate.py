@@ -1,7 +1,7 @@
 """Writes the reference pages beside it: `python docs/reference/generate.py`.
 
-python.md and pytest.md come from docstrings, settings.md from the tables of settings. A test compares the pages with
-what this makes.
+python.md and pytest.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs. A test
+compares the pages with what this makes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from minibroker.broker.config.kafka_settings import KafkaSettings
 from minibroker.broker.config.settings import Setting
 from minibroker.broker.config.unused_settings import ONE_BROKER, ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
 from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
+from minibroker.protocol.api_table import API_TABLE, Api
+from minibroker.protocol.rights import FOREVER, Right
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
 HERE = Path(__file__).parent
@@ -64,6 +66,15 @@ REFUSED = """\
 TOPICS_HEAD = """\
 A topic's own config comes first, then the broker's setting, then the default. The two throttles are accepted without
 effect, and so is `unclean.leader.election.enable`: there is no other broker."""
+
+APIS_HEAD = """\
+# APIs
+
+All APIs that the broker serves, with its versions of them and those of Apache Kafka 2.0.1. *Since* is the release of
+Kafka that brought an API: before 2.0 the first that has it of those that [`--act-as`](../profiles.md) names.
+
+*Rights* are what a broker with an authorizer asks for, in this order ([recipe](../recipes/acls.md)): on topics, groups
+and transactional ids for each that the request names, or that its answer would name."""
 
 METRICS_HEAD = """\
 # Metrics
@@ -227,6 +238,25 @@ def metrics_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def apis_page() -> str:
+    head = ("key", "API", "versions", "Apache Kafka 2.0.1", "since", "rights")
+    return f"{APIS_HEAD}\n\n{table(head, map(api_row, sorted(API_TABLE.values())))}\n"
+
+
+def api_row(api: Api) -> tuple[str, ...]:
+    first, last = api.versions
+    of_2_0 = "-" if api.last_of_2_0 < 0 else f"0-{api.last_of_2_0}"
+    rights = ", ".join(f"{right}{versions_text(right)}" for right in api.rights)
+    return (f"{int(api.key)}", api.name, f"{first}-{last}", of_2_0, api.since.release, rights or "-")
+
+
+def versions_text(right: Right) -> str:
+    first, last = right.versions
+    if last < FOREVER:
+        return f" (v{first}-v{last})"
+    return f" (since v{first})" if first else ""
+
+
 def cluster_table() -> str:
     rows = ["| metric | labels | unit | meaning |", "|---|---|---|---|"]
     for entry in entries_of_cluster():
@@ -311,7 +341,7 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
-PAGES["metrics.md"] = metrics_page
+PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

@@ -103,6 +103,29 @@ ElectLeadersResponse = versions("ElectLeadersResponse", 0, 2,
     flexible=2,
 )  # fmt: skip
 
+AlterPartitionReassignmentsRequest = versions("AlterPartitionReassignmentsRequest", 0, 0,
+    "timeout_ms" / Int32sb @ default(60_000),
+    "topics" / array(
+        "name" / TopicName,
+        "partitions" / array(
+            "partition" / PartitionIndex,
+            "replicas" / array_of(Int32sb, is_nullable=True))),  # null: cancel the reassignment
+    flexible=0,
+)  # fmt: skip
+
+AlterPartitionReassignmentsResponse = versions("AlterPartitionReassignmentsResponse", 0, 0,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "topics" / array(
+        "name" / TopicName,
+        "partitions" / array(
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16,
+            "error_message" / ErrorMessage)),
+    flexible=0,
+)  # fmt: skip
+
 ListPartitionReassignmentsRequest = versions("ListPartitionReassignmentsRequest", 0, 0,
     "timeout_ms" / Int32sb,
     "topics" / nullable_array(                                 # null: all

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from minibroker.protocol.primitives import (
     Boolean,
     Bytes,
@@ -18,7 +20,7 @@ from minibroker.protocol.primitives import (
     String,
     TopicName,
 )
-from minibroker.protocol.schema import array, array_of, default, nullable_array, since, until, versions
+from minibroker.protocol.schema import array, array_of, default, null_since, nullable_array, since, until, versions
 
 FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 4,
     "key" / CoordinatorKey @ until(3),                         # a group id, or a transactional id
@@ -62,7 +64,7 @@ JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
     "error_code" / ErrorCode16,
     "generation_id" / Int32sb @ default(-1),
     "protocol_type" / NullableString @ since(7),
-    "protocol_name" / NullableString @ default(""),            # null only from v7
+    "protocol_name" / NullableString @ default("") @ null_since(7),
     "leader" / String,
     "member_id" / String,
     "members" / array(                                         # only for the leader
@@ -258,3 +260,18 @@ ConsumerProtocolAssignment = versions("ConsumerProtocolAssignment", 0, 0,
         "topic" / TopicName,
         "partitions" / array_of(PartitionIndex)),
 )  # fmt: skip
+
+
+def failed_join_group(body: Any, version: int, answer: Any) -> Any:
+    """The answer repeats the member id. Other APIs repeat only rows: a failed InitProducerId has no producer id."""
+    return answer._replace(member_id=body.member_id)
+
+
+def failed_offset_fetch(body: Any, version: int, answer: Any) -> Any:
+    """The versions that have an error code of their own have no rows then."""
+    return answer._replace(topics=[]) if OffsetFetchResponse.field("error_code").is_in(version) else answer
+
+
+def failed_offset_delete(body: Any, version: int, answer: Any) -> Any:
+    """The answer has an error code of its own, and no rows then."""
+    return answer._replace(topics=[])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from minibroker.protocol.primitives import (
     ErrorCode16,
     ErrorMessage,
@@ -45,3 +47,8 @@ ProduceResponse = versions("ProduceResponse", 0, 9,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     flexible=9,
 )  # fmt: skip
+
+
+def failed_produce(body: Any, version: int, answer: Any) -> Any:
+    """A request with acks=0 has no answer, not even if it fails."""
+    return None if body.acks == 0 else answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from minibroker.protocol.primitives import (
     ErrorCode16,
     ErrorMessage,
@@ -76,3 +78,10 @@ AlterUserScramCredentialsResponse = versions("AlterUserScramCredentialsResponse"
         "error_message" / ErrorMessage),
     flexible=0,
 )  # fmt: skip
+
+
+def users_once(body: Any) -> Any:
+    """The users of both arrays of AlterUserScramCredentials, each once: the answer has a row for each user."""
+    users = dict.fromkeys(row.name for row in (*body.deletions, *body.upsertions))
+    make = AlterUserScramCredentialsRequest.row("deletions")
+    return body._replace(deletions=[make(name, 0) for name in users])

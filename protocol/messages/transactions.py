@@ -6,6 +6,8 @@ DescribeTransactions, ListTransactions.
 
 from __future__ import annotations
 
+from typing import Any
+
 from minibroker.protocol.primitives import (
     Boolean,
     ErrorCode16,
@@ -201,3 +203,8 @@ ListTransactionsResponse = versions("ListTransactionsResponse", 0, 0,
         "state" / String),
     flexible=0,
 )  # fmt: skip
+
+
+def failed_init_producer_id(body: Any, version: int, answer: Any) -> Any:
+    """The versions of kafka 2.0.1, v0 and v1, have epoch 0, later ones -1."""
+    return answer._replace(producer_epoch=0) if version <= 1 else answer

@@ -10,9 +10,6 @@ import pytest
 from trio.testing import MockClock
 
 from minibroker.broker.apis.client import CloseConnectionError
-from minibroker.broker.apis.guard import Guard
-from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.protocol import api_rights
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.message_set import build_message_set
@@ -657,15 +654,6 @@ async def test_rules_are_in_force_after_a_restart(make_broker: MakeBroker, secur
 
 
 # -- the guard ----------------------------------------------------------------------------------------------------
-
-
-def test_an_api_without_declared_rights_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    rights = dict(api_rights.RIGHTS)
-    del rights[ApiKey.HEARTBEAT]
-    monkeypatch.setattr("minibroker.broker.apis.guard.RIGHTS", rights)
-
-    with pytest.raises(ValueError, match="HEARTBEAT has no row"):
-        Guard(Authorizer()).guarded(ApiKey.HEARTBEAT, lambda request, client: None)
 
 
 async def test_an_open_broker_has_no_guard(broker: InMemoryBroker) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,8 @@ from minibroker.broker.cluster.metadata_cache import PartitionState
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.secured import Secured
+from tests.integration.brokers import Minibroker
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -145,3 +151,96 @@ async def test_no_partition_is_being_reassigned(broker: InMemoryBroker, topics: 
     answer = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout_ms=1000)
 
     assert (answer.error_code, answer.error_message, list(answer.topics)) == (ErrorCode.NONE, None, [])
+
+
+async def reassigned(broker: InMemoryBroker, *topics: tuple[str, list[tuple[int, list[int] | None]]]) -> Any:
+    """The outcome of each partition, in the order of the request."""
+    answer = await broker.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=list(topics), timeout_ms=1000)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+    return [(name, row.partition, row.error_code, row.error_message) for name, rows in answer.topics for row in rows]
+
+
+# As kafka 3.9.1 answers with one broker, here 0.
+REPLICAS: list[tuple[list[int] | None, ErrorCode, str | None]] = [
+    (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None),
+    ([0], ErrorCode.NONE, None),
+    ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "an empty replica list."),
+    ([7], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 7, but no such broker is registered."),
+    ([0, 7], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 7, but no such broker is registered."),
+    ([0, -5, 0], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker -5, but no such broker is registered."),
+    ([7, 7], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 7, but no such broker is registered."),
+    ([0, 0, 7], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the broker 0 more than once."),
+]
+
+
+@pytest.mark.parametrize(("replicas", "code", "message"), REPLICAS)
+async def test_a_partition_can_only_be_where_it_is(
+    broker: InMemoryBroker, replicas: list[int] | None, code: ErrorCode, message: str | None
+) -> None:
+    await broker.create_topic("t")
+
+    found = await reassigned(broker, ("t", [(0, replicas)]))
+
+    assert found == [("t", 0, code, message and f"The manual partition assignment includes {message}")]
+
+
+async def test_reassignments_are_answered_each_by_itself(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    assert await reassigned(broker, ("t", [(0, [0]), (9, None), (0, None)]), ("nope", [(0, [7])])) == [
+        ("t", 0, ErrorCode.NONE, None),
+        ("t", 9, missing, "Unable to find partition t:9."),
+        ("t", 0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None),
+        ("nope", 0, missing, "Unable to find a topic named nope."),
+    ]
+
+
+async def test_a_replica_on_a_broker_that_is_not_alive_stays(broker: InMemoryBroker) -> None:
+    await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("u", -1, -1, [(0, [5, 0])], [])], timeout_ms=1000)
+
+    ((*_, code, message),) = await reassigned(broker, ("u", [(0, [0])]))
+
+    assert (code, message) == (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "The partition stays on brokers [5, 0]: none can move.",
+    )
+
+
+async def test_reassignments_need_alter_on_the_cluster(make_broker: MakeBroker) -> None:
+    secured = Secured(make_broker)
+    await secured.create_topics("t")
+
+    asked = {"timeout_ms": 1, "topics": [("t", [(0, None)])]}
+    answer = await secured.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, **asked)
+
+    codes = [answer.error_code, *(row.error_code for topic in answer.topics for row in topic.partitions)]
+    assert codes == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
+
+
+# What the admin client of kafka-python gets: the error code of each partition.
+REASSIGNING = """
+import sys
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import NewTopic
+
+admin = KafkaAdminClient(bootstrap_servers=sys.argv[1])
+admin.create_topics([NewTopic("t", 3, 1)])
+asked = {("t", 0): [0], ("t", 1): [1], ("t", 2): None, ("nope", 0): None}
+found = admin.alter_partition_reassignments({TopicPartition(*key): replicas for key, replicas in asked.items()})
+print([found[key].errno if found[key] else 0 for key in asked])
+"""
+
+
+@pytest.mark.integration
+def test_a_client_asks_for_reassignments(tmp_path: Path) -> None:
+    broker = Minibroker(tmp_path)
+    try:
+        broker.wait_until_ready()
+        command = [sys.executable, "-W", "ignore", "-c", REASSIGNING, f"{broker.host}:{broker.port}"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    finally:
+        broker.kill()
+
+    codes = ("NONE", "INVALID_REPLICA_ASSIGNMENT", "NO_REASSIGNMENT_IN_PROGRESS", "UNKNOWN_TOPIC_OR_PARTITION")
+    assert ast.literal_eval(printed) == [ErrorCode[code] for code in codes]

@@ -10,21 +10,22 @@ from typing import Any
 import pytest
 import trio
 
+from minibroker.broker.apis.failures import failure_of
 from minibroker.broker.inside.counters import Counters
 from minibroker.broker.inside.errors import first_error
 from minibroker.broker.inside.exchange import Exchange
 from minibroker.broker.inside.tracer import distance
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
-from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import batch_of, fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
 from tests.broker.group_clients import SETTINGS, GroupClient
 from tests.broker.peers import Connect, framed
 from tests.broker.peers import connect as connect
-from tests.broker.recorded_failures import recorded
 from tests.broker.scripted_follower import lead_elsewhere
 from tests.broker.traced import Traced
+from tests.integration.sample_requests import sample_body
 
 LONG_MS = 600_000
 
@@ -704,13 +705,11 @@ async def test_a_malformed_request_tells_why_its_connection_was_closed(watched: 
 # -- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_the_error_of_any_answer_is_found() -> None:
-    keys = {api.name: key for key, api in API_TABLE.items()}
-    found: dict[str, set[str]] = {name: set() for name in keys}
-    for each in recorded():
-        name, version = each["api"], each["version"]
-        if each["shape"] == "full" and each["answer"] and version == API_TABLE[keys[name]].versions[1]:
-            body = decode_response(keys[name], version, bytes.fromhex(each["answer"])[4:])[1]
-            found[name].add(first_error(keys[name], body))
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+def test_the_error_of_any_answer_is_found(api: Api) -> None:
+    version = api.versions[1]
+    request = Request(api.key, version, 1, None, sample_body(api.key, version))
 
-    assert {name for name, errors in found.items() if errors != {"CLUSTER_AUTHORIZATION_FAILED"}} == set()
+    failed = failure_of(request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+    assert first_error(api.key, failed) == "CLUSTER_AUTHORIZATION_FAILED"

@@ -14,13 +14,14 @@ import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.inside import counters
-from minibroker.broker.inside.counters import SAMPLES, TIMED_PER_WINDOW, count_codes, places_of_partitions
+from minibroker.broker.inside.counters import SAMPLES, TIMED_PER_WINDOW, places_of_partitions
 from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics, Observed, histogram
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_rows import Column
+from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill
@@ -536,14 +537,8 @@ def test_a_histogram_has_the_attributes_of_kafkas() -> None:
     assert SAMPLES == 1028
 
 
-def test_error_codes_are_counted_in_rows_of_any_form() -> None:
-    from collections import Counter
+def test_partitions_in_topics_are_the_usual_form_of_an_answer() -> None:
+    deep, flat = Column((1, 1), 2, Meaning.ERROR_CODE), Column((1,), 1, Meaning.ERROR_CODE)
 
-    errors: Counter[int] = Counter()
-    places: Any = [(0, None), (1, [(1, None), (2, [(0, None)])])]
-    codes = count_codes((0, [("a", 3, [(0,), (5,)]), ("b", 0, None)]), places, errors)
-
-    assert (codes, errors) == ((5, 2), {3: 1, 5: 1})
-    assert places_of_partitions(places) is None
-    assert places_of_partitions([(1, [(1, [(2, None)])])]) == (1, 1, 2)
-    assert ErrorCode(3).name == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert places_of_partitions([deep]) == (1, 1, 2)
+    assert [places_of_partitions(found) for found in ([flat], [flat, deep], [])] == [None] * 3

@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.known_errors import CAME_WITH, Places, error_places, known_code
+from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.config import profiles
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.profiles import HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
+from minibroker.protocol import api_table
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
+from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.message_rows import columns
 from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.broker.asking import BROKER, TOPIC, batch_of, described, rows
@@ -37,15 +41,16 @@ async def create(broker: InMemoryBroker, name: str, **configs: str) -> Any:
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
 MAGIC_AT = 16  # in a batch of any format
+TOKENS = ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken")
+NOT_HERE = {38 + place: [name, "-", "-", "0", "1", "no"] for place, name in enumerate(TOKENS)}
 
 
-def test_the_table_calls_apis_as_the_protocol_does_and_their_versions_only_grow() -> None:
-    known = {str(int(key)): api.name for key, api in API_TABLE.items()}
-
-    for key, name, *versions in rows_of(profiles.APIS):
-        assert name == known.get(key, name)
-        numbers = [-1 if last == profiles.ABSENT else int(last) for last in versions]
-        assert numbers == sorted(numbers), "no release has fewer versions than the one before"
+def test_the_versions_of_an_api_only_grow_from_release_to_release() -> None:
+    assert tuple(RELEASES) == api_table.RELEASES
+    for api in API_TABLE.values():
+        assert sorted(api.since.last_versions) == [*api.since.last_versions]
+        assert (api.since.release in RELEASES) == bool(api.since.last_versions)
+        assert api.last_of_2_0 <= api.versions[1]
 
 
 def test_every_setting_of_the_tables_is_one() -> None:
@@ -58,16 +63,17 @@ def test_every_setting_of_the_tables_is_one() -> None:
 def test_2_0_is_the_release_that_all_answers_are_compared_with_and_has_the_defaults_of_none() -> None:
     acting, own = KafkaConfig({}, profile=profile_of("2.0")), KafkaConfig({})
 
-    assert LAST_VERSIONS_OF_KAFKA_2_0.items() <= (profile_of("2.0").last_versions or {}).items()
+    assert versions_of("2.0") == LAST_VERSIONS_OF_KAFKA_2_0
     other = [name for name, *_ in rows_of(profiles.DEFAULTS) if acting.text_of(name) != own.text_of(name)]
     assert other == ["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
 
 
 def tables() -> Iterable[str]:
     """Those of docs/profiles.md."""
-    here = {str(int(key)): "yes" for key in API_TABLE}
-    apis = ([key, name, *versions, here.get(key, "no")] for key, name, *versions in rows_of(profiles.APIS))
-    yield table(["key", "API", *RELEASES, "here"], apis)
+    releases = [versions_of(name) for name in RELEASES]
+    apis = {key: [api.name, *(str(each.get(key, "-")) for each in releases), "yes"] for key, api in API_TABLE.items()}
+    known = {**{key: apis[key] for key in versions_of("2.0")}, **NOT_HERE}
+    yield table(["key", "API", *RELEASES, "here"], ([str(int(key)), *known[key]] for key in sorted(known)))
     yield table(["setting", *RELEASES], ([f"`{name}`", *values] for name, *values in rows_of(profiles.DEFAULTS)))
     since = profiles.SETTINGS_SINCE.items()
     yield table(["since", "settings"], ([each, " ".join(map(starred, names.split()))] for each, names in since))
@@ -111,18 +117,15 @@ async def offer(broker: InMemoryBroker, version: int = 0) -> dict[int, tuple[int
 
 @pytest.mark.parametrize("name", RELEASES)
 async def test_a_release_offers_its_versions_of_what_is_here(make_broker: MakeBroker, name: str) -> None:
-    last_versions = profile_of(name).last_versions or {}
-    everything = await offer(make_broker())
-
     offered = await offer(make_broker(profile=profile_of(name)))
 
-    assert offered == {key: (0, last) for key, last in last_versions.items() if key in everything}
+    assert offered == {key: (0, last) for key, last in versions_of(name).items()}
 
 
 @pytest.mark.parametrize("name", RELEASES)
 async def test_what_came_after_the_release_closes_the_connection(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name))
-    last_versions = profile_of(name).last_versions or {}
+    last_versions = versions_of(name)
 
     for key, api in API_TABLE.items():
         version = last_versions.get(key, -1) + 1
@@ -267,23 +270,22 @@ FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
         (ApiKey.ADD_PARTITIONS_TO_TXN, 2, FENCED, OLD_EPOCH),
         (ApiKey.ADD_OFFSETS_TO_TXN, 2, FENCED, OLD_EPOCH),
         (ApiKey.END_TXN, 2, FENCED, OLD_EPOCH),
+        (ApiKey.METADATA, 6, ErrorCode.LISTENER_NOT_FOUND, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ApiKey.DELETE_TOPICS, 3, ErrorCode.TOPIC_DELETION_DISABLED, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_code_is_not_given_to_versions_before_it(key: ApiKey, first: int, code: ErrorCode, before: ErrorCode) -> None:
     assert (known_code(key, first - 1, code), known_code(key, first, code)) == (before, code)
     assert known_code(key, 0, ErrorCode.UNKNOWN_SERVER_ERROR) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert known_code(key, 0, ErrorCode.NONE) is ErrorCode.NONE
-    assert len(CAME_WITH) == 6
+    assert len([api for api in API_TABLE.values() if api.later_codes]) == 8
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
 def test_every_error_code_of_every_answer_is_looked_at(api: Api) -> None:
-    def count_of(places: Places) -> int:
-        return sum(1 if inner is None else count_of(inner) for _, inner in places)
-
     declared = [path for path, field in api.response.walk() if field.name == "error_code"]
 
-    assert count_of(error_places(api.response.fields)) == len(declared)
+    assert len(columns(api.response, Meaning.ERROR_CODE)) == len(declared)
 
 
 @pytest.mark.parametrize(("name", "state"), [("0.11", "AwaitingSync"), ("1.1", "CompletingRebalance")])

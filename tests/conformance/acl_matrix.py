@@ -1,6 +1,6 @@
 """The matrix of rights: every API, version and right that kafka 2.0.1 asks for, with and without it.
 
-Made from `protocol/api_rights.py`. All clients are ANONYMOUS, and rules name their hosts: so one broker without SASL
+Made from `protocol/api_table.py`. All clients are ANONYMOUS, and rules name their hosts: so one broker without SASL
 serves all rows of the matrix at once. The connection of a step is the address that it comes from.
 
 What Apache Kafka 2.0.1 answers is kept in tests/golden/. To record it anew: python -m tests.conformance.acl_matrix
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
-from minibroker.protocol.api_rights import RIGHTS
+from minibroker.protocol.api_table import API_TABLE
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission, Right
 from tests.conformance.answers import Plain
@@ -116,7 +116,7 @@ CHANGES = [(2, name, [("retention.ms", "1000")]) for name in ("@t-read", "@hidde
 
 def rights(api: str, *wanted: str) -> list[Right]:
     """Those of the API's rights, in their order, that are named, all by default."""
-    return [right for right in RIGHTS[KEYS[api]] if not wanted or str(right) in wanted]
+    return [right for right in API_TABLE[KEYS[api]].rights if not wanted or str(right) in wanted]
 
 
 def request(api: str, *wanted: str, first: int = 0, last: int | None = None, body: MakeBody) -> Request:

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import trio
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
-from minibroker.broker.config.profiles import profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.text import counted
@@ -217,7 +217,7 @@ async def both(talk: Talk) -> None:
 
 async def timed(talk: Talk) -> None:
     """Every API in every version of 2.0.1, each on a connection of its own."""
-    last_versions = profile_of("2.0").last_versions or {}
+    last_versions = versions_of("2.0")
     for key in API_TABLE:
         for version in range(last_versions.get(key, -1) + 1):
             if key not in UNSENT:

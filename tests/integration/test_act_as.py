@@ -12,6 +12,7 @@ import pytest
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api_table import versions_of
 from tests.conformance.answers import Plain, differences
 from tests.conformance.asking import batch, create, produce
 from tests.conformance.conversation import CLOSED, SocketPeer
@@ -52,7 +53,7 @@ class Pair(NamedTuple):
 
     def differences(self, script: Script) -> list[str]:
         """In what is answered to those steps whose APIs the release has; messages for people aside."""
-        last = profile_of(self.name).last_versions or {}
+        last = versions_of(self.name)
         steps = [replace(step, version=min(step.version, last[step.key])) for step in script if step.key in last]
         theirs, ours = (hold(broker, steps) for broker in (self.release, self.minibroker))
         return [
@@ -105,7 +106,7 @@ def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
 
 @beside_the_releases
 def test_both_hang_up_on_what_came_after_the_release_or_say_so_of_api_versions(pair: Pair) -> None:
-    last = profile_of(pair.name).last_versions or {}
+    last = versions_of(pair.name)
     apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS]
     script = [Step(api.name, last.get(api.key, -1) + 1, raw=bytes(40), connection=api.name) for api in apis]
     versions = [Step("ApiVersions", version, raw=b"") for version in (last[ApiKey.API_VERSIONS] + 1, 99)]

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.primitives import ZERO_UUID, Meaning
 from minibroker.protocol.resources import CLUSTER_NAME, Resource, ResourceType, resource_types, resources_named
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
 
-# Where an API is not listed, its requests name nothing.
 NAMED = {
     "AddOffsetsToTxn FindCoordinator": {GROUP, TRANSACTIONAL_ID},
     "AddPartitionsToTxn Produce": {TOPIC, TRANSACTIONAL_ID},
@@ -35,11 +34,18 @@ def named(key: ApiKey, version: int, /, **body: Any) -> list[Resource]:
     return list(resources_named(request, version, request(**body)))
 
 
-def test_the_types_that_each_api_names() -> None:
+@pytest.mark.parametrize(("names", "types"), NAMED.items())
+def test_the_types_that_an_api_names(names: str, types: set[ResourceType]) -> None:
     found = {api.name: resource_types(api.request) for api in API_TABLE.values()}
 
-    expected = {name: types for names, types in NAMED.items() for name in names.split()}
-    assert {name: types for name, types in found.items() if types} == expected
+    assert {name: found[name] for name in names.split()} == dict.fromkeys(names.split(), types)
+
+
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+def test_an_api_names_what_its_rights_are_on(api: Api) -> None:
+    subjects = {right.subject for right in api.rights if not right.is_by_handler}
+
+    assert subjects <= resource_types(api.request) | resource_types(api.response) | {CLUSTER}
 
 
 def test_topics_are_named_in_rows_and_a_transactional_id_beside_them() -> None:

@@ -35,7 +35,6 @@ from minibroker.protocol.schema import (
     default,
     null_since,
     nullable_array,
-    place_of,
     row,
     since,
     tagged,
@@ -396,9 +395,6 @@ def test_a_meaning_changes_nothing_on_the_wire(version: int) -> None:
 
 
 def test_a_field_is_found_by_what_it_means_and_by_its_path() -> None:
-    assert place_of(Meant.fields, Meaning.TOPIC) == 0
-    assert place_of(Meant.fields, Meaning.PARTITION) is None
-    assert place_of(Meant.fields_at("rows"), Meaning.PARTITION) == 0
     assert contains(Meant.fields, Meaning.PARTITION)
     assert not contains(Meant.fields, Meaning.GROUP)
     assert Meant.field("rows.number").name == "number"

@@ -1,0 +1,305 @@
+"""The table of APIs: one declaration for each, with all that the broker knows of an API besides its handler.
+
+A broker has one handler for every row (`broker/apis/routes.py`). What else an API needs, such as the answer to a
+request that fails, is derived from its messages; the columns have only what the messages do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.messages import (
+    acls,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    metadata,
+    produce,
+    quotas,
+    security,
+    topics,
+    transactions,
+)
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation, Right
+from minibroker.protocol.schema import Message
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
+
+# The releases of Kafka whose versions `since` has: those that `--act-as` names.
+RELEASES = ("0.10", "0.11", "1.1", "2.0")
+# Kafka 2.0.1 shows the insides of the broker in place of it.
+NOT_AUTHORIZED = "Request is not authorized."
+
+Body = Any
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+
+
+class Since(NamedTuple):
+    """The release that brought an API, of RELEASES the first that has it; its last version in that and in each later
+    one of them."""
+
+    release: str
+    last_versions: tuple[int, ...]
+
+
+class LaterCode(NamedTuple):
+    """An error code that clients know from version `first` on; older ones get the code `before`."""
+
+    code: ErrorCode
+    first: int
+    before: ErrorCode
+
+
+class Api(NamedTuple):
+    """One row of the table.
+
+    since               the release of Kafka that brought it; its versions in RELEASES
+    rights              what an authorizer asks for, in its order: as kafka 2.0.1 KafkaApis, later ones as the Kafka
+                        that brought them. A right on a group, a transactional id or the cluster is for the whole
+                        request, if the request does not name them in rows. A right on resources that only the answer
+                        names leaves the others out of the answer (`broker/apis/guard.py`)
+    later_codes         error codes that came with one of its versions
+    denials             the messages for a lack of rights, up to the version of kafka 2.0.1 and after it; where it has
+                        none of its own, those of kafka 3.9.1 by the error, after it only
+    failed              changes the answer to a failed request, of this body in this version, as derived from the
+                        messages (`broker/apis/failures.py`); None for a request that has no answer
+    joined              joins rows of a request into the first array that names the subject of the answer's rows
+    is_between_brokers  brokers send it to each other: no quota holds for it, unless a client sends it
+    is_brief            its answer names only what its request does, and so is no longer
+    """
+
+    key: ApiKey
+    request: Message
+    response: Message
+    since: Since
+    rights: tuple[Right, ...]
+    later_codes: tuple[LaterCode, ...] = ()
+    denials: tuple[str | None, str | None] | None = None
+    failed: Callable[[Body, int, Body], Body | None] | None = None
+    joined: Callable[[Body], Body] | None = None
+    is_between_brokers: bool = False
+    is_brief: bool = False
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API, as in its documentation."""
+        return self.request.name.removesuffix("Request")
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The first and the last version."""
+        return self.request.first_version, self.request.last_version
+
+    @property
+    def last_of_2_0(self) -> int:
+        """The last version that kafka 2.0.1 has, whose answers the versions up to it get; -1 for none."""
+        return self.since.last_versions[-1] if self.since.last_versions else -1
+
+    def until(self, last: int) -> Api:
+        """Return the API without the versions after `last`."""
+        return self._replace(request=self.request.until(last), response=self.response.until(last))
+
+
+def since(release: str, *last_versions: int) -> Since:
+    return Since(release, last_versions)
+
+
+def storage_error_since(first: int) -> LaterCode:
+    """A storage error is a fatal surprise to a client that does not know it: it is to look for another leader, and
+    retry, as kafka 2.0.1 FetchResponse and ProduceResponse."""
+    return LaterCode(ErrorCode.KAFKA_STORAGE_ERROR, first, ErrorCode.NOT_LEADER_FOR_PARTITION)
+
+
+def fenced_since(first: int) -> LaterCode:
+    """A fenced producer was one with an old epoch."""
+    return LaterCode(ErrorCode.PRODUCER_FENCED, first, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+# fmt: off
+DECLARATIONS = (
+    Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, since("0.10", 2, 3, 5, 6),
+        rights=(WRITE.on(TRANSACTIONAL_ID).by_handler(), IDEMPOTENT_WRITE.on(CLUSTER).by_handler(),
+                WRITE.on(TOPIC).by_handler()),
+        later_codes=(storage_error_since(4),), failed=produce.failed_produce, is_brief=True),
+    Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, since("0.10", 3, 5, 7, 8),
+        rights=(CLUSTER_ACTION.on(CLUSTER).by_handler(), READ.on(TOPIC).by_handler()),
+        later_codes=(storage_error_since(6),)),
+    Api(ApiKey.LIST_OFFSETS, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse, since("0.10", 1, 2, 2, 3),
+        rights=(DESCRIBE.on(TOPIC),), is_brief=True),
+    Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse, since("0.10", 2, 4, 5, 6),
+        rights=(DESCRIBE.on(TOPIC).by_handler(), CREATE.on(CLUSTER).or_(CREATE.on(TOPIC)).by_handler()),
+        later_codes=(LaterCode(ErrorCode.LISTENER_NOT_FOUND, 6, ErrorCode.LEADER_NOT_AVAILABLE),),
+        failed=metadata.failed_metadata),
+    Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse, since("0.10", 2, 3, 3, 4),
+        rights=(READ.on(GROUP), READ.on(TOPIC)), is_brief=True),
+    Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse, since("0.10", 2, 3, 3, 4),
+        rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC)), failed=groups.failed_offset_fetch),
+    Api(ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse,
+        since("0.10", 0, 1, 1, 2), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TRANSACTIONAL_ID)), is_brief=True),
+    Api(ApiKey.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse, since("0.10", 1, 2, 2, 3),
+        rights=(READ.on(GROUP),), failed=groups.failed_join_group),
+    Api(ApiKey.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse, since("0.10", 0, 1, 1, 2),
+        rights=(READ.on(GROUP),), is_brief=True),
+    Api(ApiKey.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse, since("0.10", 0, 1, 1, 2),
+        rights=(READ.on(GROUP),)),
+    Api(ApiKey.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse, since("0.10", 0, 1, 1, 2),
+        rights=(READ.on(GROUP),)),
+    Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse,
+        since("0.10", 0, 1, 1, 2), rights=(DESCRIBE.on(GROUP),)),
+    Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse, since("0.10", 0, 1, 1, 2),
+        rights=(DESCRIBE.on(CLUSTER).until(2), DESCRIBE.on(CLUSTER).or_(DESCRIBE.on(GROUP)).since(3))),
+    Api(ApiKey.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse,
+        since("0.10", 0, 0, 1, 1), rights=()),
+    Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse, since("0.10", 0, 1, 1, 2),
+        rights=(), is_brief=True),
+    Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse, since("0.10", 1, 2, 2, 3),
+        rights=(CREATE.on(CLUSTER).or_(CREATE.on(TOPIC)),), denials=(None, "Authorization failed.")),
+    Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, since("0.10", 0, 1, 1, 2),
+        rights=(DELETE.on(TOPIC),),
+        later_codes=(LaterCode(ErrorCode.TOPIC_DELETION_DISABLED, 3, ErrorCode.INVALID_REQUEST),)),
+    Api(ApiKey.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse, since("0.11", 0, 0, 1),
+        rights=(DELETE.on(TOPIC),)),
+    Api(ApiKey.INIT_PRODUCER_ID, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse,
+        since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), IDEMPOTENT_WRITE.on(CLUSTER).by_handler()),
+        later_codes=(fenced_since(4),), failed=transactions.failed_init_producer_id),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, fetch.OffsetForLeaderEpochRequest, fetch.OffsetForLeaderEpochResponse,
+        since("0.11", 0, 0, 1),
+        rights=(CLUSTER_ACTION.on(CLUSTER).until(1), CLUSTER_ACTION.on(CLUSTER).or_(DESCRIBE.on(TOPIC)).since(2)),
+        is_between_brokers=True),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, transactions.AddPartitionsToTxnRequest,
+        transactions.AddPartitionsToTxnResponse, since("0.11", 0, 0, 1),
+        rights=(WRITE.on(TRANSACTIONAL_ID), WRITE.on(TOPIC).by_handler()), later_codes=(fenced_since(2),),
+        is_brief=True),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse,
+        since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), READ.on(GROUP)), later_codes=(fenced_since(2),)),
+    Api(ApiKey.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse, since("0.11", 0, 0, 1),
+        rights=(WRITE.on(TRANSACTIONAL_ID),), later_codes=(fenced_since(2),), is_brief=True),
+    Api(ApiKey.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse,
+        since("0.11", 0, 0, 0), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True),
+    Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse,
+        since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), READ.on(GROUP), READ.on(TOPIC)), is_brief=True),
+    Api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse, since("0.11", 0, 0, 1),
+        rights=(DESCRIBE.on(CLUSTER),), denials=(NOT_AUTHORIZED, NOT_AUTHORIZED)),
+    Api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse, since("0.11", 0, 0, 1),
+        rights=(ALTER.on(CLUSTER),), denials=(NOT_AUTHORIZED, NOT_AUTHORIZED)),
+    Api(ApiKey.DELETE_ACLS, acls.DeleteAclsRequest, acls.DeleteAclsResponse, since("0.11", 0, 0, 1),
+        rights=(ALTER.on(CLUSTER),), denials=(NOT_AUTHORIZED, NOT_AUTHORIZED)),
+    Api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse,
+        since("0.11", 0, 1, 2), rights=(DESCRIBE_CONFIGS.on(TOPIC), DESCRIBE_CONFIGS.on(CLUSTER))),
+    Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse, since("0.11", 0, 0, 1),
+        rights=(ALTER_CONFIGS.on(TOPIC), ALTER_CONFIGS.on(CLUSTER))),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse,
+        since("1.1", 0, 1), rights=(ALTER.on(CLUSTER),)),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse,
+        since("1.1", 0, 1), rights=(DESCRIBE.on(CLUSTER),)),
+    Api(ApiKey.SASL_AUTHENTICATE, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse,
+        since("1.1", 0, 0), rights=()),
+    Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse,
+        since("1.1", 0, 1), rights=(ALTER.on(TOPIC),), denials=("The topic authorization is failed.",) * 2),
+    Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, since("1.1", 0, 1),
+        rights=(DELETE.on(GROUP),)),
+    Api(ApiKey.ELECT_LEADERS, cluster.ElectLeadersRequest, cluster.ElectLeadersResponse, since("2.2"),
+        rights=(ALTER.on(CLUSTER),)),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, configs.IncrementalAlterConfigsRequest,
+        configs.IncrementalAlterConfigsResponse, since("2.3"),
+        rights=(ALTER_CONFIGS.on(TOPIC), ALTER_CONFIGS.on(CLUSTER))),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, cluster.AlterPartitionReassignmentsRequest,
+        cluster.AlterPartitionReassignmentsResponse, since("2.4"), rights=(ALTER.on(CLUSTER),)),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, cluster.ListPartitionReassignmentsRequest,
+        cluster.ListPartitionReassignmentsResponse, since("2.4"), rights=(DESCRIBE.on(CLUSTER),)),
+    Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, since("2.4"),
+        rights=(DELETE.on(GROUP), READ.on(TOPIC)), failed=groups.failed_offset_delete),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse,
+        since("2.6"), rights=(DESCRIBE_CONFIGS.on(CLUSTER),), denials=(None, None)),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse, since("2.6"),
+        rights=(ALTER_CONFIGS.on(CLUSTER),)),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, security.DescribeUserScramCredentialsRequest,
+        security.DescribeUserScramCredentialsResponse, since("2.7"), rights=(DESCRIBE.on(CLUSTER),),
+        denials=(None, None)),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, security.AlterUserScramCredentialsRequest,
+        security.AlterUserScramCredentialsResponse, since("2.7"), rights=(ALTER.on(CLUSTER),),
+        joined=security.users_once),
+    Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, since("2.8"),
+        rights=()),
+    Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse,
+        since("2.8"), rights=(READ.on(TOPIC),)),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.DescribeTransactionsRequest,
+        transactions.DescribeTransactionsResponse, since("3.0"),
+        rights=(DESCRIBE.on(TRANSACTIONAL_ID), DESCRIBE.on(TOPIC))),
+    Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse,
+        since("3.0"), rights=(DESCRIBE.on(TRANSACTIONAL_ID),)),
+)
+# fmt: on
+API_TABLE: dict[int, Api] = {api.key: api for api in DECLARATIONS}
+for _api in DECLARATIONS:
+    assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
+
+
+def versions_of(release: str) -> dict[int, int]:
+    """The last version of each API that one of RELEASES has, by API key."""
+    place = RELEASES.index(release) - len(RELEASES)
+    return {
+        key: api.since.last_versions[place] for key, api in API_TABLE.items() if len(api.since.last_versions) >= -place
+    }
