@@ -14,11 +14,11 @@ from minibroker.cli.record_distances import Counting
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 
-ABORT = struct.pack(">hh", 0, 0)
+ABORT, COMMIT = (struct.pack(">hh", 0, kind) for kind in (0, 1))
 
 
-def batch(*offsets: int, last: int | None = None, producer: int = -1, is_marker: bool = False) -> bytes:
-    records = [Record(offset, 1, ABORT if is_marker else b"k", b"\0" * 6) for offset in offsets]
+def batch(*offsets: int, last: int | None = None, producer: int = -1, marker: bytes | None = None) -> bytes:
+    records = [Record(offset, 1, marker or b"k", b"\0" * 6) for offset in offsets]
     return bytes(
         build_batch(
             records,
@@ -26,7 +26,7 @@ def batch(*offsets: int, last: int | None = None, producer: int = -1, is_marker:
             last_offset=last,
             producer_id=producer,
             is_transactional=producer >= 0,
-            is_control=is_marker,
+            is_control=marker is not None,
         )
     )
 
@@ -36,11 +36,12 @@ LOG = [
     (3, batch(0, 1, 2)),
     (7, batch(5, last=6)),
     (22, batch(20, 21, producer=7)),
-    (23, batch(22, producer=7, is_marker=True)),
-    (24, batch(23)),
+    (23, batch(22, producer=7, marker=ABORT)),
+    (24, batch(23, producer=7)),
+    (25, batch(24, producer=7, marker=COMMIT)),
     (36, batch(30, 31, 35)),
     (37, batch(36, producer=7)),
-    (38, batch(37, producer=7, is_marker=True)),
+    (38, batch(37, producer=7, marker=ABORT)),
 ]
 END = 38
 UNCOMMITTED = [0, 1, 2, 5, 20, 21, 23, 30, 31, 35, 36]
