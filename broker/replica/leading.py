@@ -283,7 +283,7 @@ class Leading:
         if (
             answer is None
             or answer.start is not end
-            or answer.high_watermark != self.log.high_watermark
+            or answer.high_watermark != log.high_watermark
             or answer.log_start_offset != log.log_start_offset
         ):
             if log.config.compression_type == ZSTD:
@@ -291,7 +291,7 @@ class Leading:
             answer = self._answer_at_end = FetchedPartition(
                 self.topic_partition,
                 ErrorCode.NONE,
-                self.log.high_watermark,
+                log.high_watermark,
                 NO_OFFSET,
                 log.log_start_offset,
                 None,

@@ -85,6 +85,7 @@ def test_every_page_looks_as_it_did_and_axe_finds_nothing(new_tab: NewTab, look:
     assert {name: each for name, each in found.items() if each} == {}
 
 
+@pytest.mark.sample(of=lambda size: size == PHONE)
 @pytest.mark.parametrize("size", [PHONE, NARROW, WIDE], ids=lambda size: str(size[0]))
 def test_no_page_is_wider_than_its_window_however_long_names_are(new_tab: NewTab, size: tuple[int, int]) -> None:
     tab = new_tab(size=size)
