@@ -6,10 +6,10 @@ Keys go to the partitions that Kafka's Java client gives them, records without a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from minibroker.administration import offered_version, refuse_unless_done
 from minibroker.process import BrokerError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BATCH_MAX_BYTES = 500_000  # half of what a broker accepts by default
 RECORD_OVERHEAD_BYTES = 70  # at most, in any format, besides headers
+HEADER_OVERHEAD_BYTES = 10
 TIMEOUT_MS = 30_000
 ALL_IN_SYNC = -1
 LAST_VERSION_OF_PRODUCE = 3
@@ -133,13 +134,31 @@ def murmur2(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-def batches_of(records: list[Record], indexes: list[int]) -> Iterator[list[int]]:
-    """The indexes in pieces, each of which is a batch that a broker accepts by default."""
+class Sendable(Protocol):
+    """A record before it is in a log."""
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+def batches_of(
+    records: Sequence[Sendable], indexes: Sequence[int], max_bytes: int = BATCH_MAX_BYTES
+) -> Iterator[list[int]]:
+    """Split the indexes into batches within those bytes, by default such as a broker accepts by default.
+
+    A record above them is a batch alone.
+    """
     piece: list[int] = []
     size = 0
     for index in indexes:
         more = size_of(records[index])
-        if piece and size + more > BATCH_MAX_BYTES:
+        if piece and size + more > max_bytes:
             yield piece
             piece, size = [], 0
         piece.append(index)
@@ -148,8 +167,9 @@ def batches_of(records: list[Record], indexes: list[int]) -> Iterator[list[int]]
         yield piece
 
 
-def size_of(record: Record) -> int:
-    headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
+def size_of(record: Sendable) -> int:
+    """Return the most bytes that the record takes in a batch."""
+    headers = sum(len(name) * 4 + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in record.headers)
     return RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 

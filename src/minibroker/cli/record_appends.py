@@ -21,12 +21,10 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.records import partition_for
+from minibroker.records import batches_of, partition_for, size_of
 
 NEWEST_PRODUCE = 8  # before the flexible versions; every broker since 0.11 has one of 3 to 8
 MAGIC_2_SINCE = (0, 11)
-RECORD_OVERHEAD_BYTES = 70  # at most, in any format, besides headers
-HEADER_OVERHEAD_BYTES = 10
 BATCH_BYTES = 1_000_000
 ANSWER_MS = 15_000
 RETRY_SECONDS = 0.1
@@ -70,28 +68,8 @@ def appended(
             chosen = any_partition if record.key is None else partition_for(record.key, index, len(leaders))
         indexes.setdefault(chosen, []).append(index)
     for partition, of_partition in indexes.items():
-        for part in parts_of(records, of_partition, batch_bytes):
+        for part in batches_of(records, of_partition, batch_bytes):
             yield part, append_batch(client, topic, partition, [records[index] for index in part], codec)
-
-
-def parts_of(records: Sequence[NewRecord], indexes: Sequence[int], batch_bytes: int) -> Iterator[list[int]]:
-    """The indexes in pieces, each a batch within those bytes; a record above them is a batch alone."""
-    part: list[int] = []
-    size = 0
-    for index in indexes:
-        more = size_of(records[index])
-        if part and size + more > batch_bytes:
-            yield part
-            part, size = [], 0
-        part.append(index)
-        size += more
-    yield part
-
-
-def size_of(record: NewRecord) -> int:
-    """At most this many bytes in a batch."""
-    headers = sum(len(name) * 4 + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in record.headers)
-    return RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def append_batch(client: Any, topic: str, partition: int, records: Sequence[NewRecord], codec: Codec) -> list[Place]:
