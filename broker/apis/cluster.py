@@ -183,7 +183,7 @@ class ClusterApis:
             yield name, partition, None if known is None else known.partitions.get(partition)
 
     def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """Accept the replicas that a partition has, and refuse others: there is no broker to move to."""
+        """Accept the replicas that a partition has, and refuse others: the cluster has no other broker."""
         topics: list[tuple[str, list[Outcome]]] = []
         for name, partitions in request.body.topics:
             topic = self._controller.topic(name)

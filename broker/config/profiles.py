@@ -90,7 +90,7 @@ HABITS_UNTIL = {
 
 
 class Profile(NamedTuple):
-    """One release. `last_error` and `release` are None where there is no limit."""
+    """A release of Apache Kafka. `last_error` and `release` are None for the broker without `--act-as`."""
 
     name: str
     release: str | None

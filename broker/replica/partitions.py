@@ -138,7 +138,7 @@ class Partitions:
         return leading
 
     def _stop(self, topic_partition: TopicPartition, decision: StopReplica) -> None:
-        """Serve a partition no more; one that is not here is no error. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        """Stop serving a partition, if it is here. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         if self._roles.pop(topic_partition, None) is not None:
             self._on_change(topic_partition)
         if decision.delete_partitions:

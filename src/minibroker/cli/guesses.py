@@ -13,7 +13,7 @@ DIGITS = re.compile(r"\d+")
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The most similar of the names, whatever their case; None if none is alike.
 
-    A name with another number, such as flights-2 for flights-1, is no slip.
+    A name with another number, such as flights-2 for flights-1, is not taken for a misspelling.
     """
     asked = name.lower()
     alike = {
