@@ -423,7 +423,7 @@ def log_warnings(config: KafkaConfig | ConfigError) -> None:
 
 def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> list[str]:
     """Add the entries of a file; return a warning for each repeated one."""
-    from minibroker.broker.config.properties import PropertiesError, parse_properties
+    from minibroker.protocol.java_properties import PropertiesError, parse_properties
 
     try:
         content = path.read_bytes()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypedDict, overload
 
 from minibroker.control import Control
 from minibroker.errors import BrokerError
-from minibroker.transcript.story import story
+from minibroker.story import story
 
 LEASE_MS = 3_600_000
 SHORTEST_LEASE_MS = 100

@@ -12,7 +12,7 @@ from minibroker.cli.app import main
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 from minibroker.explain import Cause, Explained, Explanation, FetchedPartition
-from minibroker.transcript.story import brief_line, happened, steps_of, story
+from minibroker.story import brief_line, happened, steps_of, story
 
 
 def row_of(**changed: Any) -> dict[str, Any]:

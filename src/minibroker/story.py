@@ -1,7 +1,7 @@
 """The story of an explained request: its steps with their times, and sentences about it and those it had to do with.
 
-An explanation is the JSON of the control call `inside.exchange`. The broker, the command line and tests make their text
-of it here.
+The broker returns facts, in the JSON of the control calls `inside.explain` and `inside.exchange`. The command line, the
+console and tests make their text of them here.
 """
 
 from __future__ import annotations
@@ -343,6 +343,15 @@ def sentences(explained: Explained) -> Iterator[tuple[int, str]]:
         elif group is not None:
             what = f": group {group['group_id']} is {group['state']}, generation {group['generation']}"
         yield arrived_us + us["answered"], f"{who} was answered{what}{failed}"
+
+
+def with_story(explained: Explained) -> dict[str, Any]:
+    """The answer of `inside.exchange` with `steps` and `happened` in place of the facts about other requests."""
+    others = explained["others"]
+    return {name: value for name, value in explained.items() if name != "others"} | {
+        "steps": [step._asdict() for step in steps_of(explained)],
+        "happened": happened(explained, others),
+    }
 
 
 def story(explained: Explained) -> str:
