@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import minibroker
-from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS_PACKAGE, OLD_KAFKA_PYTHON_PACKAGES
 from tests.sources import PACKAGES, ROOT, source_files
