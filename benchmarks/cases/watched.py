@@ -1,4 +1,4 @@
-"""What the inside view costs: small requests of a broker with `--control` while a console pulls from it ten times a
+"""The cost of the inside view: small requests of a broker with `--control` while a console pulls from it ten times a
 second, beside those while nobody looks."""
 
 from __future__ import annotations

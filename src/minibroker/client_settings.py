@@ -1,4 +1,4 @@
-"""What client libraries need to log in to a broker, each in the form that it takes.
+"""Gives each client library the settings to log in to a broker, in the form that it takes.
 
 The forms are documented at `Broker.client_settings`.
 """

@@ -1,4 +1,4 @@
-"""What makes the broker of a test secured: its settings, its users, and what each of them shows it.
+"""Makes the broker of a test secure: its settings, its users, and the credentials of each.
 
 The broker has a second listener, for this process alone: administration between tests must work whatever mechanisms
 and rules the test has. Its user is `ADMINISTRATOR`, with a password of its own.
@@ -113,7 +113,7 @@ class Security:
         return Login(PLAIN, ADMINISTRATOR, self._password)
 
     def access(self, address: str, user: str | None, mechanism: str | None) -> Access:
-        """What a user shows the listener at the address; by default the super user by the first mechanism.
+        """The credentials of a user at the listener; by default those of the super user by the first mechanism.
 
         Raises ValueError for a user or mechanism that the broker does not have.
         """

@@ -236,7 +236,7 @@ def woken_step(explained: Explained, wait: Mapping[str, Any]) -> Step:
 
 
 def cause_text(wait: Mapping[str, Any]) -> str:
-    """What ended a wait, in a sentence."""
+    """Name in a sentence the event that ended a wait."""
     cause = wait["cause"]
     if cause is None:
         return {
@@ -299,7 +299,7 @@ def sent_step(sent: Mapping[str, Any], us: int) -> Step:
 
 
 def happened(explained: Explained, others: Iterable[Explained] = ()) -> list[tuple[int, str]]:
-    """What happened, with microseconds of the machine's clock: to a request, its cause, and those that it woke."""
+    """The events of a request, its cause and those that it woke, with microseconds of the machine's clock."""
     told = [each for one in (explained, *others) for each in sentences(one)]
     return sorted(told, key=lambda each: each[0])
 

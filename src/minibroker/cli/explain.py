@@ -118,7 +118,7 @@ def followed(control: Control, chosen: dict[str, Any]) -> Iterator[dict[str, Any
 
 
 def shower(output: str, *, brief: bool) -> Callable[[dict[str, Any]], None]:
-    """What prints one request."""
+    """The function that prints one request."""
     from minibroker.protocol.text import json_text
     from minibroker.story import brief_line, steps_of, story
 

@@ -139,7 +139,7 @@ class Topics:
         }
 
     async def _logs(self, topic: str, page: Sequence[PartitionRow]) -> dict[int, Any]:
-        """What only the broker itself knows of its logs; nothing of a broker without a control socket."""
+        """The facts that only the broker itself knows of its logs; none without a control socket."""
         if self._console.control is None or not page:
             return {}
         try:
