@@ -2,7 +2,7 @@
 one load that goes on.
 
 Two processes of the same program differ by some percent, and so do two loads: more than what is measured here. The load
-is told from the bytes on the loopback device, which nobody else may use meanwhile.
+is measured by the bytes on the loopback device, which no other process may use meanwhile.
 """
 
 from __future__ import annotations

@@ -300,8 +300,8 @@ def sent_step(sent: Mapping[str, Any], us: int) -> Step:
 
 def happened(explained: Explained, others: Iterable[Explained] = ()) -> list[tuple[int, str]]:
     """The events of a request, its cause and those that it woke, with microseconds of the machine's clock."""
-    told = [each for one in (explained, *others) for each in sentences(one)]
-    return sorted(told, key=lambda each: each[0])
+    events = [each for one in (explained, *others) for each in sentences(one)]
+    return sorted(events, key=lambda each: each[0])
 
 
 def sentences(explained: Explained) -> Iterator[tuple[int, str]]:

@@ -222,7 +222,7 @@ def get(url: str, **headers: str) -> tuple[int, bytes, Any]:
             return error.code, error.read(), error.headers
 
 
-def test_the_endpoint_answers_scrapers_and_nobody_elses_page() -> None:
+def test_the_endpoint_answers_scrapers_but_no_page_of_another_host() -> None:
     scraped = Scraped()
     with endpoint(scraped) as url:
         status, text, headers = get(f"{url}/metrics")

@@ -74,7 +74,7 @@ class Topics:
         return {"total": len(topics), "all": len(shown), "from": wanted.start, "totals": totals, "rows": rows}
 
     async def _figures(self, topics: Sequence[TopicRow]) -> dict[str, dict[str, Any]]:
-        """Messages, bytes and rate of each topic; None for what nobody knows."""
+        """Messages, bytes and rate of each topic; None where no broker answers."""
         partitions = led_partitions(topics)
         starts, ends, sizes = await self._console.kafka.ask(
             lambda client: (
