@@ -68,7 +68,7 @@ STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > ind
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > decorator > process > security topic_reader
     > broker_clock certificates client_settings explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl metrics > any_cluster control > errors
+    > administration waiting > acl metrics story > any_cluster control > errors
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS}
 

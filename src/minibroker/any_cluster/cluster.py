@@ -119,7 +119,7 @@ def scram_alterations(changes: Sequence[Any]) -> list[Any]:
 
 
 def brokers_of(client: Any) -> list[Address]:
-    """Where the brokers of the cluster listen for this client."""
+    """The addresses at which the brokers of the cluster listen for this client."""
     return [Address(row["host"], row["port"]) for row in client.describe_cluster()["brokers"]]
 
 

@@ -58,7 +58,7 @@ def release_of(client: Any, broker: int) -> str | None:
 
 
 def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
-    """What a setting of a topic sets, in a line, or one of a broker that is the default of its topics; else None."""
+    """A line about a setting of topics, or about one of brokers that is their default; None about any other."""
     from minibroker.storage.config import TOPIC_CONFIGS  # a command that does not ask starts without it
 
     if kind == "topic":

@@ -68,7 +68,7 @@ class Member(NamedTuple):
     unread_bytes: int = 0
 
     def unread(self, protocol_type: str) -> str | None:
-        """What the assignment is that has no partitions to show."""
+        """The size of an assignment whose partitions cannot be read, and the reason; None if there is none."""
         if not self.unread_bytes:
             return None
         size = counted(self.unread_bytes, "byte")
@@ -259,7 +259,7 @@ class GroupAdmin:
         return Outcome(group, "absent") if may_be_absent else Outcome(group, "failed", self._missing(group))
 
     def _missing(self, group: str, what: str = "does not exist") -> str:
-        """What a group is missing, with the next step."""
+        """The message that a group does not exist, or what else it lacks, with the next step."""
         others = [name for name in group_ids(self._client) if name != group]
         return f"group {group} {what}; {next_step(group, others, GROUPS_ARE_LISTED)}"
 

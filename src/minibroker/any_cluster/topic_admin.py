@@ -173,7 +173,7 @@ class TopicAdmin:
         return [each._replace(earliest=earliest[each.partition]) for each in plan]
 
     def plan_deletion(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
-        """Where each partition would begin if the records before a position were deleted. Raises CommandFailed."""
+        """The new start of each partition if the records before a position are deleted. Raises CommandFailed."""
         ranges = ranges_of(self._client, chosen(partitions_of(self._client, [name]), numbers))
         offsets = offsets_at(self._client, position, ranges)
         return [

@@ -74,7 +74,7 @@ class Topics:
         return {"total": len(topics), "all": len(shown), "from": wanted.start, "totals": totals, "rows": rows}
 
     async def _figures(self, topics: Sequence[TopicRow]) -> dict[str, dict[str, Any]]:
-        """Messages, bytes and rate of each topic; None for what nobody knows."""
+        """Messages, bytes and rate of each topic; None where no broker answers."""
         partitions = led_partitions(topics)
         starts, ends, sizes = await self._console.kafka.ask(
             lambda client: (
@@ -139,7 +139,7 @@ class Topics:
         }
 
     async def _logs(self, topic: str, page: Sequence[PartitionRow]) -> dict[int, Any]:
-        """What only the broker itself knows of its logs; nothing of a broker without a control socket."""
+        """The facts that only the broker itself knows of its logs; none without a control socket."""
         if self._console.control is None or not page:
             return {}
         try:
