@@ -195,9 +195,9 @@ async def test_between_has_the_exchanges_of_a_span(
     watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
 ) -> None:
     broker.ended = 9
-    told = await watch.between(3_030, 5_000)
+    found = await watch.between(3_030, 5_000)
 
-    assert [row[0] for row in told["exchanges"]] == [3, 4, 5]
+    assert [row[0] for row in found["exchanges"]] == [3, 4, 5]
 
 
 async def test_pages_share_one_look_into_the_purgatory(

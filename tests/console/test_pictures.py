@@ -112,7 +112,7 @@ def unchanged(answers: Any) -> Any:
     return answers
 
 
-def test_an_empty_page_says_what_to_do_first(tab: Tab) -> None:
+def test_an_empty_page_names_the_first_step(tab: Tab) -> None:
     tab.answer_from(EMPTY)
     for path, (says, first) in EMPTY_PAGES.items():
         page = tab.go(path)

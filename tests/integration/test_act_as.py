@@ -105,7 +105,7 @@ def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
 
 
 @beside_the_releases
-def test_both_hang_up_on_what_came_after_the_release_or_say_so_of_api_versions(pair: Pair) -> None:
+def test_both_close_at_an_api_after_the_release_and_refuse_a_later_api_versions(pair: Pair) -> None:
     last = versions_of(pair.name)
     apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS]
     script = [Step(api.name, last.get(api.key, -1) + 1, raw=bytes(40), connection=api.name) for api in apis]

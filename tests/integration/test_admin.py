@@ -134,7 +134,7 @@ def test_a_deleted_topic_made_again_starts_empty(admin: Client) -> None:
 
     wait_until(is_made_again, "the deletion's end")
     assert admin.watermarks(topic) == [0, 0]
-    acked = admin.produce(topic, numbered(1), enable_idempotence=False)  # others are told UNKNOWN_PRODUCER_ID
+    acked = admin.produce(topic, numbered(1), enable_idempotence=False)  # others get UNKNOWN_PRODUCER_ID
     assert [record.offset for record in acked] == [0]
 
 

@@ -56,7 +56,7 @@ def groups_in_use(bootstrap: str) -> Iterator[None]:
     commit(bootstrap, SIMPLE, 4)
     commit_in_transactions(bootstrap)
     commit_until(bootstrap, EXPIRING)
-    yield  # with nobody closed: a consumer that is closed leaves its group
+    yield  # none is closed: a consumer that is closed leaves its group
     del members
 
 
@@ -201,7 +201,7 @@ def static_member_of(minibroker: Minibroker) -> str | None:
 
 
 def check_what_was_written(groups: dict[str, SeenGroup]) -> None:
-    """The offsets are those that the clients committed, whoever is asked."""
+    """The offsets are those that the clients committed, from either broker."""
     assert {name: group.offsets for name, group in groups.items()} == {
         MEMBER: {(TOPIC, 0): (6, ""), (TOPIC, 1): (7, "")},
         STATIC: {(TOPIC, 0): (8, "")},

@@ -101,7 +101,7 @@ def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
     assert [record.key for record in records] == [b"%d" % i for i in range(30_001)]
 
 
-def test_the_last_five_batches_of_a_producer_are_known_after_a_crash(start_minibroker: StartMinibroker) -> None:
+def test_the_last_five_batches_of_a_producer_are_duplicates_after_a_crash(start_minibroker: StartMinibroker) -> None:
     """A client has five requests in flight: any of their acks may be what the crash swallowed.
 
     Apache Kafka 2.0.1 knows only the last one then.

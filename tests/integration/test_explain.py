@@ -44,7 +44,7 @@ def consumer(broker: Broker, topic: str) -> Iterator[Any]:
     consumer.close()
 
 
-def test_a_waiting_consumer_tells_the_producer_that_woke_it(broker: Broker, topic: str, consumer: Any) -> None:
+def test_an_explained_fetch_names_the_producer_that_woke_it(broker: Broker, topic: str, consumer: Any) -> None:
     with broker.explain(topic=topic) as explained:
         while not broker._control.call("inside.pull", lease_ms=100)["parked"]:
             consumer.poll(100)
@@ -123,7 +123,7 @@ def test_the_command_explains_while_requests_go_by(broker: Broker, topic: str, o
         assert "its high watermark went from 0 to 2" in printed
 
 
-def test_the_command_tells_what_to_do_without_a_broker(broker: Broker) -> None:
+def test_explain_without_a_broker_names_the_next_step(broker: Broker) -> None:
     nowhere = minibroker("explain", "--control", "/nowhere")
     misspelt = minibroker("explain", "--control", broker._control_path, "--api", "fetsch")
 

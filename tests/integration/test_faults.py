@@ -164,7 +164,7 @@ def test_a_connection_has_one_number_in_faults_transcripts_and_the_log() -> None
         assert f"closing connection {number} of {connection.address}" in own.log_file.read_text()
 
 
-def test_connections_are_told_by_their_numbers(broker: Broker) -> None:
+def test_a_fault_strikes_the_connection_of_a_number(broker: Broker) -> None:
     with connection_to(broker.bootstrap_servers) as connection:
         connection.exchange(ASK)
 
@@ -175,14 +175,14 @@ def test_connections_are_told_by_their_numbers(broker: Broker) -> None:
         assert connection.exchange(ASK) is None
 
 
-def test_a_fault_that_does_not_strike_is_an_error_for_who_waits(broker: Broker) -> None:
+def test_a_wait_for_a_fault_that_does_not_strike_raises(broker: Broker) -> None:
     fault = broker.faults.delay(1, client_id="nobody")
 
     with pytest.raises(BrokerError, match=r"delay of 1 s .*; waited 0\.05 s until it has struck 1"):
         fault.wait(timeout_seconds=0.05)
 
 
-def test_a_broker_without_control_says_how_to_have_it() -> None:
+def test_faults_without_control_raise_with_the_next_step() -> None:
     with Broker() as broker:
         for ask in (lambda: broker.faults, lambda: broker.clock.advance(1)):
             with pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
@@ -203,9 +203,7 @@ def test_an_idempotent_producer_goes_on_after_dropped_connections_without_duplic
 
 
 @pytest.mark.parametrize("client", WRITERS)
-def test_an_idempotent_producer_that_was_told_an_error_after_the_append_makes_no_duplicate(
-    broker: Broker, client: str
-) -> None:
+def test_an_error_after_the_append_makes_an_idempotent_producer_write_no_duplicate(broker: Broker, client: str) -> None:
     fault = broker.faults.error("REQUEST_TIMED_OUT", api="produce", topic="orders", when="after", skip=1, times=2)
 
     WRITERS[client](broker)
@@ -214,7 +212,7 @@ def test_an_idempotent_producer_that_was_told_an_error_after_the_append_makes_no
     assert written(broker) == list(range(RECORDS))
 
 
-def test_a_producer_that_is_not_idempotent_writes_twice_what_it_was_not_told_of(broker: Broker) -> None:
+def test_a_producer_that_is_not_idempotent_writes_an_unanswered_append_twice(broker: Broker) -> None:
     broker.faults.disconnect(api="produce", when="after", times=1)
 
     kafka_python_writes(broker, 1, enable_idempotence=False, retries=5)
@@ -343,7 +341,9 @@ def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:
     ],
 )
 @pytest.mark.parametrize("client", WRITERS)
-def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str, apis: list[str], client: str) -> None:
+def test_a_member_goes_on_after_an_error_of_its_coordinator(
+    broker: Broker, error: str, apis: list[str], client: str
+) -> None:
     # A member that is put out while it reads begins again, rightly: heartbeats are struck when it has read.
     while_joining = [api for api in apis if api != "heartbeat"]
     faults = [broker.faults.error(error, api=api, times=1) for api in while_joining]

@@ -112,7 +112,7 @@ def test_the_first_transactional_client_commits_and_aborts(client: GetClient, ne
         old.call("transact", **what, settings={"transactional_id": topic}, end=end)
 
     committed = old.consume(topic, 6, isolation_level="read_committed")
-    # librdkafka told that the broker is 0.10 reads no further than the second marker, of Apache Kafka too
+    # librdkafka set to brokers of 0.10 reads no further than the second marker, of Apache Kafka too
     everything = [client(name).consume(topic, 9) for name in OLD_CLIENTS if name != "librdkafka-as-0.10"]
 
     assert [record.key for record in committed] == [b"0", b"1", b"2", b"6", b"7", b"8"]

@@ -98,7 +98,7 @@ def test_a_member_that_is_silent_is_put_out_and_the_group_goes_on(broker: Broker
 
 
 @pytest.mark.parametrize("library", PRODUCERS)
-def test_a_transaction_nobody_ends_is_aborted_and_committed_readers_go_on(
+def test_a_transaction_past_its_timeout_is_aborted_and_committed_readers_go_on(
     broker: Broker, producer: KafkaProducer, library: str
 ) -> None:
     hanging = PRODUCERS[library](broker.bootstrap_servers, "hanging")
@@ -165,7 +165,7 @@ def bounds(broker: Broker, topic: str) -> tuple[int, int]:
     return first, end
 
 
-def test_the_clock_of_a_broker_that_was_killed_says_how_it_ended(broker: Broker) -> None:
+def test_the_clock_of_a_killed_broker_raises_with_its_end(broker: Broker) -> None:
     broker.clock.advance(DAY)
     broker.kill()
 
