@@ -300,11 +300,11 @@ def answers() -> dict[str, Json]:
 
 def open_moment(tab: Tab, *, seq: int | None = FETCH_SEQ, long: bool = False, **query: object) -> Page:
     """The page at that moment, paused, with a chosen request; with `long` names are as long as they can be."""
-    given = lengthened(answers()) if long else answers()
+    recorded = lengthened(answers()) if long else answers()
 
     def fulfil(route: Route) -> None:
         path = urlsplit(route.request.url).path
-        found = next(answer for beginning, answer in given.items() if path.startswith(beginning))
+        found = next(answer for beginning, answer in recorded.items() if path.startswith(beginning))
         route.fulfill(json=found)
 
     def cluster(route: Route) -> None:
