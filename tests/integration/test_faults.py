@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -190,26 +191,29 @@ def test_faults_without_control_raise_with_the_next_step() -> None:
 
 
 @pytest.mark.parametrize("client", WRITERS)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_idempotent_producer_goes_on_after_dropped_connections_without_duplicates(
-    broker: Broker, client: str, when: Any
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        ("", {"when": "before", "times": 3}),
+        ("", {"when": "after", "times": 3}),
+        ("REQUEST_TIMED_OUT", {"when": "after", "times": 2}),
+        ("NOT_LEADER_FOR_PARTITION", {"times": 1}),
+    ],
+    ids=["dropped", "dropped after the append", "failed after the append", "not the leader"],
+)
+def test_an_idempotent_producer_goes_on_without_duplicates(
+    broker: Broker, error: str, how: dict[str, Any], client: str
 ) -> None:
-    fault = broker.faults.disconnect(api="produce", when=when, skip=1, times=3)
+    looked_up = broker.faults.delay(0.001, api="metadata")  # counts them
+    strike = partial(broker.faults.error, error, topic="orders") if error else broker.faults.disconnect
+    fault = strike(api="produce", skip=1, **how)
 
     WRITERS[client](broker)
 
-    assert fault.count == 3
+    assert fault.count == how["times"]
     assert written(broker) == list(range(RECORDS))
-
-
-@pytest.mark.parametrize("client", WRITERS)
-def test_an_error_after_the_append_makes_an_idempotent_producer_write_no_duplicate(broker: Broker, client: str) -> None:
-    fault = broker.faults.error("REQUEST_TIMED_OUT", api="produce", topic="orders", when="after", skip=1, times=2)
-
-    WRITERS[client](broker)
-
-    assert fault.count == 2
-    assert written(broker) == list(range(RECORDS))
+    if error == "NOT_LEADER_FOR_PARTITION":
+        assert looked_up.count >= 2, "once at the start, once for the fault"
 
 
 def test_a_producer_that_is_not_idempotent_writes_an_unanswered_append_twice(broker: Broker) -> None:
@@ -218,18 +222,6 @@ def test_a_producer_that_is_not_idempotent_writes_an_unanswered_append_twice(bro
     kafka_python_writes(broker, 1, enable_idempotence=False, retries=5)
 
     assert written(broker) == [0, 0]
-
-
-@pytest.mark.parametrize("client", WRITERS)
-def test_not_leader_makes_a_producer_look_for_the_leader_and_go_on(broker: Broker, client: str) -> None:
-    looked_up = broker.faults.delay(0.001, api="metadata")  # counts them
-    fault = broker.faults.error("NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0, times=1, skip=1)
-
-    WRITERS[client](broker)
-
-    assert fault.count == 1
-    assert looked_up.count >= 2, "once at the start, once for the fault"
-    assert written(broker) == list(range(RECORDS))
 
 
 def test_a_delay_holds_the_answer_back_until_its_end(broker: Broker) -> None:

@@ -24,9 +24,7 @@ REFERENCE_READER = "kafka-python-3.0"
 WRITTEN_WITH = {0: 0, 1: 2}  # magic: version of Produce
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("name", OLD_CLIENTS)
-@pytest.mark.parametrize("is_reader", [True, False], ids=["new to old", "old to new"])
+@pytest.mark.parametrize(("name", "codec", "is_reader"), pairwise(OLD_CLIENTS, CODECS, [True, False]))
 def test_old_and_new_clients_read_every_shape_of_record_of_each_other(
     client: GetClient, new_topic: NewTopic, name: str, codec: str, is_reader: bool
 ) -> None:

@@ -89,7 +89,7 @@ def of_confluent_kafka(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("session", [of_kafka_python, of_confluent_kafka])
-def test_a_session_is_printed_as_a_person_looks_for_it(
+def test_a_session_is_printed_and_read_from_python(
     broker: Broker, transcript: Path, session: Callable[[str], None]
 ) -> None:
     session(broker.bootstrap_servers)
@@ -111,11 +111,6 @@ def test_a_session_is_printed_as_a_person_looks_for_it(
     committed = printed(transcript, "--api", "offset-commit")
     assert f"committed_offset: {RECORDS}" in committed
     assert "cannot be decoded" not in printed(transcript, "--brief")
-
-
-@pytest.mark.parametrize("session", [of_kafka_python, of_confluent_kafka])
-def test_a_test_can_assert_what_a_client_has_done(broker: Broker, session: Callable[[str], None]) -> None:
-    session(broker.bootstrap_servers)
 
     exchanges = [each for each in broker.transcript.exchanges() if each.client_id == "reader"]
     asked = Counter(each.api for each in exchanges)
