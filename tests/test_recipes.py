@@ -48,7 +48,10 @@ def skip_what_cannot_run(recipe: str) -> None:
 
 
 RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in (*RUN_ELSEWHERE, CI))
-MARKS = {"spark": [pytest.mark.spark, pytest.mark.nightly]}  # the README's first screen has Spark, too
+# Of these many commands, the tests of each command and client try what they do; their text is tried at night.
+AT_NIGHT = ("acls", "grafana", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
+# The README's first screen has Spark, too.
+MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | {"spark": [pytest.mark.spark, pytest.mark.nightly]}
 
 
 @pytest.mark.integration
@@ -69,6 +72,7 @@ def test_the_commands_of_a_recipe_print_its_output(recipe: str, tmp_path: Path) 
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.sample(of=lambda job: job.endswith("tests.yml"))
 @pytest.mark.parametrize("job", [".github/workflows/tests.yml", ".github/workflows/program.yml", ".gitlab-ci.yml"])
 def test_a_ci_job_passes(job: str, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
@@ -84,6 +88,7 @@ def test_a_ci_job_passes(job: str, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_commands_of_the_page_on_security_print_its_output(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").replace(USUAL_ADDRESS, address)

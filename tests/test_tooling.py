@@ -21,7 +21,7 @@ from tests.setup_clients import prepare
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SCRATCH = "out/debugging"
-LONG_TESTS = "tests/integration"
+LONG_TESTS = "tests/integration/test_old_clients.py"
 START_SECONDS = 60.0
 END_SECONDS = 30.0
 

@@ -100,6 +100,7 @@ def job(tmp_path: Path, kafka: Kafka, january: January, jars: list[Path]) -> Job
     return Job(tmp_path, kafka.bootstrap, january.topic)
 
 
+@pytest.mark.nightly  # so they do in the demo's test, over a kill
 def test_every_flight_counts_once_in_its_window(
     spark: SparkSession, kafka: Kafka, january: January, tmp_path: Path
 ) -> None:
