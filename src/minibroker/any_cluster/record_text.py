@@ -10,8 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import typer
-
+from minibroker.errors import BadValue
 from minibroker.protocol.text import header_name_shown, shown
 
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -125,7 +124,7 @@ def size_of(data: bytes | None) -> int:
 
 
 def compile_format(text: str, access: Access = ATTRIBUTES) -> Render:
-    """A function that renders a record in this format. Raises typer.BadParameter."""
+    """A function that renders a record in this format. Raises BadValue."""
     fields = fields_of(access)
     parts = [part_of(match, fields) for match in TOKEN.finditer(text)]
     if len(parts) == 2 and callable(parts[0]) and isinstance(parts[1], bytes):  # such as `%v\\n`, the default
@@ -145,7 +144,7 @@ def part_of(token: re.Match[str], fields: dict[str, Render]) -> bytes | Render:
     name = token["escape"] if token["escape"] is not None else token["field"]
     encoding = token["encoding"]
     if name not in known or (encoding is not None and (name not in BYTES_FIELDS or encoding not in ENCODINGS)):
-        raise typer.BadParameter(f"{token[0]!r} is not a format token; the tokens are {FIELDS_HELP}, \\n, \\t, \\xNN")
+        raise BadValue(f"{token[0]!r} is not a format token; the tokens are {FIELDS_HELP}, \\n, \\t, \\xNN")
     part: bytes | Render = known[name]
     return part if encoding is None else encoded(known[name], ENCODINGS[encoding])
 

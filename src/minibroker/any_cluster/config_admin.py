@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from minibroker.cli.cluster import ConfigResource, ConfigResourceType, connected, errors
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import missing_topic
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, connected, errors
+from minibroker.any_cluster.partition_offsets import missing_topic
+from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"

@@ -14,15 +14,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from typer import BadParameter
-
-from minibroker.cli import codecs
-from minibroker.cli.address import Address
-from minibroker.cli.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.logins import login_of, protocol_of, refusal
-from minibroker.cli.options import Cluster, Properties
-from minibroker.login import Login, LoginError, logged_in
+from minibroker.any_cluster import codecs
+from minibroker.any_cluster.address import Address
+from minibroker.any_cluster.bootstrap import Cluster, Properties
+from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
+from minibroker.any_cluster.login import Login, LoginError, logged_in
+from minibroker.any_cluster.logins import login_of, protocol_of, refusal
+from minibroker.errors import BadValue, CommandFailed
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
@@ -171,16 +169,16 @@ def release_of(client: Any) -> tuple[int, ...]:
 
 
 def checked(properties: Properties) -> Properties:
-    """The properties under one name each. Raises typer.BadParameter for an unknown one."""
+    """The properties under one name each. Raises BadValue for an unknown one."""
     given = normalized(properties)
     known = [kind.DEFAULT_CONFIG for kind in (KafkaAdminClient, KafkaConsumer, KafkaProducer)]
     for name in unknown_of(given, known):
-        raise BadParameter(f"{name} is not a property of Kafka's clients, such as security.protocol=SSL")
+        raise BadValue(f"{name} is not a property of Kafka's clients, such as security.protocol=SSL")
     return given
 
 
 def settings_of(properties: Properties, kind: Any) -> dict[str, Any]:
-    """Those of normalized properties that a client of this kind takes. Raises typer.BadParameter."""
+    """Those of normalized properties that a client of this kind takes. Raises BadValue."""
     settings = for_kafka_python(properties, kind.DEFAULT_CONFIG)
     login = login_of(properties)
     if login is not None and login.tls is not None:
@@ -248,7 +246,7 @@ def failures_explained(address: Address) -> Iterator[None]:
 def first_reachable(addresses: Sequence[Address], properties: Properties = NO_PROPERTIES) -> Address:
     """The first address that accepts a connection; all are tried within CONNECT_SECONDS, with the login of properties.
 
-    Raises CommandFailed, and typer.BadParameter for properties without a login.
+    Raises CommandFailed, and BadValue for properties without a login.
     """
     login = login_of(properties)
     deadline = time.monotonic() + CONNECT_SECONDS

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import (
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
     ACL,
     ACLFilter,
     ACLOperation,
@@ -19,9 +20,8 @@ from minibroker.cli.cluster import (
     error_name,
     errors,
 )
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.outcomes import Outcome
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.errors import CommandFailed
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 

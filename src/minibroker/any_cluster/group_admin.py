@@ -10,13 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors, group_rows
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.guesses import next_step
-from minibroker.cli.options import Cluster
-from minibroker.cli.outcomes import Outcome
-from minibroker.cli.partition_offsets import OffsetRange, clamped, latest_of, offsets_at, partitions_of, ranges_of
-from minibroker.cli.positions import Position
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors, group_rows
+from minibroker.any_cluster.guesses import next_step
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.partition_offsets import (
+    OffsetRange,
+    clamped,
+    latest_of,
+    offsets_at,
+    partitions_of,
+    ranges_of,
+)
+from minibroker.any_cluster.positions import Position
+from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.groups import ConsumerProtocolAssignment
 from minibroker.protocol.text import counted

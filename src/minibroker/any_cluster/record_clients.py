@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
-from minibroker.cli import cluster as kafka_python
-from minibroker.cli.client_properties import normalized
-from minibroker.cli.cluster import CLIENT_ID, OffsetAndMetadata, TopicPartition, errors, failures_explained
-from minibroker.cli.options import Cluster
-from minibroker.cli.record_appends import ExactAppends
-from minibroker.cli.record_lines import Headers, NewRecord, is_utf8
-from minibroker.cli.record_text import ATTRIBUTES, Access
+from minibroker.any_cluster import cluster as kafka_python
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.client_properties import normalized
+from minibroker.any_cluster.cluster import CLIENT_ID, OffsetAndMetadata, TopicPartition, errors, failures_explained
+from minibroker.any_cluster.record_appends import ExactAppends
+from minibroker.any_cluster.record_lines import Headers, NewRecord, is_utf8
+from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 
 RECORDS_PER_POLL = 500
 MILLISECONDS = 1000
@@ -98,7 +98,7 @@ def consuming(cluster: Cluster, own_headers: OwnHeaders, **settings: str) -> Ite
 
 def consumer_of(addresses: str, settings: Mapping[str, str], own_headers: OwnHeaders) -> RecordConsumer:
     try:
-        from minibroker.cli.librdkafka import LibrdkafkaConsumer
+        from minibroker.any_cluster.librdkafka import LibrdkafkaConsumer
 
         # librdkafka asks for a group id of every consumer; one that is assigned its partitions does not use it.
         named = {"group.id": CLIENT_ID, **settings, "bootstrap.servers": addresses}
@@ -132,7 +132,7 @@ def producer_of(addresses: str, topic: str, settings: Mapping[str, str], batch_b
         "partitioner": "murmur2_random",  # as Java's and kafka-python's
     }
     try:
-        from minibroker.cli.librdkafka import LibrdkafkaProducer
+        from minibroker.any_cluster.librdkafka import LibrdkafkaProducer
 
         return LibrdkafkaProducer(topic, {**limits, **settings, "bootstrap.servers": addresses})
     except (ModuleNotFoundError, ValueError):

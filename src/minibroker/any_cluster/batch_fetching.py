@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from minibroker.cli.failures import CommandFailed
+from minibroker.errors import CommandFailed
 from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.control_records import ControlType, read_control_type
@@ -77,7 +77,7 @@ def asked(
     partition_bytes: int,
 ) -> Any:
     """The leader's answer to a fetch of those partitions."""
-    from minibroker.cli.cluster import FetchRequest, answer_to  # slow to import; the console starts without it
+    from minibroker.any_cluster.cluster import FetchRequest, answer_to  # slow to import; the console starts without it
 
     partition = FetchRequest.FetchTopic.FetchPartition
     request = FetchRequest(
@@ -112,7 +112,7 @@ def asked(
 
 def read_partition(client: Any, topic: str, partition: int, offset: int, *, committed: bool) -> Fetched:
     """What the partition's leader has from that offset on: a batch at least, if there is one. Raises CommandFailed."""
-    from minibroker.cli.partition_offsets import leaders_of
+    from minibroker.any_cluster.partition_offsets import leaders_of
 
     leader = leaders_of(client, topic)[partition]
     if leader < 0:
@@ -195,7 +195,7 @@ def decoded(row: Any, data: bytes, committed: bool) -> Iterator[Decoded]:
 
 
 def refused(code: int) -> str:
-    from minibroker.cli.cluster import error_name
+    from minibroker.any_cluster.cluster import error_name
 
     if code == OFFSET_OUT_OF_RANGE:
         return "the offset is not in the partition any more; read from another one"

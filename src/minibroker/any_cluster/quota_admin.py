@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import (
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
     answer_to,
     connected,
     error_name,
 )
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
+from minibroker.errors import CommandFailed
 
 USER, CLIENT_ID = "user", "client-id"
 EXACT, IS_DEFAULT, ANY_NAME = range(3)  # how a filter matches

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.outcomes import Outcome
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.scram import BY_NAME, BY_NUMBER, new_salt, salted_password
 
+# As in protocol/scram.py, which the help does not need.
 NOT_THERE = "does not exist"  # in the message about a missing credential
 
 
@@ -61,7 +62,7 @@ def user_admin(cluster: Cluster, data_dir: Path | None) -> Iterator[UserAdmin]:
     if data_dir is not None:
         yield UserAdmin(DirectoryCredentials(data_dir))
         return
-    from minibroker.cli.cluster import connected
+    from minibroker.any_cluster.cluster import connected
 
     with connected(cluster) as client:
         yield UserAdmin(BrokerCredentials(client))
@@ -123,7 +124,7 @@ class BrokerCredentials:
         }
 
     def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
-        from minibroker.cli.cluster import scram_alterations
+        from minibroker.any_cluster.cluster import scram_alterations
 
         errors: dict[str, str | None] = {}
         for round_of_changes in one_of_each_user(changes):
@@ -180,3 +181,11 @@ class DirectoryCredentials:
             raise CommandFailed(f"{reason}; to change users of a running broker, leave --data-dir out")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
+
+
+def chosen_mechanisms(names: list[str] | None) -> list[str]:
+    """Raises BadValue."""
+    for name in names or ():
+        if name not in BY_NAME:
+            raise BadValue(f"--mechanism {name} is not {' or '.join(BY_NAME)}")
+    return list(dict.fromkeys(names or BY_NAME))

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import (
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
     CLIENT_ID,
     AbortTransactionSpec,
     TopicPartition,
@@ -19,9 +20,8 @@ from minibroker.cli.cluster import (
     errors,
     producer,
 )
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import chosen, partitions_of
+from minibroker.any_cluster.partition_offsets import chosen, partitions_of
+from minibroker.errors import CommandFailed
 
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
 

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from typer import BadParameter
-
-from minibroker.cli.address import Address
-from minibroker.cli.client_properties import HOST_CHECK, jks, normalized
-from minibroker.cli.options import Cluster, Properties
-from minibroker.login import (
+from minibroker.any_cluster.address import Address
+from minibroker.any_cluster.bootstrap import Cluster, Properties
+from minibroker.any_cluster.client_properties import HOST_CHECK, jks, normalized
+from minibroker.any_cluster.login import (
     MECHANISMS,
     OAUTHBEARER,
     CertificateRefused,
@@ -31,6 +29,7 @@ from minibroker.login import (
     WrongProtocol,
     unsecured_token,
 )
+from minibroker.errors import BadValue
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
@@ -64,15 +63,15 @@ class Pem(NamedTuple):
 
 
 def protocol_of(properties: Properties) -> str:
-    """Raises BadParameter."""
+    """Raises BadValue."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise BadParameter(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
+        raise BadValue(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
     return protocol
 
 
 def login_of(properties: Properties) -> Login | None:
-    """What these normalized properties show a broker; None in PLAINTEXT. Raises BadParameter."""
+    """What these normalized properties show a broker; None in PLAINTEXT. Raises BadValue."""
     protocol = protocol_of(properties)
     if protocol == "PLAINTEXT":
         return None
@@ -81,15 +80,15 @@ def login_of(properties: Properties) -> Login | None:
 
 
 def login_to(cluster: Cluster) -> Login | None:
-    """As `login_of`, by the properties that were given. Raises BadParameter."""
+    """As `login_of`, by the properties that were given. Raises BadValue."""
     return login_of(normalized(cluster.properties))
 
 
 def sasl_login(properties: Properties, tls: ssl.SSLContext | None) -> Login:
-    """Raises BadParameter."""
+    """Raises BadValue."""
     protocol, mechanism = protocol_of(properties), properties.get("sasl.mechanisms", "")
     if mechanism not in MECHANISMS:
-        raise BadParameter(
+        raise BadValue(
             f"security.protocol={protocol} needs one of these as sasl.mechanism: {', '.join(MECHANISMS)}"
             + (f"; {mechanism} is none of them" if mechanism else "")
         )
@@ -99,12 +98,12 @@ def sasl_login(properties: Properties, tls: ssl.SSLContext | None) -> Login:
     user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
     if not user or not password:
         missing = "user" if not user else "password"
-        raise BadParameter(f"sasl.mechanism={mechanism} needs a {missing}: set {USER_AND_PASSWORD}")
+        raise BadValue(f"sasl.mechanism={mechanism} needs a {missing}: set {USER_AND_PASSWORD}")
     return Login(mechanism, user, password, tls)
 
 
 def bearer_of(properties: Mapping[str, Any]) -> tuple[str, Callable[[], str]]:
-    """A user, as far as it is known, and what makes its tokens. Raises BadParameter."""
+    """A user, as far as it is known, and what makes its tokens. Raises BadValue."""
     url = urlsplit(properties.get(TOKEN_FILE, ""))
     if url.scheme == "file":
         return "", lambda: token_in(Path(unquote(url.path)))
@@ -112,25 +111,25 @@ def bearer_of(properties: Mapping[str, Any]) -> tuple[str, Callable[[], str]]:
     user = next((part.removeprefix(PRINCIPAL) for part in parts if part.startswith(PRINCIPAL)), "")
     if user:
         return user, lambda: unsecured_token(user)
-    raise BadParameter(
+    raise BadValue(
         f"sasl.mechanism={OAUTHBEARER} needs a token in a file, {TOKEN_FILE}=file:///path, or for an unsecured one "
         'unsecuredLoginStringClaim_sub="USER" in sasl.jaas.config'
     )
 
 
 def token_in(path: Path) -> str:
-    """Raises BadParameter."""
+    """Raises BadValue."""
     try:
         return path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadParameter(f"cannot read the token in {path}: {reason_of(error)}") from error
+        raise BadValue(f"cannot read the token in {path}: {reason_of(error)}") from error
 
 
 # -- TLS ------------------------------------------------------------------------------------------------------
 
 
 def context_of(properties: Properties) -> ssl.SSLContext:
-    """Raises BadParameter."""
+    """Raises BadValue."""
     pem = pem_of(properties)
     context = ssl.create_default_context()
     if pem.authorities:
@@ -149,7 +148,7 @@ def context_of(properties: Properties) -> ssl.SSLContext:
             with in_a_file(pem.key if pem.key == pem.certificate else f"{pem.key}\n{pem.certificate}") as path:
                 context.load_cert_chain(path, password=properties.get("ssl.key.password", ""))
     except (ssl.SSLError, OSError) as error:
-        raise BadParameter(f"the certificates of ssl.* cannot be used: {reason_of(error)}") from error
+        raise BadValue(f"the certificates of ssl.* cannot be used: {reason_of(error)}") from error
     limit_versions(context, properties.get("ssl.enabled.protocols", ""))
     return context
 
@@ -159,7 +158,7 @@ def limit_versions(context: ssl.SSLContext, names: str) -> None:
     if versions:
         context.minimum_version, context.maximum_version = min(versions), max(versions)
     elif names:
-        raise BadParameter(f"ssl.enabled.protocols={names} has none of {', '.join(TLS_VERSIONS)}")
+        raise BadValue(f"ssl.enabled.protocols={names} has none of {', '.join(TLS_VERSIONS)}")
 
 
 @contextmanager
@@ -175,16 +174,16 @@ def in_a_file(text: str) -> Iterator[str]:
 
 
 def pem_of(properties: Properties) -> Pem:
-    """The stores of the properties. Raises BadParameter."""
+    """The stores of the properties. Raises BadValue."""
     trusted, certificate, key = (opened(properties, name, password) for name, password in STORES.items())
     if bool(certificate) != bool(key):
         missing = "ssl.keystore.key" if certificate else "ssl.keystore.certificate.chain"
-        raise BadParameter(f"a client's certificate needs its key too, and only one of them is set: set {missing}")
+        raise BadValue(f"a client's certificate needs its key too, and only one of them is set: set {missing}")
     return Pem(trusted, certificate, key)
 
 
 def opened(properties: Mapping[str, Any], name: str, password: str) -> str:
-    """PEM of `<name>.pem`, or of the file `<name>.location`; empty where neither is set. Raises BadParameter."""
+    """PEM of `<name>.pem`, or of the file `<name>.location`; empty where neither is set. Raises BadValue."""
     if f"{name}.pem" in properties:
         return str(properties[f"{name}.pem"]).replace("\\n", "\n")
     if f"{name}.location" not in properties:
@@ -193,27 +192,27 @@ def opened(properties: Mapping[str, Any], name: str, password: str) -> str:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise BadParameter(f"cannot read {path} ({name}.location): {reason_of(error)}") from error
+        raise BadValue(f"cannot read {path} ({name}.location): {reason_of(error)}") from error
     if data.startswith(JKS_MAGIC):
         raise jks(path)
     if data.startswith(PKCS12_MAGIC):
         return pem_of_pkcs12(path, data, properties.get(password, ""))
     text = data.decode(errors="replace")
     if "-----BEGIN " not in text:
-        raise BadParameter(f"{path} is neither PEM nor PKCS#12; correct {name}.location")
+        raise BadValue(f"{path} is neither PEM nor PKCS#12; correct {name}.location")
     return text
 
 
 def pem_of_pkcs12(path: str, data: bytes, password: str) -> str:
-    """The key and the certificates in it. Raises BadParameter."""
+    """The key and the certificates in it. Raises BadValue."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
-        raise BadParameter(f"{path} {NO_CRYPTOGRAPHY.format(path=path)}") from None
+        raise BadValue(f"{path} {NO_CRYPTOGRAPHY.format(path=path)}") from None
     try:
         store = pkcs12.load_pkcs12(data, password.encode() or None)
     except ValueError:
-        raise BadParameter(f"cannot open {path}; correct its password, ssl.*store.password") from None
+        raise BadValue(f"cannot open {path}; correct its password, ssl.*store.password") from None
     parts = [each.certificate.public_bytes(Encoding.PEM) for each in (store.cert, *store.additional_certs) if each]
     if store.key is not None:
         parts.insert(0, store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -232,7 +231,7 @@ def reason_of(error: Exception) -> str:
 def for_librdkafka(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as librdkafka takes them: PKCS#12 as PEM, a token in a file by a callback.
 
-    Raises ValueError where it does not take them, and BadParameter.
+    Raises ValueError where it does not take them, and BadValue.
     """
     if "ssl.enabled.protocols" in settings:
         raise ValueError("librdkafka chooses the version of TLS itself")

@@ -11,7 +11,7 @@ import re
 import time
 from typing import Literal, NamedTuple
 
-import typer
+from minibroker.errors import BadValue
 
 Kind = Literal["beginning", "end", "offset", "time"]
 
@@ -38,7 +38,7 @@ END = Position("end")
 
 
 def parse_position(value: str | Position) -> Position:
-    """Read a position; typer passes the default through here too. Raises typer.BadParameter."""
+    """Read a position; typer passes the default through here too. Raises BadValue."""
     if isinstance(value, Position):
         return value
     text = value.strip()
@@ -53,7 +53,7 @@ def parse_position(value: str | Position) -> Position:
             return Position("beginning", whole_number(text[1:]))
         return Position("offset", whole_number(text))
     except ValueError:
-        raise typer.BadParameter(
+        raise BadValue(
             f"{value!r} is not a position; write {HOW}, such as @2013-01-01T06:00:00Z or @1357020000000"
         ) from None
 

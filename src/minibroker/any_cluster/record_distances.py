@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from minibroker.cli.batch_fetching import ANSWER_BYTES, asked, batches_in, records_in, refused, rows_of
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.partition_offsets import OffsetRange, leaders_of
+from minibroker.any_cluster.batch_fetching import ANSWER_BYTES, asked, batches_in, records_in, refused, rows_of
+from minibroker.any_cluster.partition_offsets import OffsetRange, leaders_of
+from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import KafkaError
 
 WINDOW_MIN = 100

@@ -13,9 +13,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Encoding, decode
-from minibroker.cli.record_text import BINARY_SIZE
+from minibroker.any_cluster.encodings import Encoding, decode
+from minibroker.any_cluster.record_text import BINARY_SIZE
+from minibroker.errors import CommandFailed
 from minibroker.protocol.text import counted, header_name_read_back, read_back
 
 VALUE_MAX_BYTES = 100 * 1024 * 1024

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import ProduceRequest, answer_to, connected, errors, release_of
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import leaders_of
-from minibroker.cli.record_lines import NewRecord
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import ProduceRequest, answer_to, connected, errors, release_of
+from minibroker.any_cluster.partition_offsets import leaders_of
+from minibroker.any_cluster.record_batches import batches_of, partition_for, size_of
+from minibroker.any_cluster.record_lines import NewRecord
+from minibroker.errors import CommandFailed
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.records import batches_of, partition_for, size_of
 
 NEWEST_PRODUCE = 8  # before the flexible versions; every broker since 0.11 has one of 3 to 8
 MAGIC_2_SINCE = (0, 11)

@@ -24,11 +24,11 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Partition
 
-from minibroker.cli.cluster import TopicPartition, error_of, errors
-from minibroker.cli.logins import for_librdkafka
-from minibroker.cli.record_clients import CannotReadOn, OwnHeaders
-from minibroker.cli.record_lines import Headers, NewRecord, is_utf8
-from minibroker.cli.record_text import Access
+from minibroker.any_cluster.cluster import TopicPartition, error_of, errors
+from minibroker.any_cluster.logins import for_librdkafka
+from minibroker.any_cluster.record_clients import CannotReadOn, OwnHeaders
+from minibroker.any_cluster.record_lines import Headers, NewRecord, is_utf8
+from minibroker.any_cluster.record_text import Access
 
 RECORDS_PER_POLL = 10_000
 NO_EPOCH = -1  # of message formats before 0.11

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import (
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
     ConfigResource,
     ConfigResourceType,
     OffsetSpec,
@@ -18,11 +19,10 @@ from minibroker.cli.cluster import (
     error_name,
     errors,
 )
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.outcomes import Outcome
-from minibroker.cli.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
-from minibroker.cli.positions import Position
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.positions import Position
+from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer

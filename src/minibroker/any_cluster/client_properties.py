@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import typer
-
-from minibroker.cli.options import Properties
+from minibroker.any_cluster.bootstrap import Properties
+from minibroker.errors import BadValue
 
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
 # Java's name, and the one here.
@@ -58,7 +57,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def normalized(properties: Properties) -> dict[str, str]:
-    """The properties under one name each. Raises typer.BadParameter for a key store that only Java reads."""
+    """The properties under one name each. Raises BadValue for a key store that only Java reads."""
     found: dict[str, str] = {}
     for name, value in properties.items():
         if name == "sasl.jaas.config":
@@ -85,15 +84,15 @@ def in_jaas(config: str) -> dict[str, str]:
 
 
 def not_jks(path: str) -> str:
-    """Raises typer.BadParameter for the name of a key store that only Java reads."""
+    """Raises BadValue for the name of a key store that only Java reads."""
     if path.endswith(".jks"):
         raise jks(path)
     return path
 
 
-def jks(path: str) -> typer.BadParameter:
+def jks(path: str) -> BadValue:
     target = f"{path.removesuffix('.jks')}.p12"
-    return typer.BadParameter(
+    return BadValue(
         f"{path} is a JKS key store, which only Java reads; make PKCS#12 of it: "
         f"`keytool -importkeystore -srckeystore {path} -destkeystore {target} -deststoretype pkcs12`"
     )
@@ -102,7 +101,7 @@ def jks(path: str) -> typer.BadParameter:
 def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[str, Any]:
     """Those of normalized properties that a client of kafka-python knows, whose defaults are `known`.
 
-    Raises typer.BadParameter for a value of another type.
+    Raises BadValue for a value of another type.
     """
     settings = {
         KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")): (name, value) for name, value in properties.items()
@@ -137,5 +136,5 @@ def typed(name: str, value: str, default: Any) -> Any:
             return int(value)
     except (KeyError, ValueError):
         kind = "true or false" if isinstance(default, bool) else "a whole number"
-        raise typer.BadParameter(f"{name}={value}: the value is not {kind}") from None
+        raise BadValue(f"{name}={value}: the value is not {kind}") from None
     return value

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.guesses import next_step
-from minibroker.cli.positions import Position
+from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
+from minibroker.any_cluster.guesses import next_step
+from minibroker.any_cluster.positions import Position
+from minibroker.errors import CommandFailed
 from minibroker.protocol.text import counted
 
 TIMEOUT_MS = 10_000
@@ -109,7 +109,7 @@ def offsets_at(
 
 def offset_of(client: Any, position: Position, at: TopicPartition, inside: OffsetRange, *, committed_only: bool) -> int:
     """The offset of a position that is not a time."""
-    from minibroker.cli.record_distances import Counting
+    from minibroker.any_cluster.record_distances import Counting
 
     if position.kind == "offset":
         return position.value

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from minibroker.cli.batch_fetching import Fetched, Unreadable, read_partition
-from minibroker.cli.cluster import TopicPartition, connected
-from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import latest_of
-from minibroker.cli.record_lines import Headers
-from minibroker.cli.record_text import ShownRecord
+from minibroker.any_cluster.batch_fetching import Fetched, Unreadable, read_partition
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import TopicPartition, connected
+from minibroker.any_cluster.partition_offsets import latest_of
+from minibroker.any_cluster.record_lines import Headers
+from minibroker.any_cluster.record_text import ShownRecord
 
 
 class Passed(NamedTuple):
