@@ -20,6 +20,7 @@ import pytest
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from tests.conformance.sasl import FIRST, SETTINGS
 from tests.integration.brokers import Minibroker
+from tests.integration.wire import framed
 
 HALF_OPEN = pytest.mark.parametrize("half_open", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 SPARE_DESCRIPTORS = 500
@@ -115,10 +116,6 @@ def ran(*arguments: str) -> str:
 def stored_keys(path: Path) -> list[str]:
     credentials = json.loads(path.read_text())["scram_credentials"]
     return [row[key] for user in credentials.values() for row in user.values() for key in ("stored_key", "server_key")]
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
 
 
 def handshake(mechanism: str, version: int) -> bytes:
