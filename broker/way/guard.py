@@ -1,4 +1,4 @@
-"""Asks the authorizer between the registry and the handlers; a broker without an authorizer has no guard.
+"""Asks the authorizer before the handlers; a broker without an authorizer has no guard.
 
 From the rights of an API (`protocol/api_table.py`) and the declarations of its messages follow the resources that are
 asked for, and what a request gets without the right:
@@ -16,15 +16,15 @@ AddPartitionsToTxn adds all or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.failures import answer_to_all, failure_of
-from minibroker.broker.apis.routes import Handler
-from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.way.exchange import Body, Exchange
+from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_rows import changed, columns
@@ -40,7 +40,6 @@ LATER_MESSAGES = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
 
-Body = Any
 May = Callable[[str], bool]  # whether a client has a right on the resource of this name
 Hidden = Sequence[tuple[NameField, May]]  # fields of an answer, with the resources that may be named there
 
@@ -67,24 +66,30 @@ class Plan(NamedTuple):
     listed: list[tuple[Ask, NameField]]
 
 
-class Guard:
-    """Puts the authorizer before the handlers."""
+class Denied(NamedTuple):
+    """What the guard has left out of a request: the answers of denied rows, and the fields that name more resources."""
+
+    answers: Sequence[Body]
+    hidden: Hidden
+
+
+class Guard(Stage):
+    """Leaves out of a request what its client may not ask for, and completes its answer."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
+        self._plans = {
+            key: {version: plan_of(api, version) for version in range(api.versions[0], api.versions[1] + 1)}
+            for key, api in API_TABLE.items()
+            if not all(right.is_by_handler for right in api.rights)
+        }
 
-    def guarded(self, key: ApiKey, handler: Handler) -> Handler:
-        """Return the handler behind the authorizer."""
-        api = API_TABLE[key]
-        if all(right.is_by_handler for right in api.rights):
-            return handler
-        first, last = api.versions
-        plans = {version: plan_of(api, version) for version in range(first, last + 1)}
-        return partial(self._answer, handler, plans)
-
-    def _answer(
-        self, handler: Handler, plans: Mapping[int, Plan], request: Request, client: Client
-    ) -> Body | Pending[Body]:
+    def enter(self, exchange: Exchange) -> Any:
+        request, client = exchange.served, exchange.client
+        assert request is not None
+        plans = self._plans.get(request.api_key)
+        if plans is None:
+            return GO_ON
         body = request.body
         whole, rows, listed = plans[request.api_version]
         for ask, field in whole:
@@ -92,7 +97,7 @@ class Guard:
             if name is not None and not self._may(client, ask)(name):
                 return refusal(request, ask.right)
         if not rows and not listed:
-            return handler(request, client)
+            return GO_ON
         hidden = [(field, self._may(client, ask)) for ask, field in listed]
         denials = []
         for ask, field, in_answer in rows:
@@ -110,11 +115,16 @@ class Guard:
                 denials.append(refusal_of_rows(request, place, denied, ask.right))
                 body = with_rows(body, place, served)
         if denials:
-            request = with_body(request, body)
-        answer = handler(request, client)
-        if not denials and not hidden:
+            exchange.narrow(body)
+        exchange.denied = Denied(denials, hidden) if denials or hidden else None
+        return GO_ON
+
+    def leave(self, exchange: Exchange, answer: Body) -> Body:
+        denied = exchange.denied
+        if denied is None or exchange.has_failed:
             return answer
-        return then(answer, partial(completed, request.api_key, denials, hidden))
+        assert exchange.request is not None
+        return completed(exchange.request.api_key, denied.answers, denied.hidden, answer)
 
     def _may(self, client: Client, ask: Ask) -> May:
         """Return on which resources a client has a right, or one that is enough in its place."""

@@ -9,7 +9,7 @@ connection then reads no further request until the time is over (`Client.muted_u
     all       the time of the handler, as percent of one core; not of followers, nor of requests between brokers
 
 As kafka 2.0.1 KafkaApis.sendResponseMaybeThrottle, handleProduceRequest and handleFetchRequest. On a broker without
-quotas no request has a charge: the first quota puts `Throttling` before the registry's answers.
+quotas no request has a charge.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ import time
 from typing import Any
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.apis.registry import ApiRegistry
-from minibroker.broker.pending import Pending
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
-from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning
@@ -35,36 +32,18 @@ logger = logging.getLogger(__name__)
 THROTTLE_TIME = "throttle_time_ms"
 NOT_THROTTLED = 0  # a response is made with it
 PERCENT_PER_NS = 100.0 / 1_000_000_000
-CORRELATION_BYTES = 4
 ACKS_NONE = 0
 
 Body = Any
 
 
-class Throttling:
-    """Stands before `registry.answer` from the first quota on."""
+class Charging:
+    """Makes the charges of requests."""
 
-    def __init__(self, registry: ApiRegistry, quotas: ClientQuotas, clock: Clock) -> None:
+    def __init__(self, quotas: ClientQuotas, clock: Clock) -> None:
         self.quotas = quotas
         self.now_ms = clock.monotonic_ms
-        self._registry = registry
         self._has_warned_of_window = False
-        if quotas.is_used:
-            self._start()
-        else:
-            quotas.on_first_use = self._start
-
-    def _start(self) -> None:
-        self._registry.answer = self.answer
-
-    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Answer as the registry, charge the client, and mute its connection if it is throttled."""
-        charge = client.charge = Charge(self, request, client)
-        body = self._registry.unthrottled(request, client)
-        charge.note_handled()
-        if type(body) is Pending:
-            return body.then(charge.throttled)
-        return charge.throttled(body)
 
     def warn_of_window(self, client: Client, size_bytes: int, most_bytes: float) -> None:
         """Log, once, that a client cannot get the records that it asks for."""
@@ -86,23 +65,23 @@ class Charge:
     __slots__ = (
         "_because_of",
         "_began_ns",
+        "_charging",
         "_client",
         "_is_settled",
         "_request",
         "_throttle_ms",
-        "_throttling",
         "_took_ns",
     )
 
-    def __init__(self, throttling: Throttling, request: Request, client: Client) -> None:
-        self._throttling = throttling
+    def __init__(self, charging: Charging, request: Request, client: Client) -> None:
+        self._charging = charging
         self._request = request
         self._client = client
         self._is_settled = False
         self._throttle_ms = 0
-        self._because_of = throttling.quotas.requests
+        self._because_of = charging.quotas.requests
         self._took_ns = -1
-        self._began_ns = time.perf_counter_ns() if throttling.quotas.requests.is_used else 0
+        self._began_ns = time.perf_counter_ns() if charging.quotas.requests.is_used else 0
 
     def note_handled(self) -> None:
         """Note the time of the handler; a request that waits takes none while it waits, as in Kafka."""
@@ -115,15 +94,15 @@ class Charge:
 
     def most_fetched_bytes(self) -> float:
         """The size of records that a Fetch may return at most; infinite without a quota."""
-        quota, client = self._throttling.quotas.fetched, self._client
+        quota, client = self._charging.quotas.fetched, self._client
         return quota.most_in_a_window(client.principal.name, client.client_id) if quota.is_used else math.inf
 
     def throttles_fetch(self, size_bytes: int) -> bool:
         """Charge a Fetch with the size of its response; return whether it must be answered without records."""
         self._is_settled = True
-        quota, client = self._throttling.quotas.fetched, self._client
+        quota, client = self._charging.quotas.fetched, self._client
         user, client_id = client.principal.name, client.client_id
-        now_ms = self._throttling.now_ms()
+        now_ms = self._charging.now_ms()
         request_ms = self._request_throttle_ms(now_ms)
         fetch_ms = quota.record(user, client_id, size_bytes, now_ms) if quota.is_used else 0
         self._throttle_ms = max(request_ms, fetch_ms)
@@ -131,18 +110,19 @@ class Charge:
             self._because_of = quota
         if self._throttle_ms and quota.is_used:
             quota.take_back(user, client_id, size_bytes, now_ms)
-            self._throttling.warn_of_window(client, size_bytes, self.most_fetched_bytes())
+            self._charging.warn_of_window(client, size_bytes, self.most_fetched_bytes())
         return self._throttle_ms > 0
 
     def throttled(self, body: Body) -> Body:
         """Return the response with its throttle time, and mute the connection until that is over."""
-        now_ms = self._throttling.now_ms()
+        self.note_handled()
+        now_ms = self._charging.now_ms()
         if not self._is_settled:
             self._throttle_ms = self._settled(body, now_ms)
         if self._throttle_ms == 0:
             return body
         client = self._client
-        client.muted_until_ms = now_ms + self._throttle_ms
+        client.mute(now_ms + self._throttle_ms)
         self._because_of.note_throttled(client.principal.name, client.client_id, self._throttle_ms, now_ms)
         if body is None or THROTTLE_TIME not in body._fields:
             return body
@@ -151,7 +131,7 @@ class Charge:
     def _settled(self, body: Body, now_ms: int) -> int:
         request = self._request
         if request.api_key == ApiKey.PRODUCE:
-            quota, client = self._throttling.quotas.produced, self._client
+            quota, client = self._charging.quotas.produced, self._client
             produce_ms = 0
             if quota.is_used:
                 produce_ms = quota.record(client.principal.name, client.client_id, request.size_bytes, now_ms)
@@ -164,7 +144,7 @@ class Charge:
         return self._request_throttle_ms(now_ms)
 
     def _request_throttle_ms(self, now_ms: int) -> int:
-        quota, client = self._throttling.quotas.requests, self._client
+        quota, client = self._charging.quotas.requests, self._client
         if not quota.is_used:
             return 0
         self.note_handled()
@@ -179,8 +159,3 @@ def is_throttled_between_brokers(request: Request, body: Body) -> bool:
         return True
     denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return any(denied in column.values(body) for column in columns(response, Meaning.ERROR_CODE))
-
-
-def fetched_bytes(version: int, body: Body) -> int:
-    """The size of a Fetch response as Kafka counts it: before down-conversion, with 4 bytes for its header."""
-    return CORRELATION_BYTES + sum(map(records_size, API_TABLE[ApiKey.FETCH].response.encode(version, body)))

@@ -1,4 +1,4 @@
-"""One request on its way through the broker: who sent it, when each stage ended, what ended its wait.
+"""What is noted of one request on its way: when each stage ended, what ended its wait, how it ended.
 
     arrived -> handled [-> woken] -> answered -> sent
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
+from minibroker.protocol.api import HEADER, ApiKey
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
     from minibroker.broker.inside.facts import Facts
     from minibroker.broker.inside.tracer import Filter
-    from minibroker.broker.network.connection import Encoded
+    from minibroker.broker.way.exchange import Exchange
+    from minibroker.broker.way.way import Encoded
     from minibroker.protocol.api import Request
     from minibroker.protocol.primitives import TopicPartition
     from minibroker.purgatory.delayed_operation import DelayedOperation
 
+LENGTH_BYTES = 4
+NO_HEADER = (-1, -1, -1)
+TOKEN = (int(ApiKey.SASL_AUTHENTICATE), -1, -1)  # a token without a header stands for a SaslAuthenticate
 NEVER = -1
 NO_CAUSE = -1
 
@@ -58,8 +63,8 @@ class Sent(NamedTuple):
     is_encrypted: bool
 
 
-class Exchange:
-    """Filled in by the tracer. `request`, `body` and `encoded` are there only until its facts are taken.
+class Trace:
+    """Filled in by the tracer. `exchange` and `encoded` are there only until its facts are taken.
 
     The values at the start are the class's: a thousand may be made a second, and most of them stay as they are.
     """
@@ -80,19 +85,32 @@ class Exchange:
     is_sampled = True  # else it is kept only if it is special
     weight = 1  # how many requests it stands for: the ones before it that were not traced, and itself
     before: dict[TopicPartition, Before] | None = None  # of a Produce
-    request: Request | None = None
-    body: Any = None
     encoded: Encoded = None
     facts: Facts | None = None
     matched: Sequence[Filter] = ()  # the filters that chose it
     number = NEVER  # in the order of the ends of those that are kept
 
-    def __init__(self, seq: int, client: Client, header: tuple[int, int, int], bytes_in: int, arrived_ns: int) -> None:
+    def __init__(self, seq: int, exchange: Exchange, arrived_ns: int) -> None:
+        frame = exchange.frame
         self.seq = seq
-        self.client = client
+        self.exchange: Exchange | None = exchange
+        self.client: Client = exchange.client
+        header = NO_HEADER
+        if exchange.is_token:
+            header = TOKEN
+        elif len(frame) >= HEADER.size:
+            header = HEADER.unpack_from(frame)[:3]
         self.api_key, self.api_version, self.correlation_id = header
-        self.bytes_in = bytes_in
+        self.bytes_in = LENGTH_BYTES + len(frame)
         self.arrived_ns = arrived_ns
+
+    @property
+    def request(self) -> Request | None:
+        return None if self.exchange is None else self.exchange.request
+
+    @property
+    def body(self) -> Any:
+        return None if self.exchange is None else self.exchange.body
 
     @property
     def is_parked(self) -> bool:
