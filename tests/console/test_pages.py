@@ -299,7 +299,7 @@ def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: 
     assert page.get_by_role("cell", name="first").count() == 1
 
 
-def test_a_live_page_waits_for_messages_when_it_knows_from_where_on(tab: Tab, topic: str) -> None:
+def test_a_live_page_waits_for_messages_once_it_has_the_end_offsets(tab: Tab, topic: str) -> None:
     asked: list[Route] = []
     tab.page.route("**/api/stream/topics/**", lambda route: asked.append(route))
     page = tab.open(f"/topics/{topic}/messages?live=1")
@@ -431,7 +431,7 @@ def test_a_page_goes_on_when_its_broker_is_back(new_tab: NewTab, shown_broker: B
         page.get_by_text("Trying again").wait_for(state="hidden")
 
 
-def test_a_console_that_is_gone_says_so(new_tab: NewTab, shown_broker: Broker) -> None:
+def test_a_page_names_a_console_that_is_gone(new_tab: NewTab, shown_broker: Broker) -> None:
     with console_of(shown_broker.bootstrap_servers) as console:
         tab = new_tab(of=console)
         tab.allowed_failures.append("net::ERR_")  # a request or a stream ends wherever it is

@@ -30,8 +30,6 @@ from tests.minibroker.queries import OF_OTHERS, selectors
 MAY_BE_MISSING = {"process_open_fds", "kafka_server_quota_request_time"}
 PROMETHEUS_SECONDS = 60
 
-Series = dict[str, list[dict[str, str]]]  # the labels of each series, by metric
-
 
 def metrics_url(broker: ServerProcess) -> str:
     found = re.search(r"metrics are at (http://\S+)", broker.log_text)
