@@ -19,7 +19,8 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import counted
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
-from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
+from minibroker.storage.log.log import Log
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1

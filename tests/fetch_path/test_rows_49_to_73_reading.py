@@ -375,5 +375,5 @@ async def test_row_73_the_index_has_an_entry_every_4096_bytes_that_leads_to_offs
     between = 4096 // batch + 1  # batches, the first that go beyond 4096 bytes
     places = [(offset, offset * batch) for offset in range(40)]
     assert entries == places[::between]
-    assert [each and (each.offset, each.position) for each in found] == [*places, None]
+    assert [each and (each.base_offset, each.position) for each in found] == [*places, None]
     assert [await first_offset_from(broker, offset) for offset in range(40)] == list(range(40))

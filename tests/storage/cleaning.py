@@ -15,7 +15,8 @@ from minibroker.storage.compaction.cleaner_pace import CleanerPace
 from minibroker.storage.compaction.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
 from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
+from minibroker.storage.log.log import Log
 from tests.storage.logs import NOW_MS, SMALL, records_of, send
 
 COMPACTED = replace(SMALL, cleanup_policy=("compact",), segment_bytes=4096, min_cleanable_dirty_ratio=0.0)
