@@ -40,7 +40,6 @@ class LogAppendInfo(NamedTuple):
     shallow_count: int  # batches; messages of the old formats
     valid_bytes: int
     is_duplicate: bool  # the offsets are those of the first time
-    needs_flush: bool  # flush.messages asks for an fsync before the append is acknowledged
 
 
 class AppendRules:

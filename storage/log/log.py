@@ -142,6 +142,21 @@ class Log:
         return self.log_end_offset - self.recovery_point
 
     @property
+    def is_flush_due(self) -> bool:
+        """Whether flush.messages asks for an fsync before anything more is served or acknowledged."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def durable_end_metadata(self) -> LogOffsetMetadata:
+        """The end of what flush.messages allows to serve: the log's end, or the recovery point while a flush is due.
+
+        Raises KafkaError of a log that refuses.
+        """
+        if self.is_flush_due:
+            return self.convert_to_offset_metadata(max(self.recovery_point, self.log_start_offset))
+        return self.log_end_offset_metadata
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment that is no longer written waits for its fsync."""
         return self.recovery_point < self.segments.active.base_offset
@@ -345,7 +360,6 @@ class Log:
                 len(batches),
                 size,
                 False,
-                self.unflushed_messages >= self.config.flush_messages,
             ),
         )
 
@@ -376,7 +390,6 @@ class Log:
             shallow_count=1,
             valid_bytes=size_bytes,
             is_duplicate=True,
-            needs_flush=self.unflushed_messages >= self.config.flush_messages,
         )
 
     def _nothing_appended(self) -> LogAppendInfo:
@@ -389,7 +402,6 @@ class Log:
             shallow_count=0,
             valid_bytes=0,
             is_duplicate=False,
-            needs_flush=False,
         )
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:

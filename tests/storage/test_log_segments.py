@@ -120,11 +120,16 @@ class TestFlushing:
         log = open_log(tmp_path, LogConfig(flush_messages=3))
         batch = batch_of(["a"], producer_id=1, sequence=0)
 
-        assert [append(log, "a").needs_flush for _ in range(2)] == [False, False]
-        assert [send(log, bytearray(batch)).needs_flush for _ in range(2)] == [True, True]
+        append(log, "a")
+        append(log, "a")
+        assert (log.is_flush_due, log.durable_end_metadata.message_offset) == (False, 2)
+        send(log, bytearray(batch))
+        assert (log.is_flush_due, log.durable_end_metadata.message_offset) == (True, 0)
+        assert send(log, bytearray(batch)).is_duplicate
+        assert log.is_flush_due
         log.flush()
-        assert not send(log, bytearray(batch)).needs_flush
-        assert not append(log, "a").needs_flush
+        assert send(log, bytearray(batch)).is_duplicate
+        assert (log.is_flush_due, log.durable_end_metadata.message_offset) == (False, 3)
 
     def test_only_what_is_new_is_forced(self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = descriptors_in(tmp_path)
