@@ -55,6 +55,7 @@ from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
+from minibroker.protocol.compression import Codec
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
 
@@ -134,25 +135,27 @@ def build(
         controller,
         metadata_cache,
         replica_manager,
+        clock=clock,
+        codec=Codec(config.offsets_topic_compression_codec),
         required_acks=config.offsets_commit_required_acks,
         timeout_ms=config.offsets_commit_timeout_ms,
     )
-    groups = GroupCoordinator(
-        OffsetStore(group_log, config, clock), group_log, config=config, clock=clock, timer=timers.timer
-    )
+    groups = GroupCoordinator(OffsetStore(group_log, config), group_log, config=config, clock=clock, timer=timers.timer)
     groups.start()
     transaction_log = coordinator_log(
         TRANSACTION_STATE_TOPIC,
         controller,
         metadata_cache,
         replica_manager,
+        clock=clock,
+        codec=Codec.NONE,
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
     markers = MarkerWriter(replica_manager, clock, complete_offsets=groups.on_transaction_completed)
     transactions = TransactionCoordinator(
         config=config,
-        log=TransactionLog(transaction_log, clock, load_bytes=config.transaction_state_log_load_buffer_size),
+        log=TransactionLog(transaction_log, load_bytes=config.transaction_state_log_load_buffer_size),
         markers=markers,
         next_producer_id=controller.next_producer_id,
         timer=timers.timer,
@@ -253,6 +256,8 @@ def coordinator_log(
     metadata_cache: MetadataCache,
     replica_manager: ReplicaManager,
     *,
+    clock: Clock,
+    codec: Codec,
     required_acks: int,
     timeout_ms: int,
 ) -> CoordinatorLog:
@@ -262,6 +267,8 @@ def coordinator_log(
         replica_manager=replica_manager,
         create_topic=lambda: len(controller.ensure_internal_topic(topic).partitions),
         partition_count=partial(metadata_cache.partition_count, topic),
+        clock=clock,
+        codec=codec,
         required_acks=required_acks,
         timeout_ms=timeout_ms,
     )
