@@ -110,9 +110,9 @@ def latest_values(records: Iterable[Record]) -> dict[bytes | None, bytes]:
     return known
 
 
-def age_segments(log: Log, by_ms: int) -> None:
-    """Make what is not written any more look as if it had been written earlier."""
-    for segment in list(log.segments)[:-1]:
+def age_segments(log: Log, by_ms: int, *, count: int = 0) -> None:
+    """Make the first segments, all but the active one without a count, look as if they had been written earlier."""
+    for segment in list(log.segments)[: count or -1]:
         segment.last_modified_ms = segment.last_modified_ms - by_ms
 
 

@@ -68,7 +68,7 @@ class Model:
             roll(self.log)
 
     def write_transaction(self) -> None:
-        """Its batches one after the other; `test_log_cleaner_transactions` has those of several at a time."""
+        """Its batches one after the other; `test_log_cleaner` has those of several at a time."""
         if not self.has_producers:
             return
         producer, written = 10 + self.random.randint(0, 1), []
