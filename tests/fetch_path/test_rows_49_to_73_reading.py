@@ -303,7 +303,7 @@ async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(brok
     assert row_of(decode_response(ApiKey.FETCH, 8, (bytes(head) + records.read())[4:])[1]).high_watermark == 1
 
 
-async def test_row_71_of_an_append_that_fails_half_way_nobody_sees_anything(
+async def test_row_71_an_append_that_fails_half_way_leaves_nothing_to_read(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t")

@@ -169,7 +169,7 @@ def test_magic_0_has_no_time() -> None:
         stamp_message(messages, 0, offset=5, timestamp_ms=77)
 
 
-def test_what_cannot_be_a_message_set_is_not_built() -> None:
+def test_no_message_set_of_magic_2_is_built() -> None:
     with pytest.raises(ValueError, match="magic 2"):
         build_message_set(RECORDS, magic=2)
 
@@ -218,7 +218,7 @@ def test_sizes_that_do_not_fill_the_message_are_corrupt(magic: int, key_size: in
 
 
 @pytest.mark.parametrize(("magic", "size"), [(0, 13), (0, 0), (0, -1), (1, 21), (1, -(2**31)), (2, 49), (-1, 49)])
-def test_what_is_no_message_has_no_header(magic: int, size: int) -> None:
+def test_an_impossible_size_or_magic_of_a_message_is_corrupt(magic: int, size: int) -> None:
     data = struct.pack(">qiIbb40x", 0, size, 0, magic, 0)
 
     assert refusal_of(lambda: read_message_header(data)) is ErrorCode.CORRUPT_MESSAGE

@@ -103,7 +103,7 @@ def test_construct_and_struct_agree_on_every_header(header: BatchHeader) -> None
     assert struct.pack(BATCH_HEADER_FORMAT, *header) == by_construct
 
 
-def test_kafkas_batches_have_valid_checksums_and_what_their_headers_say() -> None:
+def test_kafkas_batches_have_valid_checksums_and_headers_that_fit_their_records() -> None:
     assert {read_header(data).codec for data, _ in kafkas_batches()} == set(CODECS) - {Codec.ZSTD}  # it is 2.0.1
 
     for data, records in kafkas_batches():
@@ -148,7 +148,7 @@ def test_kafkas_batches_are_built_again_with_the_same_records_and_uncompressed_o
         (RECORDS, {"base_offset": 25}, "offset 20 cannot follow 24"),
     ],
 )
-def test_what_cannot_be_a_batch_is_not_built(records: list[Record], given: dict[str, Any], refusal: str) -> None:
+def test_records_that_make_no_batch_are_not_built(records: list[Record], given: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValueError, match=refusal):
         build_batch(records, **given)
 
@@ -184,7 +184,7 @@ def test_an_empty_batch_keeps_place_and_producer() -> None:
     assert (header.base_timestamp, header.max_timestamp) == (-1, 1_700_000_000_900)
 
 
-def test_flags_are_told_apart_and_the_sequence_after_the_largest_is_0() -> None:
+def test_each_flag_has_a_bit_and_the_sequence_after_the_largest_is_0() -> None:
     flagged = read_header(
         build_batch(RECORDS, codec=Codec.SNAPPY, producer_id=0, is_transactional=True, is_control=True)
     )

@@ -323,7 +323,7 @@ class TestRecords:
         assert stats.invalid_records == 2
 
     @pytest.mark.parametrize("size", [0, 1, 16, 31, 32, 33, 127, 128, 5000])
-    def test_keys_of_any_length_are_told_apart(self, tmp_path: Path, size: int) -> None:
+    def test_keys_of_any_length_are_different_keys(self, tmp_path: Path, size: int) -> None:
         log = open_log(tmp_path / "log", config_of(segment_bytes=100_000))
         one, other = "x" * size, "x" * max(size - 1, 0) + "y"
         put(log, (one, "1"), (other, "1"), (one, "2"))
@@ -508,7 +508,7 @@ class TestMemory:
         assert log.cleaned_offset == 40
         assert survivors(log) == [(20 + number, f"k{number}", str(20 + number)) for number in range(20)]
 
-    def test_what_a_round_does_not_reach_stays_as_it_is(self, tmp_path: Path) -> None:
+    def test_records_behind_the_end_of_a_round_stay_as_they_are(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("delete",)))
         put(log, ("a", "1"), ("b", "1"))
         put(log, (None, "1"))
@@ -600,7 +600,7 @@ class TestWhatGoesWrong:
         assert cleaning.is_log_changed
         assert not target.with_name("log").exists()
 
-    def test_what_is_written_next_to_a_deleted_log_harms_no_new_one(self, tmp_path: Path) -> None:
+    def test_a_copy_next_to_a_deleted_log_harms_no_new_one(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", COMPACTED)
         put_segment(log, ("a", "1"), ("a", "2"))
         cleaning = cleaning_of(log)

@@ -330,7 +330,7 @@ def test_every_offset_is_found_whatever_the_batches(tmp_path: Path, sizes: tuple
     assert segment.next_offset() == len(expected)
 
 
-def test_what_was_appended_last_is_found_without_looking(segment: LogSegment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_batch_is_found_without_a_read(segment: LogSegment, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newest = batches_of_three(2)
     monkeypatch.delattr(os, "pread")
 
@@ -341,7 +341,7 @@ def test_what_was_appended_last_is_found_without_looking(segment: LogSegment, mo
 
 
 @pytest.mark.parametrize("size_bytes", [10, 400])
-def test_what_was_truncated_and_written_anew_is_found_where_it_is_now(segment: LogSegment, size_bytes: int) -> None:
+def test_a_batch_written_after_a_truncation_is_found_at_its_new_place(segment: LogSegment, size_bytes: int) -> None:
     fill(segment, batches_of_three(3))
     segment.truncate_to(4, now_ms=0)
 
