@@ -18,7 +18,6 @@ from minibroker.protocol.message_set import (
     message_crc_is_valid,
     read_message_header,
 )
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.record_batch import (
     BATCH_HEADER,
@@ -207,7 +206,7 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
             last_delta = 0
         if offset + last_delta >= target_offset:
             size += LOG_OVERHEAD
-            return new(BatchPosition, (offset, position, size)) if position + size <= end else None
+            return BatchPosition(offset, position, size) if position + size <= end else None
         position += size + LOG_OVERHEAD
     # A message of magic 0 without key and value is a byte smaller than the part of a header that is read above.
     if position <= end - MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD:

@@ -96,7 +96,7 @@ class CoordinatorLog:
 
     def log_of(self, partition: int) -> Log:
         """The partition's log, for its format and its end. Raises KafkaError."""
-        return self._replica_manager.partitions.led(new(TopicPartition, (self.topic, partition))).log
+        return self._replica_manager.partitions.led(TopicPartition(self.topic, partition)).log
 
     def append(
         self,
@@ -142,7 +142,7 @@ class CoordinatorLog:
             timeout_ms=self._timeout_ms,
             is_from_client=False,
         )
-        return new(Appended, (offset, then(results, lambda results: results[topic_partition].error)))
+        return Appended(offset, then(results, lambda results: results[topic_partition].error))
 
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES

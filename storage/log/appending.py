@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record_batch import NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
 from minibroker.storage.config import LogConfig
 from minibroker.storage.index.transaction_index import CompletedTxn
@@ -136,4 +135,4 @@ def prepare_producers(
         ended = producer.append(batch, assigned.buffer)
         if ended is not None:
             completed.append(ended)
-    return new(ProducerChanges, (producers.values(), completed, None)) if producers else NO_CHANGES
+    return ProducerChanges(producers.values(), completed, None) if producers else NO_CHANGES

@@ -18,7 +18,6 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
@@ -349,18 +348,15 @@ class Log:
         self.appends += 1
         self.appended_bytes += size
         self.converted_records += assigned.converted_records
-        return new(
-            LogAppendInfo,
-            (
-                assigned.first_offset,
-                last_offset,
-                max_timestamp_ms,
-                assigned.log_append_time_ms,
-                self.log_start_offset,
-                len(batches),
-                size,
-                False,
-            ),
+        return LogAppendInfo(
+            assigned.first_offset,
+            last_offset,
+            max_timestamp_ms,
+            assigned.log_append_time_ms,
+            self.log_start_offset,
+            len(batches),
+            size,
+            False,
         )
 
     def _update_producers(

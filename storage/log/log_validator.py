@@ -23,7 +23,6 @@ from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, DamagedStreamError, stamp_message
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
     CRC_COVERS_FROM,
@@ -139,27 +138,21 @@ def assign_plain_batch(
         return None
     pack_place(records, 0, first_offset, length, leader_epoch)
     last_offset = first_offset + delta
-    batch = new(
-        BatchView,
-        (
-            0,
-            length + LOG_OVERHEAD,
-            magic,
-            first_offset,
-            last_offset,
-            max_timestamp_ms,
-            leader_epoch,
-            attributes,
-            producer_id,
-            epoch,
-            sequence,
-            count,
-        ),
+    batch = BatchView(
+        0,
+        length + LOG_OVERHEAD,
+        magic,
+        first_offset,
+        last_offset,
+        max_timestamp_ms,
+        leader_epoch,
+        attributes,
+        producer_id,
+        epoch,
+        sequence,
+        count,
     )
-    return new(
-        AssignedRecords,
-        (records, [batch], first_offset, last_offset, max_timestamp_ms, last_offset, NO_TIMESTAMP, 0),
-    )
+    return AssignedRecords(records, [batch], first_offset, last_offset, max_timestamp_ms, last_offset, NO_TIMESTAMP, 0)
 
 
 def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: bool) -> RecordsAnalysis:

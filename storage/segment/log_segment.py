@@ -28,7 +28,6 @@ from minibroker.protocol.batches import (
 )
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import (
@@ -182,9 +181,7 @@ class LogSegment:
             self.offset_index.ensure_room()
             self.time_index.ensure_room()
         self.records.append(buffer)
-        self._last_batch = new(
-            Found, (last_batch.base_offset, position + last_batch.position, last_batch.size_bytes, b"", 0)
-        )
+        self._last_batch = Found(last_batch.base_offset, position + last_batch.position, last_batch.size_bytes, b"", 0)
         self._last_offset = largest_offset
         if position == 0:
             self.rolling_based_timestamp = largest_timestamp_ms
@@ -254,7 +251,7 @@ class LogSegment:
         read = os.pread(records.fd, end - start, start)
         found = find_offset(read, 0, end - start, offset)
         if found is not None:
-            return new(Found, (found.base_offset, found.position + start, found.size_bytes, read, start))
+            return Found(found.base_offset, found.position + start, found.size_bytes, read, start)
         if end == size:
             return None
         buffer, origin = records.scan_buffer(start, size)
@@ -281,7 +278,7 @@ class LogSegment:
         if found is None:
             return None
         start, batch_size = found.position, found.size_bytes
-        metadata = new(LogOffsetMetadata, (start_offset, self.base_offset, start))
+        metadata = LogOffsetMetadata(start_offset, self.base_offset, start)
         if min_one_message and max_size < batch_size:
             max_size = batch_size
         if max_size == 0:
