@@ -17,6 +17,8 @@ from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.group.offsets import Commit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
@@ -151,16 +153,9 @@ class TransactionApis:
 
         if not commits:
             return answer({})
-        outcome = self._groups.commit_transactional_offsets(
-            body.group_id,
-            member_id=body.member_id,
-            generation_id=body.generation_id,
-            group_instance_id=body.group_instance_id,
-            producer_id=body.producer_id,
-            producer_epoch=body.producer_epoch,
-            commits=commits,
-        )
-        return then(outcome, answer)
+        identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
+        commit = Commit(body.group_id, identity, commits, {}, body.producer_id, body.producer_epoch)
+        return then(self._groups.offsets.commit_transactional(commit), answer)
 
     def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Write the markers of another coordinator, one after the other; answer by producer id, as Kafka does.

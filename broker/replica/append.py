@@ -10,7 +10,7 @@ from minibroker.broker.replica.partitions import Partitions
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.storage.log.log import LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
 
 ACKS_NONE = 0
 ACKS_ALL = -1

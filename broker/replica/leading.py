@@ -19,7 +19,8 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import counted
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
-from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
+from minibroker.storage.log.log import Log
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -126,25 +127,16 @@ class Leading:
 
     # -- high watermark ---------------------------------------------------------------------------------------
 
-    def maybe_increment_high_watermark(self, now_ms: int, durable_to: int | None = None) -> bool:
+    def maybe_increment_high_watermark(self, now_ms: int, *, is_new_leader: bool = False) -> bool:
         """Move the high watermark to the least end of the replicas that count. Return whether it moved.
 
-        `durable_to`, if given, is the end of this replica's own log that counts. Without followers `now_ms` is not
-        used.
+        Of its own log a leader counts what flush.messages allows to serve; a new leader counts all of it, as no
+        append waits for an fsync. Without followers `now_ms` is not used.
         """
-        committed = self.log.log_end_offset_metadata
-        if durable_to is not None and durable_to < committed.message_offset:
-            committed = self.log.convert_to_offset_metadata(max(durable_to, self.log.log_start_offset))
+        committed = self.log.log_end_offset_metadata if is_new_leader else self.log.durable_end_metadata
         if self.remote_replicas:
             committed = self._least_end(committed, now_ms)
         return self.log.move_high_watermark(committed)
-
-    def maybe_increment_replicated_high_watermark(self, now_ms: int) -> bool:
-        """`maybe_increment_high_watermark` after a change of the followers: while flush.messages asks for an fsync,
-        only records below the recovery point count."""
-        log = self.log
-        is_flush_due = log.unflushed_messages >= log.config.flush_messages
-        return self.maybe_increment_high_watermark(now_ms, log.recovery_point if is_flush_due else None)
 
     def _least_end(self, own_end: LogOffsetMetadata, now_ms: int) -> LogOffsetMetadata:
         least = own_end

@@ -130,10 +130,10 @@ class ReplicaManager:
                 results[topic_partition] = self._refused_append(topic_partition, error, len(records))
                 continue
             results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset, None, ())
-            if info.needs_flush:
+            if partition.log.is_flush_due:
                 unflushed.append(partition)
             else:
-                self._commit_append(topic_partition, partition, None)
+                self._commit_append(topic_partition, partition)
         if unflushed:
             replicate = partial(self._replicate, results, required_acks, timeout_ms, is_from_client)
             return self._flush(unflushed).then(replicate, partial(flush_failed, results))
@@ -161,16 +161,16 @@ class ReplicaManager:
             for partition in unflushed:
                 topic_partition = partition.topic_partition
                 if self.partitions.any(topic_partition) is partition:
-                    self._commit_append(topic_partition, partition, partition.log.recovery_point)
+                    self._commit_append(topic_partition, partition)
 
         return self._flusher.flush(next(partitions).log).then(flush_next).then(serve)
 
-    def _commit_append(self, topic_partition: TopicPartition, partition: Leading, durable_to: int | None) -> None:
+    def _commit_append(self, topic_partition: TopicPartition, partition: Leading) -> None:
         """Complete the fetches that read to the log end; move the high watermark, complete what waits for it."""
         if self._log_end_waits.count:
             self.fetch_purgatory.check_and_complete(topic_partition)
         now_ms = self._clock.monotonic_ms() if partition.remote_replicas else 0
-        if partition.maybe_increment_high_watermark(now_ms, durable_to):
+        if partition.maybe_increment_high_watermark(now_ms):
             self.fetch_purgatory.check_and_complete(topic_partition)
             self.produce_purgatory.check_and_complete(topic_partition)
 

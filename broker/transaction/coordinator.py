@@ -192,14 +192,14 @@ class TransactionCoordinator:
         for transactional_id, transaction in self.transactions.items():
             if transaction.is_expired(now_ms, expiration_ms):
                 by_partition[self._log.partition_for(transactional_id)].append(transaction)
-        for partition, expired in by_partition.items():
+        for expired in by_partition.values():
             for position in range(0, len(expired), TOMBSTONES_PER_BATCH):
-                self._forget(partition, expired[position : position + TOMBSTONES_PER_BATCH])
+                self._forget(expired[position : position + TOMBSTONES_PER_BATCH])
 
-    def _forget(self, partition: int, expired: list[Transaction]) -> None:
+    def _forget(self, expired: list[Transaction]) -> None:
         for transaction in expired:
             transaction.prepare_dead()
-        written = self._log.append_tombstones(partition, [each.transactional_id for each in expired])
+        written = self._log.append_tombstones([each.transactional_id for each in expired])
         then(written, partial(self._on_forgotten, expired))
 
     def _on_forgotten(self, expired: list[Transaction], error: ErrorCode) -> None:
