@@ -7,12 +7,10 @@ at once: kafka-python reads the others first and sends them along.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, connected, errors
+from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, administering, errors
 from minibroker.any_cluster.partition_offsets import missing_topic
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
@@ -64,13 +62,6 @@ def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
     if kind == "topic":
         return TOPIC_CONFIGS[name].doc if name in TOPIC_CONFIGS else None
     return next((f"of topics: {row.doc}" for row in TOPIC_CONFIGS.values() if name in row.server_names), None)
-
-
-@contextmanager
-def config_admin(cluster: Cluster) -> Iterator[ConfigAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield ConfigAdmin(client)
 
 
 class ConfigAdmin:
@@ -126,6 +117,9 @@ class ConfigAdmin:
         (result,) = answer[subject.kind].values()
         if result != DONE:
             raise CommandFailed(refusal(subject, result))
+
+
+config_admin = administering(ConfigAdmin)
 
 
 def refusal(subject: Subject, result: str) -> str:

@@ -6,12 +6,17 @@ the partitions. A refusal becomes one line with the next step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors, group_rows
+from minibroker.any_cluster.cluster import (
+    OffsetAndMetadata,
+    TopicPartition,
+    administering,
+    error_name,
+    errors,
+    group_rows,
+)
 from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.partition_offsets import (
@@ -142,13 +147,6 @@ class Scope(NamedTuple):
             if all(each.partition != number for each in chosen):
                 raise CommandFailed(f"{source} has no partition {number} in these topics; correct --partition")
         return [each for each in chosen if not self.partitions or each.partition in self.partitions]
-
-
-@contextmanager
-def group_admin(cluster: Cluster) -> Iterator[GroupAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield GroupAdmin(client)
 
 
 class GroupAdmin:
@@ -286,6 +284,9 @@ class GroupAdmin:
             return latest_of(self._client, existing)
         except errors.KafkaError:
             return {}  # the ends are shown as unknown; the rest of the description is still useful
+
+
+group_admin = administering(GroupAdmin)
 
 
 def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRange) -> Move:

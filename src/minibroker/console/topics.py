@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.any_cluster.positions import parse_position
-from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query
+from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
@@ -218,10 +218,7 @@ class Topics:
     def _changed(self, outcomes: Sequence[Outcome]) -> Any:
         """Raises Refused with the broker's refusal."""
         self._console.metadata.forget()
-        (outcome,) = outcomes
-        if outcome.outcome == "failed":
-            raise Refused(409, outcome.error or "the broker refused; see its log")
-        return {"name": outcome.name, "outcome": outcome.outcome}
+        return outcome_of(outcomes)
 
 
 def total_of(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:
