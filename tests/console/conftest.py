@@ -168,10 +168,10 @@ class Tab:
                 return
             del self.failures[before:]
 
-    def go(self, path: str) -> Page:
+    def go(self, path: str, *, token: bool = True) -> Page:
         """Go on to an address by a link, as the page itself does; the first time, open it."""
         if self.page.url == "about:blank":
-            return self.open(path)
+            return self.open(path, token=token)
         self.page.evaluate(FOLLOW, path)
         self.page.locator("main[data-page]").wait_for()
         return self.page
