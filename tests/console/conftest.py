@@ -168,10 +168,10 @@ class Tab:
                 return
             del self.failures[before:]
 
-    def go(self, path: str) -> Page:
+    def go(self, path: str, *, token: bool = True) -> Page:
         """Go on to an address by a link, as the page itself does; the first time, open it."""
         if self.page.url == "about:blank":
-            return self.open(path)
+            return self.open(path, token=token)
         self.page.evaluate(FOLLOW, path)
         self.page.locator("main[data-page]").wait_for()
         return self.page
@@ -241,14 +241,14 @@ NewTab = Callable[..., Tab]
 
 
 class Pages:
-    """Pages of a browser, which tests use one after the other: to make one takes a second of CPU time."""
+    """Pages of a browser, which tests use one after the other: making one takes a second of CPU time."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._free: list[Page] = []
 
     def take(self, size: tuple[int, int], theme: str) -> Page:
-        """A page of that size that has stored nothing."""
+        """Return a page of that size that has stored nothing."""
         page = self._free.pop() if self._free else self._new()
         page.set_viewport_size({"width": size[0], "height": size[1]})
         page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
@@ -260,7 +260,10 @@ class Pages:
         return context.new_page()
 
     def give_back(self, tab: Tab) -> None:
-        """Keep the page for another test, without what this one has stored; its clock and its end stay, so those go."""
+        """Keep the page for another test, without what it has stored.
+
+        Close it if its clock stands, which stays so, or if it is not at the console, whose storage is to be cleared.
+        """
         page = tab.page
         if tab.is_at_a_moment or not page.url.startswith(tab.console.url):
             page.context.close()

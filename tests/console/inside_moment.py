@@ -14,13 +14,13 @@ from tests.console.pictures import RECORDED, TOPIC, address_of, fulfil, wait_unt
 Json = dict[str, Any]
 EXCHANGES = "/api/inside/exchanges"
 # Places in the row of an exchange.
-SEQ, CONNECTION, CLIENT, API, VERSION, CORRELATION, ARRIVED_US = range(7)
-SENT_US, OUTCOME, ERROR, TOPICS = 10, 13, 16, 19
+CONNECTION, CLIENT, API = 1, 2, 3
+SENT_US, OUTCOME, ERROR = 10, 13, 16
 FAILED_WITH = "COORDINATOR_NOT_AVAILABLE"
 
 
 def recorded_scene() -> Json:
-    """A fetch that a produce has woken, among the requests before it; one of them has failed here, as none did then."""
+    """Return the scene of a fetch that a produce wakes. One request before it has failed here, as none did then."""
     scene: Json = json.loads(RECORDED.read_text(encoding="utf-8"))["woken"]
     commit = next(row for row in reversed(rows_of(scene)) if row[API] == "OffsetCommit")
     commit[ERROR] = FAILED_WITH
@@ -28,19 +28,19 @@ def recorded_scene() -> Json:
 
 
 def rows_of(scene: Json) -> list[list[Any]]:
-    """The exchanges that have ended."""
+    """Return the exchanges that have ended."""
     rows: list[list[Any]] = scene["answers"][EXCHANGES]["exchanges"]
     return rows
 
 
 def explained(scene: Json) -> Json:
-    """The fetch, explained."""
+    """Return the explanation of the fetch."""
     found: Json = scene["answers"][f"{EXCHANGES}/{scene['seq']}"]
     return found
 
 
 def log(scene: Json) -> Json:
-    """The log that it read."""
+    """Return the log that the fetch read."""
     found: Json = scene["answers"][f"/api/inside/log/{TOPIC}/0"]
     return found
 
@@ -51,7 +51,7 @@ def purgatory(scene: Json) -> Json:
 
 
 def open_moment(tab: Tab, *, with_request: bool = True, long: bool = False) -> Page:
-    """The page at that moment, paused, with the fetch chosen; with `long` names are as long as they can be."""
+    """Open the page at that moment, paused, with the fetch chosen; with `long` names are as long as they can be."""
     scene = recorded_scene()
     fulfil(tab.page, lengthened(scene) if long else scene)
     page = tab.open(address_of(scene, with_request=with_request))

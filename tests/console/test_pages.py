@@ -273,7 +273,7 @@ def test_without_the_token_nothing_that_changes_is_offered(
     for has_token in (True, False):
         tab = new_tab()
         for path, complete in paths.items():
-            page = tab.open(path, token=has_token)
+            page = tab.go(path, token=has_token)
             page.get_by_text(complete).first.wait_for()
             page.get_by_text("read only" if not has_token else "live").first.wait_for()
             changing = page.get_by_role("main").get_by_role("button", name=verbs)

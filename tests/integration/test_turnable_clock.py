@@ -1,6 +1,6 @@
 """`broker.clock.advance` over real sockets: what clients of today see when time passes for their broker at once.
 
-What expires by then is in tests/broker/, and in the recipe.
+What expires by then is in tests/broker/; a transaction past its timeout is in the recipe too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from minibroker import Broker, BrokerError
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.integration.librdkafka import consumer_of, value_of
 from tests.integration.members import GroupMember, wait_until, wait_until_shared
-from tests.integration.transactional_producers import LIBRARIES as PRODUCERS
 
 DAY = timedelta(days=1)
 AT_ONCE_SECONDS = 15.0  # of real time, on a busy machine: half of what the clients ask the broker to wait
@@ -98,32 +97,6 @@ def test_a_member_that_is_silent_is_put_out_and_the_group_goes_on(broker: Broker
 
         wait_until(lambda: other.assignment() == [0, 1, 2, 3], "the other has it all", seconds=AT_ONCE_SECONDS)
         other.kill()
-
-
-@pytest.mark.parametrize("library", PRODUCERS)
-def test_a_transaction_past_its_timeout_is_aborted_and_committed_readers_go_on(
-    broker: Broker, producer: KafkaProducer, library: str
-) -> None:
-    hanging = PRODUCERS[library](broker.bootstrap_servers, "hanging")
-    hanging.begin()
-    hanging.write("orders", b"never committed")
-    hanging.flush()
-    producer.send("orders", b"after it").get()
-    reader = KafkaConsumer(
-        "orders",
-        bootstrap_servers=broker.bootstrap_servers,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-    )
-    assert reader.poll(timeout_ms=500) == {}
-
-    broker.clock.advance(71)  # its timeout, a minute, and the look for such ones, each ten seconds
-
-    assert next(reader).value == b"after it"
-    with pytest.raises(hanging.fenced):
-        hanging.commit()
-    reader.close()
-    hanging.close()
 
 
 def test_the_clock_of_a_killed_broker_raises_with_its_end(broker: Broker) -> None:
