@@ -189,7 +189,7 @@ class MappedIndex:
         return low
 
     def _slot_from(self, value: int, field: int) -> int:
-        """As kafka 2.0.1 AbstractIndex.smallestUpperBoundSlotFor; `entries` where that is -1."""
+        """Return kafka 2.0.1's AbstractIndex.smallestUpperBoundSlotFor; `entries` where that is -1."""
         if self.entries == 0:
             return 0
         buffer, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
@@ -338,7 +338,7 @@ class TimeIndex(MappedIndex):
 
     @property
     def is_full(self) -> bool:
-        """One entry early: the last one is for the end of the segment."""
+        """Whether all entries but one are used: the last one is for the end of the segment."""
         return self.entries >= self.max_entries - 1
 
     @property
