@@ -28,7 +28,7 @@ from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
+from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
@@ -39,10 +39,10 @@ from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.quota.client_quotas import ClientQuotas
-from minibroker.broker.replica.append import ACKS_ALL
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
+from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -60,6 +60,7 @@ from minibroker.broker.way.probes import Probes
 from minibroker.protocol.api import API_TABLE, Api
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
 

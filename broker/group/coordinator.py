@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
@@ -22,6 +21,7 @@ from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, java_hash
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer

@@ -21,12 +21,11 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.text import utf16_length
 
 logger = logging.getLogger(__name__)
-
-NO_OFFSET = -1
-NO_LEADER_EPOCH = -1
 
 
 class FetchedOffset(NamedTuple):

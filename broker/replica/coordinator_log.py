@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.fetched_partition import NO_OFFSET
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.batches import BatchView, scan_batches
@@ -21,7 +20,7 @@ from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import LONG_NAME
 from minibroker.protocol.primitives import TopicPartition, new
-from minibroker.protocol.record import NO_SEQUENCE, Headers, Record
+from minibroker.protocol.record import NO_OFFSET, NO_SEQUENCE, Headers, Record
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minibroker.storage.log.log import Log
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.isr import IsrChange
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.text import counted
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
@@ -24,8 +26,10 @@ from minibroker.storage.log.log import Log
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-NO_EPOCH = -1
 ZSTD = "zstd"
+# Of Produce; 1 waits for the leader alone.
+ACKS_NONE = 0
+ACKS_ALL = -1
 
 
 NONE_KNOWN: Mapping[int, Replica] = {}
@@ -111,7 +115,7 @@ class Leading:
 
         The caller moves the high watermark, once the append is as durable as flush.messages asks.
         """
-        if required_acks == -1 and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition}: {counted(len(self.in_sync_replicas), 'in-sync replica')}, "
@@ -229,7 +233,7 @@ class Leading:
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raises KafkaError: FENCED_LEADER_EPOCH for an epoch older than this leader's, UNKNOWN_LEADER_EPOCH for a
         newer one. -1 is not checked (as kafka 2.1 Partition.checkCurrentLeaderEpoch)."""
-        if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
+        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         is_old = current_leader_epoch < self.leader_epoch
         raise KafkaError(

@@ -12,39 +12,33 @@ from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.append import (
-    ACKS_ALL,
-    AppendResult,
-    AppendResults,
-    DelayedProduce,
-    failed_append,
-    refused_append,
-)
+from minibroker.broker.replica.append import AppendResult, AppendResults, DelayedProduce, failed_append, refused_append
 from minibroker.broker.replica.delete_records import (
-    TO_HIGH_WATERMARK,
     DelayedDeleteRecords,
     DeleteRecordsResult,
     DeleteRecordsResults,
     failed_deletion,
 )
 from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
-from minibroker.broker.replica.fetched_partition import NO_OFFSET, FetchedPartition
+from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.isr import SaveIsr, saved
-from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.leading import ACKS_ALL, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Observer as PurgatoryObserver
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
+from minibroker.storage.log.log import DELETE_TO_HIGH_WATERMARK
 
 
 class Observer(PurgatoryObserver, Protocol):
@@ -236,7 +230,7 @@ class ReplicaManager:
     def _delete_records_of(self, topic_partition: TopicPartition, offset: int) -> DeleteRecordsResult:
         try:
             partition = self.partitions.led(topic_partition)
-            if offset == TO_HIGH_WATERMARK:
+            if offset == DELETE_TO_HIGH_WATERMARK:
                 offset = partition.log.high_watermark
             if offset < 0:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic_partition} has no offset {offset}")

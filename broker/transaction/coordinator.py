@@ -24,6 +24,7 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import (
+    NO_PRODUCER,
     ONGOING,
     PREPARE_COMMIT,
     PREPARED,
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_LOOK_MS = 1000  # after the start, for transactions that timed out meanwhile
 RETRY_MS = 500  # between attempts to write the markers, or the completion
-NO_PRODUCER = ProducerIdentity(-1, -1)
 TOMBSTONES_PER_BATCH = 25  # with the longest ids, they stay below any usual max.message.bytes
 
 # After these errors a marker counts as written (as kafka 2.0.1 TransactionMarkerRequestCompletionHandler): the

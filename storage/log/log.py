@@ -18,13 +18,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record import NO_TIMESTAMP
+from minibroker.protocol.record import NO_OFFSET, NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.log.appending import AppendRules, LogAppendInfo, prepare_producers
 from minibroker.storage.log.log_retention import Retention
-from minibroker.storage.log.log_validator import NO_OFFSET, AssignedRecords, Buffer, analyze_records
+from minibroker.storage.log.log_validator import AssignedRecords, Buffer, analyze_records
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.log.reading import (
     EARLIEST_TIMESTAMP,

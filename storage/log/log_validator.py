@@ -23,7 +23,7 @@ from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, DamagedStreamError, stamp_message
-from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
+from minibroker.protocol.record import INT32_MAX, INT64_MAX, NO_OFFSET, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
     CRC_COVERS_FROM,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -50,8 +50,7 @@ MAX_RECORD_ERRORS = 100
 PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 UNCOMPRESSED_ATTRIBUTES = frozenset((0, TRANSACTIONAL_FLAG))
 
-NO_OFFSET = -1
-UNBOUNDED_MS = 2**63 - 1
+UNBOUNDED_MS = INT64_MAX
 
 _TARGET_CODECS = {
     "uncompressed": Codec.NONE,
@@ -79,7 +78,7 @@ class AssignedRecords(NamedTuple):
     @property
     def lowest_offset(self) -> int:
         """A lower bound of the records' offsets (as kafka 2.0.1 Log.maybeRoll)."""
-        return self.first_offset if self.first_offset >= 0 else max(0, self.last_offset - MAX_INT32)
+        return self.first_offset if self.first_offset >= 0 else max(0, self.last_offset - INT32_MAX)
 
 
 class RecordsAnalysis(NamedTuple):
@@ -201,7 +200,7 @@ def _check_rest(records: Buffer, position: int) -> None:
     size = size_at(records, position) - LOG_OVERHEAD
     if size < MESSAGE_OVERHEAD_V0:
         raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
-    if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
+    if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > INT32_MAX - LOG_OVERHEAD:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes")
 
 

@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from minibroker.protocol.batches import BatchView, iter_all_records
 from minibroker.protocol.control_records import ControlType, EndTxnMarker, read_end_txn_marker
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+from minibroker.protocol.record_batch import CONTROL_FLAG, NO_PRODUCER_EPOCH, TRANSACTIONAL_FLAG
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-NO_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
 
 _BATCHES_KEPT = 5
-_INT32_MAX = 2**31 - 1
 
 
 class BatchMetadata(NamedTuple):
@@ -44,7 +41,7 @@ class BatchMetadata(NamedTuple):
     def first_sequence(self) -> int:
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.last_sequence - self.offset_delta) & _INT32_MAX
+        return (self.last_sequence - self.offset_delta) & INT32_MAX
 
     @property
     def first_offset(self) -> int:
@@ -69,8 +66,8 @@ class ProducerStateEntry:
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.batches: deque[BatchMetadata] = deque(maxlen=_BATCHES_KEPT)
-        self.epoch = NO_EPOCH
-        self.coordinator_epoch = -1
+        self.epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = NO_PRODUCER_EPOCH
         self.current_txn_first_offset: int | None = None
         self.last_timestamp_ms = NO_TIMESTAMP
 
@@ -80,7 +77,7 @@ class ProducerStateEntry:
 
     @property
     def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else -1
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def without_batches(self) -> ProducerStateEntry:
         """Return a new entry of the producer, with neither batches nor their epoch."""
@@ -243,7 +240,7 @@ class ProducerAppendInfo:
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
         if epoch != self.epoch:
-            if first_sequence != 0 and not (self.epoch == NO_EPOCH and self._may_begin_anywhere):
+            if first_sequence != 0 and not (self.epoch == NO_PRODUCER_EPOCH and self._may_begin_anywhere):
                 raise self._wrong_first_sequence(epoch, first_sequence)
             return
         if self.batches:
@@ -252,7 +249,7 @@ class ProducerAppendInfo:
             last_sequence = self.entry.last_sequence
         else:
             last_sequence = NO_SEQUENCE
-        if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == _INT32_MAX):
+        if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == INT32_MAX):
             return
         if last_sequence == NO_SEQUENCE and not self._may_begin_anywhere:
             # Only a marker is left of this producer, which has an epoch but no sequence.
@@ -268,7 +265,7 @@ class ProducerAppendInfo:
         )
 
     def _wrong_first_sequence(self, epoch: int, first_sequence: int) -> KafkaError:
-        if self.epoch != NO_EPOCH:
+        if self.epoch != NO_PRODUCER_EPOCH:
             return KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for new epoch: {epoch} (request epoch), {first_sequence} (seq. number)",

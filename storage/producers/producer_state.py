@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.batches import BatchView
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
 from minibroker.storage.files.file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex
 from minibroker.storage.producers.producer_append import (
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     BatchMetadata,
     ProducerAppendInfo,
     ProducerStateEntry,
@@ -37,7 +37,6 @@ from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_s
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from minibroker.protocol.batches import (
 )
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record import NO_TIMESTAMP
+from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import (
     INDEX_SUFFIXES,
@@ -45,7 +45,6 @@ from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex, TxnSearchResult
 from minibroker.storage.producers.producer_state import ProducerStateManager
 
-_INT32_MAX = 2**31 - 1
 _LOOKUP_BYTES = 6 * 1024
 _MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of a batch that is searched for a timestamp
 _RELEASE_EVERY_BYTES = 16 * 1024 * 1024  # of a segment that is being recovered
@@ -173,7 +172,7 @@ class LogSegment:
     ) -> None:
         """Append whole batches, in one write. Raises SegmentOffsetOverflowError or OSError, and changes nothing."""
         size, largest_offset = len(buffer), last_batch.last_offset
-        if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
+        if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise SegmentOffsetOverflowError(f"{self.path}: offset {largest_offset}")
         position = self.records.size_bytes
         is_entry_due = self._bytes_since_last_index_entry > self._index_interval_bytes
@@ -202,7 +201,7 @@ class LogSegment:
             or (size > 0 and self.time_waited_for_roll(now_ms, max_timestamp_ms) > self._max_segment_ms)
             or self.offset_index.is_full
             or self.time_index.is_full
-            or not 0 <= max_offset - self.base_offset <= _INT32_MAX
+            or not 0 <= max_offset - self.base_offset <= INT32_MAX
         )
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp_ms: int) -> int:

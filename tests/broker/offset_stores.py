@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_loader import LoadedGroup
@@ -21,7 +20,7 @@ from minibroker.protocol.batches import BatchView, iter_all_records, scan_batche
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC, OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.purgatory.timing_wheel import Timer
