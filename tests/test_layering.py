@@ -245,6 +245,14 @@ def test_every_part_of_a_package_has_its_place_in_the_order(package: str) -> Non
     fail_if(sorted(known - real), f"these parts are not there; take them out of {package.upper()}_LAYERS.")
 
 
+@pytest.mark.parametrize("package", LAYERS)
+def test_architecture_md_has_the_order(package: str) -> None:
+    order = " > ".join(" ".join(parts) for parts in LAYERS[package])
+    document = " ".join((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split())
+
+    fail_if([] if order in document else [f"not in ARCHITECTURE.md: {order}"], "write the order there as it is here.")
+
+
 def test_importing_a_package_runs_next_to_nothing() -> None:
     allowed = {"__future__", "typing", "collections"}
     broken = []

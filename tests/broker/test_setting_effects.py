@@ -436,7 +436,7 @@ SEEN_ELSEWHERE = {
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
-    "storage/test_log_cleaner_transactions.py": "delete.retention.ms",
+    "storage/test_log_cleaner.py": "delete.retention.ms",
 }
 OF_TOPICS: dict[str, Effect] = {
     "segment.bytes": Effect(300, segments),
