@@ -32,10 +32,10 @@ from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, Me
 from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
-from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
-from minibroker.broker.config.settings import LONG_MAX
+from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.quota.client_quotas import ClientQuotas

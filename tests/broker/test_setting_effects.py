@@ -20,8 +20,8 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.broker.app import BrokerApp
-from minibroker.broker.config.dynamic_settings import SETTINGS
-from minibroker.broker.config.unused_settings import reason_unused
+from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.unused import reason_unused
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.logins import logins_of
