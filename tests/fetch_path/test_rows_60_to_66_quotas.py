@@ -1,6 +1,6 @@
 """Rows 60 to 66: quotas. Throttled answers and their sessions, how long, what is charged, what is exempt.
 
-The connection that is muted: tests/broker/test_muted_connections.py. Time is jumped.
+The connection that is muted: tests/broker/test_connection.py. Time is jumped.
 """
 
 from __future__ import annotations
