@@ -311,6 +311,11 @@ def fixed_bytes(version: int) -> tuple[int, int, int, int]:
     """The bytes of a response without topics, and what a topic, a partition and an aborted transaction add to it."""
     row = FetchResponse.row("topics.partitions")
     partition = row(partition=0, error_code=0)
-    grown = ([], [("", [])], [("", [partition])], [("", [partition._replace(aborted_transactions=[(0, 0)])])])
+    grown: Sequence[Any] = (
+        [],
+        [("", [])],
+        [("", [partition])],
+        [("", [partition._replace(aborted_transactions=[(0, 0)])])],
+    )
     sizes = [len(b"".join(FetchResponse.encode(version, FetchResponse(topics=topics)))) for topics in grown]
     return sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1], sizes[3] - sizes[2]
