@@ -111,7 +111,7 @@ class Mute(TimerTask):
 
 
 class Serving(NamedTuple):
-    """What the connections of a server share."""
+    """The parts and limits that all connections of a server share."""
 
     dispatch: Dispatch
     poller: Poller

@@ -151,7 +151,7 @@ class TlsConnection(Connection):
         return False
 
     def _has_unsent(self) -> bool:
-        return True  # the pieces do not tell whether there is another one; sending none costs nothing
+        return True  # whether there is another piece is not known; sending none costs nothing
 
     async def _flush(self) -> None:
         if self._out:

@@ -147,7 +147,7 @@ async def test_a_failure_is_answered_after_the_delay_and_then_the_connection_is_
     assert peer.connection.client.principal.name == "ANONYMOUS"
 
 
-async def test_others_are_served_during_the_delay(guarded: MakePeer) -> None:
+async def test_other_clients_are_served_during_the_delay(guarded: MakePeer) -> None:
     waiting, other = guarded(failure_delay_ms=10_000), guarded()
     await waiting.send(handshake(), authenticate(WRONG))
     before = trio.current_time()
@@ -251,7 +251,7 @@ async def test_logs_name_the_failure_and_neither_user_nor_token(
 # -- sessions -------------------------------------------------------------------------------------------------
 
 
-async def test_the_lifetime_of_a_session_is_told_from_version_1_on(guarded: MakePeer) -> None:
+async def test_the_lifetime_of_a_session_is_answered_from_version_1_on(guarded: MakePeer) -> None:
     peer = guarded(max_session_ms=4000)
 
     assert (await login(peer)).session_lifetime_ms == 4000

@@ -240,7 +240,7 @@ async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(co
     assert finished == ["counted"]
 
 
-async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
+async def test_a_log_file_that_was_cut_off_ends_the_connection_only(
     connect: Connect, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     log = tmp_path / "00.log"
