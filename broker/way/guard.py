@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """The parts that the guard has left out of a request: the answers of denied rows, and fields with more resources."""
+    """The parts that the guard leaves out of a request: the answers of denied rows, and fields with more resources."""
 
     answers: Sequence[Body]
     hidden: Hidden

@@ -24,7 +24,6 @@ from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.asking import seconds
 from tests.broker.peers import Connect, Peer, echo, framed
@@ -41,7 +40,11 @@ class Scripted:
 
     def __init__(self) -> None:
         self.served: list[str] = []
-        self.parked: Pending[None] = Pending()
+        self.parked: Pending[None] = Pending(self)
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
 
     def __call__(self, frame: bytearray, client: Client) -> Any:
         self.served.append(frame.decode())
@@ -377,82 +380,52 @@ async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(connect:
     assert await peer.receive(10) == framed(b"slowly")
 
 
-class Waiting(DelayedOperation):
-    """An operation that a test completes."""
-
-    def __init__(self) -> None:
-        super().__init__(1000)
-        self.pending: Pending[None] = Pending(self)
-
-    def on_complete(self) -> None:
-        self.pending.resolve(None)
-
-
-class Parking:
-    """A handler that parks requests called `wait` and echoes the others."""
-
-    def __init__(self) -> None:
-        self.operations: list[Waiting] = []
-        self.finish: Callable[[], list[bytes]] = lambda: [framed(b"late")]
-
-    def __call__(self, frame: bytearray, client: Client) -> Any:
-        if frame != b"wait":
-            return echo(frame, client)
-        self.operations.append(Waiting())
-        return self.operations[-1].pending.then(lambda _: self.finish())
-
-
 @pytest.fixture
-def parking() -> Parking:
-    return Parking()
+def handler() -> Scripted:
+    return Scripted()
 
 
-@pytest.fixture
-async def peer(connect: Connect, parking: Parking) -> Peer:
-    return connect(parking)
-
-
-async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(peer: Peer, parking: Parking) -> None:
+async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(
+    connect: Connect, handler: Scripted
+) -> None:
+    peer = connect(handler)
     await peer.send(b"wait")
 
-    parking.operations[0].force_complete()
+    handler.parked.resolve(None)
 
-    assert peer.sock.recv(64) == framed(b"late")
+    assert peer.sock.recv(64) == framed(b"wait")
 
 
-async def test_a_connection_that_ends_leaves_the_purgatory(peer: Peer, parking: Parking) -> None:
+async def test_a_connection_that_ends_abandons_what_it_waits_for(connect: Connect, handler: Scripted) -> None:
+    peer = connect(handler)
     await peer.send(b"wait")
 
     peer.connection.cancel_scope.cancel()
     await trio.testing.wait_all_tasks_blocked()
 
-    assert parking.operations[0].is_completed
-    assert not parking.operations[0].force_complete()
+    assert handler.is_abandoned
 
 
 async def test_an_answer_that_fails_ends_its_connection(
-    peer: Peer, parking: Parking, caplog: pytest.LogCaptureFixture
+    connect: Connect, handler: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> list[bytes]:
-        raise KafkaProtocolError("no such thing")
-
-    parking.finish = fail
+    peer = connect(handler)
     await peer.send(b"wait")
 
-    assert parking.operations[0].force_complete()  # who completes it hears nothing of the failure
+    handler.parked.fail(KafkaProtocolError("no such thing"))
 
     assert await peer.receive(1) == CLOSED
     assert "no such thing" in caplog.text
 
 
-async def test_a_client_that_waits_is_not_idle(connect: Connect, parking: Parking, nursery: trio.Nursery) -> None:
-    peer = connect(parking, max_idle_ms=10_000)
+async def test_a_client_that_waits_is_not_idle(connect: Connect, handler: Scripted, nursery: trio.Nursery) -> None:
+    peer = connect(handler, max_idle_ms=10_000)
     nursery.start_soon(peer.timers.run)
     await trio.sleep(8)
     peer.sock.send(framed(b"wait"))
     await trio.sleep(8)
-    parking.operations[0].force_complete()
-    assert await peer.receive(8) == framed(b"late")
+    handler.parked.resolve(None)
+    assert await peer.receive(8) == framed(b"wait")
 
     await trio.sleep(8)
     peer.sock.send(framed(b"ping"))

@@ -229,18 +229,13 @@ def steps(*numbers: int) -> list[str]:
     return [f"{step} {number}" for step in ("read", "answered", "sent") for number in numbers]
 
 
-def test_connections_of_one_pass_are_read_then_answered_then_sent_to(
-    answering: Callable[[int], Connections], seconds: list[float]
+@pytest.mark.parametrize("count", [3, poller_module.TOGETHER + 2])
+def test_so_many_connections_are_read_then_answered_then_sent_to(
+    answering: Callable[[int], Connections], seconds: list[float], count: int
 ) -> None:
-    assert answering(3).ask(3) == steps(0, 1, 2)
+    together = poller_module.TOGETHER
 
-
-def test_so_many_connections_wait_for_each_other_and_no_more(
-    answering: Callable[[int], Connections], seconds: list[float]
-) -> None:
-    first, others = range(poller_module.TOGETHER), range(poller_module.TOGETHER, poller_module.TOGETHER + 2)
-
-    assert answering(poller_module.TOGETHER + 2).ask(poller_module.TOGETHER + 2) == steps(*first) + steps(*others)
+    assert answering(count).ask(count) == steps(*range(count)[:together]) + steps(*range(count)[together:])
 
 
 def test_an_answer_does_not_wait_for_others_that_take_long(

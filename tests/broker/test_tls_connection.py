@@ -36,41 +36,35 @@ pytestmark = pytest.mark.time_jumps
 # -- Frames
 
 
-async def test_requests_are_answered_in_order(side: Side) -> None:
-    client = await side.client()
-    payloads = [b"%03d" % number for number in range(50)]
-
-    await client.send(*payloads)
-
-    assert await client.receive(50 * 7) == b"".join(map(framed, payloads))
-
-
-@pytest.mark.parametrize("piece_bytes", [1, 7, 4095, 4096, 4097])
-async def test_a_stream_in_pieces_is_answered(side: Side, piece_bytes: int) -> None:
-    client = TlsClient(side.peer(), side.context)
-    with pytest.raises(ssl.SSLWantReadError):
-        client.tls.do_handshake()
-    await client.pass_on(piece_bytes)
-    await client.shake_hands()
-    client.tls.write(framed(b"a" * 100) + framed(b"b" * 900))
-
-    await client.pass_on(piece_bytes)
-
-    assert await client.receive(1008) == framed(b"a" * 100) + framed(b"b" * 900)
-
-
-@pytest.mark.parametrize("size", [1, 500, 4096, 16_384, 16_385, 300_000])
-async def test_requests_longer_than_a_read_or_a_record_are_answered(
-    side: Side, nursery: trio.Nursery, size: int
+@pytest.mark.parametrize(
+    ("sizes", "piece_bytes"),
+    [
+        ([3] * 50, 1 << 20),
+        *(([100, 900], piece_bytes) for piece_bytes in (1, 7, 4095, 4096, 4097)),
+        *(([size] * 3, 1 << 20) for size in (1, 500, 4096, 16_384, 16_385, 300_000)),
+    ],
+)
+async def test_requests_are_answered_in_order_in_whatever_pieces_they_come(
+    side: Side, nursery: trio.Nursery, sizes: list[int], piece_bytes: int
 ) -> None:
     client = await side.client(max_request_bytes=1 << 20)
-    frames = framed(b"x" * size) * 3
+    frames = b"".join(framed(bytes([number]) * size) for number, size in enumerate(sizes))
     client.tls.write(frames)
 
-    nursery.start_soon(client.pass_on)
+    nursery.start_soon(client.pass_on, piece_bytes)
     await trio.testing.wait_all_tasks_blocked()
 
     assert await client.receive(len(frames)) == frames
+
+
+async def test_a_handshake_in_pieces_is_completed(side: Side) -> None:
+    client = TlsClient(side.peer(), side.context)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+
+    await client.pass_on(1)
+
+    await client.shake_hands()
 
 
 async def test_many_records_in_one_read_are_all_answered(side: Side) -> None:
