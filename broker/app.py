@@ -146,7 +146,7 @@ class BrokerApp:
         await trio.to_thread.run_sync(self.close, parts)
 
     def _logins(self, parts: BrokerParts) -> Logins | None:
-        """What authenticates the clients of SASL listeners."""
+        """Make the stages that authenticate the clients of SASL listeners; None without any."""
         if not self._config.sasl_listeners:
             return None
         from minibroker.broker.way.logins import logins_of

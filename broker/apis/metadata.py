@@ -70,7 +70,7 @@ class MetadataApis:
 
     def api_versions(self, request: Request, client: Client) -> Body:
         if request.body is None:  # an unknown version, of which only the header was decoded
-            request.api_version = 0
+            request.answer_in(0)
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
         if not is_software_named(request.body):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])

@@ -184,6 +184,32 @@ class Member:
         """Return the candidate that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
+    def rename(self, member_id: str) -> None:
+        self.member_id = member_id
+
+    def assign(self, assignment: bytes) -> None:
+        self.assignment = assignment
+
+    def await_generation(self, reply: Reply[JoinResult], *, is_new: bool = False) -> None:
+        """Let its JoinGroup wait for the next generation."""
+        self.is_new = self.is_new or is_new
+        self.join_reply = reply
+
+    def forget_join(self, reply: Reply[JoinResult]) -> None:
+        """Leave the answer to this JoinGroup to the caller."""
+        if self.join_reply is reply:
+            self.join_reply = None
+
+    def await_assignment(self, reply: Reply[SyncResult]) -> None:
+        """Let its SyncGroup wait for the leader's."""
+        self.sync_reply = reply
+
+    def begin_generation(self, result: JoinResult, now_ms: int) -> None:
+        """Answer its JoinGroup, and expect its next request."""
+        self.answer_join(result)
+        self.expect_heartbeat(now_ms)
+        self.is_new = False
+
     def answer_join(self, result: JoinResult) -> None:
         """Answer its JoinGroup, if one waits."""
         reply, self.join_reply = self.join_reply, None
@@ -197,6 +223,10 @@ class Member:
             return False
         reply.resolve(result)
         return True
+
+    def watch_by(self, heartbeat: Heartbeat) -> None:
+        """Give it a deadline, which `expect_heartbeat` sets."""
+        self.heartbeat = heartbeat
 
     def expect_client(self, now_ms: int) -> None:
         """Give the client of a loaded member a session timeout from now to be heard from."""

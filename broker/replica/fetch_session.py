@@ -86,6 +86,14 @@ class FetchSession:
         for topic_partition in forgotten:
             partitions.pop(topic_partition, None)
 
+    def await_next(self) -> None:
+        """Expect the next request of the session."""
+        self.epoch = next_epoch(self.epoch)
+
+    def forget_high_watermark(self, topic_partition: TopicPartition) -> None:
+        """Let the next high watermark of a partition count as a change."""
+        self.partitions[topic_partition].high_watermark = UNKNOWN_OFFSET
+
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
         """Return the results with records, an error, a diverging epoch, or a changed high watermark or log start."""
         partitions = self.partitions

@@ -60,6 +60,7 @@ class Log:
     __slots__ = (
         "_cutting",
         "_end_metadata",
+        "_flush_times",
         "_high_watermark",
         "_refusal",
         "append_rules",
@@ -68,7 +69,6 @@ class Log:
         "cleaned_offset",
         "config",
         "converted_records",
-        "flush_times",
         "is_being_cleaned",
         "last_flush_ms",
         "leader_epochs",
@@ -113,7 +113,7 @@ class Log:
         self.appends = 0
         self.appended_bytes = 0
         self.converted_records = 0  # between message formats
-        self.flush_times: FlushTimes | None = None  # of all logs of a directory
+        self._flush_times: FlushTimes | None = None  # of all logs of a directory
         self.truncations = 0  # how often records were cut off at the end
         self._cutting = Lock()  # a flush, in its thread, must not count what is being cut off
         self._end_metadata: LogOffsetMetadata | None = None
@@ -474,8 +474,8 @@ class Log:
         truncations, active, began = self.truncations, self.segments.active, time.perf_counter()
         with map_flush_errors(self.directory):
             self._flush_segments(self.recovery_point, offset, active)
-        if self.flush_times is not None:
-            self.flush_times.add(time.perf_counter() - began)
+        if self._flush_times is not None:
+            self._flush_times.add(time.perf_counter() - began)
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         with self._cutting:
             if truncations == self.truncations:
@@ -567,6 +567,21 @@ class Log:
         self._end_metadata = None
         if self.cleaned_offset is not None:  # records that will be written behind the offset are not compacted
             self.cleaned_offset = min(self.cleaned_offset, offset)
+
+    def time_flushes(self, times: FlushTimes) -> None:
+        """Add the time of each flush to these."""
+        self._flush_times = times
+
+    def note_cleaned(self, end_offset: int) -> None:
+        """Note that the log is compacted up to here."""
+        self.cleaned_offset = end_offset
+
+    def begin_cleaning(self) -> None:
+        """Let retention wait while the log is compacted."""
+        self.is_being_cleaned = True
+
+    def end_cleaning(self) -> None:
+        self.is_being_cleaned = False
 
     # -- deleting ---------------------------------------------------------------------------------------------
 

@@ -270,7 +270,7 @@ async def compaction(broker: InMemoryBroker) -> object:
             await made.run()
 
     configs = await arguments_of("minibroker.broker.upkeep.compaction.LogCleaning", run, "config")
-    return configs, made._pace.max_bytes_per_second
+    return configs, made._pace._max_bytes_per_second
 
 
 async def looks_for_dirty_logs(broker: InMemoryBroker) -> object:
