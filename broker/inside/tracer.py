@@ -21,8 +21,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.errors import first_error
-from minibroker.broker.inside.facts import NO_FACTS, FactsTaker
+from minibroker.broker.inside.answers import first_error
+from minibroker.broker.inside.facts import Facts, FactsTaker
 from minibroker.broker.inside.trace import (
     AT_ONCE,
     CLOSED,
@@ -71,29 +71,18 @@ class Filter(NamedTuple):
     failed: bool = False
 
     def fits(self, exchange: Trace, facts: FactsTaker) -> bool:
-        """Whether it chooses an exchange that has ended, and whose request is still there."""
-        if self.api_keys is not None and exchange.api_key not in self.api_keys:
-            return False
-        if self.connection is not None and exchange.client.number != self.connection:
-            return False
-        if self.client_id is not None and exchange.client_id != self.client_id:
-            return False
-        if self.parked and not exchange.is_parked:
-            return False
-        if self.failed and not exchange.error:
-            return False
-        if self.slower_than_ms is not None and exchange.end_ns - exchange.arrived_ns < self.slower_than_ms * 1e6:
-            return False
-        if self.empty and not is_empty_fetch(exchange):
-            return False
-        return self.topic is None or facts.names_topic(exchange, self.topic)
-
-
-def is_empty_fetch(exchange: Trace) -> bool:
-    """Whether a Fetch was answered without an error and without records."""
-    if exchange.api_key != ApiKey.FETCH or exchange.body is None or exchange.error:
-        return False
-    return not any(row[7] for _, rows in exchange.body.topics for row in rows)
+        """Whether it chooses an exchange that has ended."""
+        took_ms = (exchange.end_ns - exchange.arrived_ns) / 1e6
+        return (
+            (self.api_keys is None or exchange.api_key in self.api_keys)
+            and self.connection in (None, exchange.client.number)
+            and self.client_id in (None, exchange.client_id)
+            and (exchange.is_parked or not self.parked)
+            and (bool(exchange.error) or not self.failed)
+            and (self.slower_than_ms is None or took_ms >= self.slower_than_ms)
+            and (not self.empty or facts.is_empty(exchange))
+            and (self.topic is None or facts.names_topic(exchange, self.topic))
+        )
 
 
 class Seen:
@@ -246,7 +235,6 @@ class Tracer(Probe):
         if trace is None:
             return
         trace.handled_ns = self.now_ns()
-        trace.client_id = exchange.client.client_id
         trace.outcome = WAITS
         if exchange.is_login:
             trace.ended_by = "delay"  # of the answer to one that failed
@@ -288,7 +276,6 @@ class Tracer(Probe):
             self._note_end_of_wait(trace, now_ns)
         else:
             trace.handled_ns = now_ns
-            trace.client_id = exchange.client.client_id
         self._answer(trace, chunks)
         self._spent(self.now_ns() - now_ns)
 
@@ -301,7 +288,6 @@ class Tracer(Probe):
         if trace.is_parked:
             self._note_end_of_wait(trace, self.now_ns())
         self._in_hand.pop(trace.client.number, None)
-        trace.client_id = trace.client.client_id
         trace.outcome, trace.error = CLOSED, str(error)
         self._finish(trace)
 
@@ -371,7 +357,10 @@ class Tracer(Probe):
         """The call of a request ends, if it is the one in hand; return its trace."""
         if exchange is self._current:
             self._current = None
-        return self._trace_of(exchange)
+        trace = self._trace_of(exchange)
+        if trace is not None:
+            trace.client_id = exchange.client.client_id
+        return trace
 
     def _spent(self, ns: int) -> None:
         self._cost_ns += ns
@@ -454,7 +443,7 @@ class Tracer(Probe):
             trace.facts = self.facts.take(trace)
         except Exception:  # fails the explanation, not the request
             logger.exception("request %d cannot be explained: a defect of minibroker", trace.seq)
-            trace.facts = NO_FACTS
+            trace.facts = Facts()
         trace.note_sent(is_encrypted=trace.client.listener in self._encrypted)
         trace.exchange = trace.operation = trace.before = trace.encoded = None
         self._kept += 1

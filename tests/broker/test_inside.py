@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from minibroker.broker.apis.failures import failure_of
+from minibroker.broker.inside.answers import first_error
 from minibroker.broker.inside.counters import Counters
-from minibroker.broker.inside.errors import first_error
 from minibroker.broker.inside.trace import Trace
 from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
@@ -113,7 +113,7 @@ async def test_of_the_plain_requests_a_sample_is_kept_and_the_rest_is_counted(wa
 
     watched.keep_each(5)
     second = await ask(20)
-    assert (second["next"] - first["next"], second["skipped"]) == (4, [(1, ApiKey.FETCH, 16)])
+    assert (second["next"] - first["next"], second["skipped"]) == (4, [[1, ApiKey.FETCH, 16]])
     watched.skipped_ns += 1_000_000_000
     assert watched.pull()["kept_every"] == 1
 

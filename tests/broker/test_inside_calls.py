@@ -129,7 +129,7 @@ async def test_what_a_call_cannot_take_is_refused_with_the_reason(
     traced: Traced, call: str, arguments: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason) as refused:
-        traced.calls.by_name[f"inside.{call}"](**arguments)
+        getattr(traced.calls, call)(**arguments)
     assert getattr(refused.value, "code", None) == ("not-kept" if call == "exchange" else None)
 
 
@@ -244,12 +244,11 @@ async def test_sessions_are_shown_in_pieces_by_their_ids(traced: Traced) -> None
     assert [each["id"] for each in rows] == sorted(each["id"] for each in rows)
     assert (len(rows), second["more"], first["sessions"], first["partitions"]) == (3, None, 3, 6)
     assert (rows[0]["epoch"], rows[0]["is_follower"]) == (1, False)
-    assert rows[0]["shown"] == [("orders", 0, 0, 0), ("orders", 1, 0, 0)]
+    assert rows[0]["shown"] == [["orders", 0, 0, 0], ["orders", 1, 0, 0]]
 
 
 async def test_every_answer_has_the_run_and_the_time(traced: Traced) -> None:
-    calls: Any = traced.calls.by_name
-    answers = [calls[f"inside.{each}"]() for each in ("pull", "purgatory", "connections", "sessions", "groups")]
+    answers = [getattr(traced.calls, each)() for each in ("pull", "purgatory", "connections", "sessions", "groups")]
 
     assert len({each["run"] for each in answers}) == 1
     times = [each["now_us"] for each in answers]

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Page, Route
 
 from tests.console.conftest import Tab
+from tests.console.inside_row import ROW
 from tests.console.moment import lengthened
 
 Json = dict[str, Any]
@@ -39,51 +40,40 @@ class Moment:
     """Rows of exchanges, as the console sends them; times in ms before now."""
 
     def __init__(self) -> None:
-        self.rows: list[list[Any]] = []
+        self.rows: list[Json] = []
         self._seq = 20_000
 
-    def add(self, connection: int, api: str, version: int, at_ms: float, **facts: Any) -> list[Any]:
-        """`facts`: places of the row by name; `answered` and `sent` follow from `handled` unless given."""
+    def add(self, connection: int, api: str, version: int, at_ms: float, **facts: Any) -> Json:
+        """`facts`: fields of the row; `answered` and `sent` follow from `handled` unless given."""
         self._seq += 1
-        handled = facts.get("handled", 90)
-        answered = facts.get("answered", handled + 5)
-        row = [
-            facts.get("seq", self._seq),
-            connection,
-            CLIENTS[connection],
-            api,
-            version,
-            facts.get("correlation", self._seq % 1000),
-            NOW_US + round(at_ms * 1000),
-            handled,
-            facts.get("woken", -1),
-            answered,
-            facts.get("sent", answered + 30),
-            97,
-            facts.get("bytes_out", 140),
-            facts.get("outcome", "at once"),
-            facts.get("case", ""),
-            facts.get("woken_by", -1),
-            facts.get("error", ""),
-            facts.get("max_wait", -1),
-            [],
-            ["orders"],
-            facts.get("records", 0),
-        ]
+        answered = facts.get("answered", facts.get("handled", 90) + 5)
+        row = ROW | {
+            "seq": self._seq,
+            "connection": connection,
+            "client": CLIENTS[connection],
+            "api": api,
+            "version": version,
+            "correlation": self._seq % 1000,
+            "arrived": NOW_US + round(at_ms * 1000),
+            "answered": answered,
+            "sent": answered + 30,
+            "woke": [],
+            **facts,
+        }
         self.rows.append(row)
         return row
 
-    def park(self, connection: int, from_ms: float, to_ms: float, waker: list[Any] | None = None, **facts: Any) -> None:
+    def park(self, connection: int, from_ms: float, to_ms: float, waker: Json | None = None, **facts: Any) -> None:
         """A fetch that was parked, and woken by `waker`, or its time was over."""
         woken = round((to_ms - from_ms) * 1000)
         times = {**PARKED_US, "woken": woken, "answered": woken + 44, "sent": woken + 71}
         if waker is None:
             self.add(connection, "Fetch", 12, from_ms, outcome="expired", bytes_out=18, **times, **facts)
             return
-        end = {"outcome": "woken", "case": "D", "woken_by": waker[0], "records": 1, "bytes_out": 1474}
-        waker[18].append(self.add(connection, "Fetch", 12, from_ms, **end, **times, **facts)[0])
+        end = {"outcome": "woken", "case": "D", "woken_by": waker["seq"], "records": 1, "bytes_out": 1474}
+        waker["woke"].append(self.add(connection, "Fetch", 12, from_ms, **end, **times, **facts)["seq"])
 
-    def waiting(self, connection: int, for_ms: float) -> list[Any]:
+    def waiting(self, connection: int, for_ms: float) -> Json:
         row = self.add(
             connection, "Fetch", 12, -for_ms, **PARKED_US, answered=-1, sent=-1, outcome="waits", bytes_out=-1
         )
@@ -122,6 +112,8 @@ def stream_event() -> Json:
     moment.add(14, "DescribeConfigs", 2, -1690)
     moment.add(14, "DescribeGroups", 4, -817, error="COORDINATOR_NOT_AVAILABLE")
     moment.add(14, "Metadata", 8, -208)
+    exchanges = sorted(moment.rows, key=lambda row: row["arrived"] + row["sent"])
+    waiting = [moment.waiting(7, 452), moment.waiting(8, 392)]
     return {
         "run": RUN,
         "now_us": NOW_US,
@@ -137,8 +129,9 @@ def stream_event() -> Json:
         "turns": [],
         "skipped": [],
         "connections": {str(number): f"127.0.0.1:{port}" for number, port in ADDRESSES.items()},
-        "exchanges": sorted(moment.rows, key=lambda row: row[6] + row[10]),
-        "waiting": [moment.waiting(7, 452), moment.waiting(8, 392)],
+        "fields": list(ROW),
+        "exchanges": [list(row.values()) for row in exchanges],
+        "waiting": [list(row.values()) for row in waiting],
     }
 
 

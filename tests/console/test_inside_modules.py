@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.console.conftest import console_of
 from tests.console.inside_moment import explained, log, purgatory, segment, stream_event
+from tests.console.inside_row import ROW
 from tests.console.pictures import NOWHERE
 
 pytestmark = [pytest.mark.integration]
@@ -84,12 +85,9 @@ def test_partitions_are_listed_by_topic_and_keep_their_numbers(page: Page) -> No
     ],
 )
 def test_a_filter_keeps_what_matches_all_of_its_words(page: Page, filter_text: str, found: int) -> None:
-    rows = stream_event()["exchanges"]
+    kept = "m.decoded(given[0]).exchanges.filter(m.filterOf(given[1]).keep).length"
 
-    assert (
-        run(page, "exchanges", "given[0].map(m.decoded).filter(m.filterOf(given[1]).keep).length", rows, filter_text)
-        == found
-    )
+    assert run(page, "exchanges", kept, stream_event(), filter_text) == found
 
 
 def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -> None:
@@ -108,7 +106,9 @@ def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -
 def test_an_exchange_that_has_ended_is_not_in_hand_any_more(page: Page) -> None:
     event = stream_event()
     waiting = event["waiting"][0]
-    ended = [*waiting[:8], 460_000, 460_050, 460_080, *waiting[11:13], "woken", "D", *waiting[15:]]
+    times = {"woken": 460_000, "answered": 460_050, "sent": 460_080}
+    row = dict(zip(event["fields"], waiting, strict=True)) | times | {"outcome": "woken", "case": "D"}
+    ended = list(row.values())
     script = """(() => {
         const store = new m.ExchangeStore(), [event, ended] = given
         store.take({ ...event, exchanges: [] })
@@ -125,16 +125,19 @@ def test_ten_thousand_requests_are_drawn_with_a_bounded_number_of_bars(page: Pag
         const drawing = new m.RequestsDrawing({ sentence: () => 's', address: () => '/', select: () => {} })
         drawing.setRows([1, 2, 3, 4].map(number => ({ number, name: 'n', address: '' })))
         drawing.setScale(1000, 10_000_000)
-        const row = seq => [seq, 1 + seq % 4, 'n', 'Fetch', 12, seq, seq * 1000, 20, -1, 30, 40, 97, 140, 'at once', '', -1, '', -1, [], [], 0]
-        const all = Array.from({ length: 10_000 }, (_, seq) => decoded(row(seq)))
+        const [fields, values] = given
+        const row = seq => [seq, 1 + seq % 4, ...values.slice(2, 6), seq * 1000, ...values.slice(7)]
+        const exchanges = Array.from({ length: 10_000 }, (_, seq) => row(seq))
+        const all = decoded({ fields, exchanges, waiting: [] }).exchanges
         const began = performance.now()
         drawing.refresh(all, 10_000_000)
         const bars = drawing.bars.children.length
         drawing.refresh([], 30_000_000)
         return { bars, left: drawing.bars.children.length, drawn: drawing.drawn.size, ms: performance.now() - began }
-    })()"""  # noqa: E501
+    })()"""
+    api = {"api": "Fetch", "client": "n"}
 
-    seen = run(page, "requests", script)
+    seen = run(page, "requests", script, list(ROW), list((ROW | api).values()))
 
     assert 100 < seen["bars"] <= 4 * 1000 / 3
     assert (seen["left"], seen["drawn"]) == (0, 0)
