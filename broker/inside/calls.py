@@ -221,7 +221,7 @@ class InsideCalls:
         return {
             "seq": exchange.seq,
             "connection": exchange.client.number,
-            "client": number_of(exchange.client_id, clients),
+            "client": clients.setdefault(exchange.client_id, len(clients)),
             "api": exchange.api_key,
             "version": exchange.api_version,
             "correlation": exchange.correlation_id,
@@ -238,14 +238,9 @@ class InsideCalls:
             "error": exchange.error,
             "max_wait": max_wait_ms if max_wait_ms < 0 else max_wait_ms * 1000,
             "woke": exchange.woke or [],
-            "topics": [number_of(name, topics) for name in self._tracer.facts.topics_of(exchange)],
+            "topics": [topics.setdefault(name, len(topics)) for name in self._tracer.facts.topics_of(exchange)],
             "records": facts.records,
         }
-
-
-def number_of(value: Any, numbers: Numbers) -> int:
-    """The number of a value, the next one if it has none."""
-    return numbers.setdefault(value, len(numbers))
 
 
 def api_keys_of(names: str | list[str] | None) -> frozenset[int] | None:

@@ -181,27 +181,26 @@ class FactsTaker:
     def take(self, exchange: Trace) -> Facts:
         """The facts of an exchange, of which some may be missing: one that waits has no answer yet."""
         request, answer = exchange.request, exchange.body
-        facts = Facts(throttled_ms=getattr(answer, "throttle_time_ms", 0), wait=wait_of(exchange.operation))
+        topics: tuple[str, ...] = ()
+        records, converted = 0, None
+        fetch = produce = group = login = None
         if request is None or request.body is None:
-            return facts
-        if request.api_key == ApiKey.FETCH:
+            pass  # it could not be decoded, or is a token of a login
+        elif request.api_key == ApiKey.FETCH:
             fetch = self._fetch(exchange, request)
-            return facts._replace(
-                topics=first_names(row.topic for row in fetch.partitions),
-                records=sum(row.bytes > 0 for row in fetch.partitions),
-                converted_to=converted_to(answer),
-                fetch=fetch,
-            )
-        if request.api_key == ApiKey.PRODUCE:
+            topics = first_names(row.topic for row in fetch.partitions)
+            records = sum(row.bytes > 0 for row in fetch.partitions)
+            converted = converted_to(answer)
+        elif request.api_key == ApiKey.PRODUCE:
             produce = self._produce(exchange, request)
-            return facts._replace(
-                topics=first_names(row.topic for row in produce.partitions),
-                records=sum(not row.error for row in produce.partitions),
-                produce=produce,
-            )
-        if request.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
-            return facts._replace(login=login_of(request, answer))
-        return facts._replace(topics=topics_named(request), group=self._group(exchange, request))
+            topics = first_names(row.topic for row in produce.partitions)
+            records = sum(not row.error for row in produce.partitions)
+        elif request.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            login = login_of(request, answer)
+        else:
+            topics, group = topics_named(request), self._group(exchange, request)
+        throttled_ms, wait = getattr(answer, "throttle_time_ms", 0), wait_of(exchange.operation)
+        return Facts(topics, records, throttled_ms, converted, wait, fetch, produce, group, login)
 
     def topics_of(self, exchange: Trace) -> tuple[str, ...]:
         """The first topics of an exchange, also of one that waits."""
@@ -326,16 +325,11 @@ class FactsTaker:
         )
 
     def _left_out(self, topic_partition: TopicPartition, offset: int) -> FetchedFacts:
-        facts, log = FetchedFacts(*topic_partition, offset), self._log(*topic_partition)
+        log = self._log(*topic_partition)
         if log is None:
-            return facts
-        return facts._replace(
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            truncations=log.truncations,
-        )
+            return FetchedFacts(*topic_partition, offset)
+        offsets = log.high_watermark, log.last_stable_offset, log.log_start_offset, log.log_end_offset
+        return FetchedFacts(*topic_partition, offset, "", False, 0, *offsets, None, None, log.truncations)
 
     # -- Produce ----------------------------------------------------------------------------------------------
 
@@ -363,7 +357,14 @@ class FactsTaker:
         base_offset = NEVER if first is None else first.base_offset  # an append stamps it in the frame
         if answer is not None:
             code, base_offset, message = answer.error_code, answer.base_offset, answer.error_message
-        facts = ProducedFacts(
+        was_taken = (answer is not None or request_is_silent(exchange)) and not code and base_offset >= 0
+        before = (exchange.before or {}).get(topic_partition)
+        if before is None and isinstance(role, Leading) and not code and base_offset >= 0:
+            before = before_append(role, base_offset)
+        change: tuple[Any, ...] = ()
+        if before is not None and role is not None and first is not None:
+            change = change_by(role.log, before, base_offset, count, was_taken=was_taken)
+        return ProducedFacts(
             *topic_partition,
             error_of(code),
             message,
@@ -374,38 +375,8 @@ class FactsTaker:
             len(views),
             "" if role is None else role.log.config.message_timestamp_type,
             "" if role is None else validation_of(role.log, first),
-        )
-        if first is None:
-            return facts
-        facts = facts._replace(
-            magic=first.magic,
-            codec=codec_name(first),
-            is_transactional=first.is_transactional,
-            producer_id=first.producer_id,
-            producer_epoch=first.producer_epoch,
-            base_sequence=first.base_sequence,
-        )
-        before = (exchange.before or {}).get(topic_partition)
-        if before is None and isinstance(role, Leading) and not code and base_offset >= 0:
-            before = before_append(role, base_offset)
-        if before is None or role is None:
-            return facts
-        was_taken = (answer is not None or request_is_silent(exchange)) and not code and base_offset >= 0
-        is_duplicate = was_taken and base_offset < before.log_end_offset
-        facts = facts._replace(
-            is_duplicate=is_duplicate,
-            high_watermark=(before.high_watermark, role.log.high_watermark),
-            log_end_offset=(before.log_end_offset, before.log_end_offset),
-        )
-        holder = role.log.segments.floor(base_offset) if was_taken and not is_duplicate else None
-        if holder is None:
-            return facts
-        rolled = holder.base_offset != before.segment
-        return facts._replace(
-            log_end_offset=(before.log_end_offset, base_offset + count),
-            rolled=rolled,
-            segment=holder.base_offset,
-            position=0 if rolled else before.size_bytes,
+            *(() if first is None else batch_facts(first)),
+            *change,
         )
 
     # -- groups -----------------------------------------------------------------------------------------------
@@ -457,6 +428,24 @@ def converted_to(answer: Any) -> int | None:
     """The magic to which the records of an answered Fetch are converted, None if they are not."""
     found = [] if answer is None else [row[RECORDS] for _, row in rows_of(answer)]
     return next((each.to_magic for each in reversed(found) if isinstance(each, ConvertedSlice)), None)
+
+
+def batch_facts(view: BatchView) -> tuple[Any, ...]:
+    """The fields of ProducedFacts from `magic` on."""
+    batch = (view.magic, codec_name(view), view.is_transactional)
+    return (*batch, view.producer_id, view.producer_epoch, view.base_sequence)
+
+
+def change_by(log: Log, before: Before, base_offset: int, count: int, *, was_taken: bool) -> tuple[Any, ...]:
+    """The fields of ProducedFacts from `is_duplicate` on: how an append changed a log."""
+    is_duplicate = was_taken and base_offset < before.log_end_offset
+    holder = log.segments.floor(base_offset) if was_taken and not is_duplicate else None
+    end_offset = before.log_end_offset if holder is None else base_offset + count
+    offsets = (before.high_watermark, log.high_watermark), (before.log_end_offset, end_offset)
+    if holder is None:
+        return is_duplicate, *offsets
+    rolled = holder.base_offset != before.segment
+    return is_duplicate, *offsets, rolled, holder.base_offset, 0 if rolled else before.size_bytes
 
 
 def before_append(partition: Leading, base_offset: int) -> Before | None:

@@ -151,7 +151,7 @@ async def test_a_request_outside_of_the_sample_that_closes_its_connection_is_kep
 async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_broker_counts(watched: Traced) -> None:
     broker = watched.broker
     parts = broker.parts
-    counters = Counters(parts.probes, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters = Counters(parts, tracer=watched.tracer)
 
     async def ask() -> None:
         watched.keep_each(1_000_000)
@@ -180,7 +180,7 @@ async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_brok
 
 async def test_what_failed_before_somebody_watches_is_not_the_request_in_hand(watched: Traced) -> None:
     parts = watched.broker.parts
-    counters = Counters(parts.probes, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters = Counters(parts, tracer=watched.tracer)
     counters.start()
     watched.tracer.release()
     await watched.broker.produce("missing", [b"one"])
