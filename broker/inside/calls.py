@@ -101,7 +101,7 @@ class InsideCalls:
         return answer
 
     def noting_turns(self, advance: Callable[[float], Awaitable[None]]) -> Callable[[float], Awaitable[None]]:
-        """The call that advances the clock, with a note of each turn."""
+        """Return the call that advances the clock, with a note of each turn."""
 
         async def advanced(seconds: float) -> None:
             at_us = self._tracer.now_ns() // 1000

@@ -85,7 +85,7 @@ class Timing(NamedTuple):
 
 
 class OfApi:
-    """What all versions of an API share."""
+    """Counts that all versions of an API share."""
 
     __slots__ = ("errors", "samples", "throttled_ms")
 
@@ -181,7 +181,7 @@ class RequestCounts(dict[int, RequestCount]):
 
 @dataclass(slots=True)
 class TopicCount:
-    """What clients, and this broker's coordinators, did with a topic: kafka's BrokerTopicMetrics, by its names."""
+    """Counts of what clients and coordinators did with a topic: kafka's BrokerTopicMetrics, by its names."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -404,7 +404,7 @@ class Counters(Probe):
 
 
 class Window:
-    """How many requests of an API are still timed before the end of some time."""
+    """Bounds how many requests of an API are timed in `WINDOW_NS`."""
 
     __slots__ = ("_ends_ns", "_places")
 

@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 class Walk(NamedTuple):
-    """How an offset was found: the index entry, the batches between it and the offset, and the batch that holds it."""
+    """A search for an offset: the index entry, the batches between it and the offset, and the batch that holds it."""
 
     entry: int
     entries: int
@@ -53,7 +53,7 @@ class Explainer:
         self._replicas = parts.replica_manager
 
     def explain(self, exchange: Trace, *, with_walks: bool = True) -> Json:
-        """Everything about an exchange but its story, for JSON; without the walks through the indexes if asked so."""
+        """Return all of an exchange but its story, for JSON; without the walks through the indexes if asked so."""
         facts = self._facts_of(exchange)
         client = exchange.client
         us = {
@@ -240,7 +240,7 @@ def session_of(api_version: int, facts: SessionFacts, *, is_answered: bool) -> J
 
 
 def sent_of(exchange: Trace) -> Json | None:
-    """How the response left; None if none has left."""
+    """Describe how the response left; None if none has left."""
     sent = exchange.sent
     if sent is None or exchange.sent_ns == NEVER:
         return None

@@ -121,7 +121,7 @@ class ProduceFacts(NamedTuple):
 
 
 class GroupFacts(NamedTuple):
-    """The group that a request names, and the offsets that it commits: topic, partition, offset, lag."""
+    """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag."""
 
     group_id: str
     state: str
@@ -144,7 +144,7 @@ class LoginFacts(NamedTuple):
 
 
 class WaitFacts(NamedTuple):
-    """The operation that waited; -1 and nothing if a request waits for none that is known."""
+    """The operation of a wait; -1 and nothing if none is known."""
 
     max_wait_ms: int = NEVER
     deadline_ms: int = NEVER
@@ -179,7 +179,7 @@ class FactsTaker:
         self._partitions = parts.replica_manager.partitions
 
     def take(self, exchange: Trace) -> Facts:
-        """The facts of an exchange, of which some may be missing: one that waits has no answer yet."""
+        """Take the facts of an exchange. Some may be missing: one that waits has no answer yet."""
         request, answer = exchange.request, exchange.body
         topics: tuple[str, ...] = ()
         records, converted = 0, None
@@ -210,7 +210,7 @@ class FactsTaker:
         return first_names(islice(session, NAMES_MAX)) or topics_named(exchange.request)
 
     def names_topic(self, exchange: Trace, topic: str) -> bool:
-        """Whether a request or its fetch session names a topic; of one that is kept, whether its facts do."""
+        """Return whether a request or its fetch session names a topic; of one that is kept, whether its facts do."""
         if exchange.facts is not None:
             return topic in exchange.facts.topics
         request = exchange.request
@@ -222,7 +222,7 @@ class FactsTaker:
         return Resource(ResourceType.TOPIC, topic) in named
 
     def is_empty(self, exchange: Trace) -> bool:
-        """Whether a Fetch was answered without an error and without records."""
+        """Return whether a Fetch was answered without an error and without records."""
         if exchange.api_key != ApiKey.FETCH or exchange.error:
             return False
         if exchange.facts is not None:
@@ -237,7 +237,7 @@ class FactsTaker:
         return iter(()) if session is None else (each.topic for each in session.partitions)
 
     def waits_for_disk(self, operation: DelayedOperation) -> bool:
-        """Whether flush.messages holds records back in one of the first partitions that it waits for."""
+        """Return whether flush.messages holds records back in one of the first partitions that it waits for."""
         keys = [key for key in islice(operation.watched_keys, ROWS_MAX) if isinstance(key, TopicPartition)]
         logs = [self._log(*key) for key in keys]
         return any(log is not None and log.config.flush_messages < LONG_MAX for log in logs)
@@ -416,7 +416,7 @@ def rows_of(message: Any) -> list[tuple[str, Any]]:
 
 
 def is_special(row: Any) -> bool:
-    """Whether a partition was answered with records or with an error."""
+    """Return whether a partition was answered with records or with an error."""
     return bool(row[ERROR_CODE] or bytes_of(row[RECORDS]))
 
 
@@ -483,7 +483,7 @@ def login_of(request: Request, answer: Any) -> LoginFacts:
 
 
 def request_is_silent(exchange: Trace) -> bool:
-    """Whether the request was served without a response."""
+    """Return whether the request was served without a response."""
     return exchange.body is None and exchange.answered_ns != NEVER and not exchange.error
 
 

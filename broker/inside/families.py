@@ -44,7 +44,7 @@ Row = Sequence[Value]
 
 
 class Head(NamedTuple):
-    """What the rows of a family have in common."""
+    """A type with its names and keys: the rows of a family share it."""
 
     type: str
     names: Sequence[str]
@@ -56,7 +56,7 @@ Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What metrics are read from, besides the parts of the broker."""
+    """The sources of metrics: the parts of the broker, and those around them."""
 
     parts: BrokerParts
     server: Server
@@ -82,7 +82,7 @@ def figures(type: str, values: Mapping[str, Value], **keys: Value) -> Found:
 
 
 class Families:
-    """All that a scan finds. What it sums up between two scans is kept here."""
+    """Finds all families; keeps the sums between two scans."""
 
     def __init__(self, observed: Observed, counters: Counters, now: Callable[[], float]) -> None:
         self._observed = observed
@@ -208,7 +208,7 @@ class TopicSums:
 
 
 class SessionReads:
-    """How often a session has read which topics."""
+    """Counts how often a session has read which topics."""
 
     def __init__(self, session: FetchSession) -> None:
         self.session = session

@@ -204,7 +204,7 @@ class Snapshots:
     # -- groups -----------------------------------------------------------------------------------------------
 
     def groups(self, group_id: str | None = None) -> Json:
-        """Why groups rebalanced last, and which members they went on without."""
+        """Show why groups rebalanced last, and which members they went on without."""
         groups = self._parts.groups
         found = groups.all() if group_id is None else filter(None, [groups.get(group_id)])
         return {

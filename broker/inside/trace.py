@@ -1,4 +1,4 @@
-"""What is noted of one request on its way: when each stage ended, what ended its wait, how it ended.
+"""A trace of one request on its way: when each stage ended, what ended its wait, how it ended.
 
     arrived -> handled [-> woken] -> answered -> sent
 
@@ -54,7 +54,7 @@ class Before(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """How a response leaves: the slices of log files in it, and those that are worth a `sendfile`."""
+    """A response that leaves: the slices of log files in it, and those that are worth a `sendfile`."""
 
     slices: int
     slice_bytes: int
@@ -114,12 +114,12 @@ class Trace:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it has waited, or waits."""
+        """Return whether it has waited, or waits."""
         return self.woken_ns != NEVER or self.outcome == WAITS
 
     @property
     def end_ns(self) -> int:
-        """When its last stage so far ended."""
+        """Return the end of its last stage so far."""
         return max(self.arrived_ns, self.handled_ns, self.woken_ns, self.answered_ns, self.sent_ns)
 
     def since_arrival_us(self, time_ns: int) -> int:

@@ -71,7 +71,7 @@ class Filter(NamedTuple):
     failed: bool = False
 
     def fits(self, exchange: Trace, facts: FactsTaker) -> bool:
-        """Whether it chooses an exchange that has ended."""
+        """Return whether it chooses an exchange that has ended."""
         took_ms = (exchange.end_ns - exchange.arrived_ns) / 1e6
         return (
             (self.api_keys is None or exchange.api_key in self.api_keys)
@@ -86,7 +86,7 @@ class Filter(NamedTuple):
 
 
 class Seen:
-    """What a connection has asked since the watch began: by API its version, requests, bytes in and out; its errors."""
+    """Counts of a connection since the watch began: by API its version, requests, bytes in and out; its errors."""
 
     __slots__ = ("errors", "last_error", "requests")
 
@@ -114,7 +114,7 @@ class Seen:
 
 
 class Tally(NamedTuple):
-    """What has happened since the last tally."""
+    """Sums since the last tally."""
 
     requests: int
     cost_us: int
@@ -386,7 +386,7 @@ class Tracer(Probe):
             cause.woke.append(trace.seq)
 
     def _guessed_cause(self, trace: Trace) -> str:
-        """What ends a wait that is neither in a purgatory nor ended by a request."""
+        """Guess the end of a wait that is neither in a purgatory nor ended by a request."""
         if trace.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             return "time"
         operation = trace.operation
@@ -461,7 +461,7 @@ class Tracer(Probe):
         return self._kept
 
     def kept_since(self, number: int) -> Iterator[Trace]:
-        """The exchanges that were kept after this number and are still there, in the order of their ends."""
+        """Return the exchanges kept after this number that are still there, in the order of their ends."""
         first = self._kept - len(self._ring)
         return islice(self._ring, max(0, number - first), None)
 
@@ -470,7 +470,7 @@ class Tracer(Probe):
         return self._by_seq.get(seq) or next((each for each in self.not_ended() if each.seq == seq), None)
 
     def not_ended(self) -> Iterator[Trace]:
-        """The exchanges that wait, and those that are being sent."""
+        """Yield the exchanges that wait, and those that are being sent."""
         yield from self._in_hand.values()
         for traces in self._unsent.values():
             yield from traces
@@ -480,11 +480,11 @@ class Tracer(Probe):
         return self._in_hand.get(number)
 
     def seen_of(self, number: int) -> Seen:
-        """What a connection has asked since the watch began."""
+        """Return what a connection has asked since the watch began."""
         return self._seen.get(number) or Seen()
 
     def outcome_of(self, trace: Trace) -> str:
-        """How it ended, or its state."""
+        """Return how it ended, or its state."""
         is_unsent = trace.number == NEVER and trace.answered_ns != NEVER
         return SENDING if is_unsent else trace.outcome
 
