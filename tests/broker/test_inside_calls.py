@@ -125,7 +125,7 @@ async def test_only_so_many_filters_are_followed_at_a_time(traced: Traced) -> No
         ("groups", {"group_id": 7}, "group_id is a name"),
     ],
 )
-async def test_what_a_call_cannot_take_is_refused_with_the_reason(
+async def test_a_call_refuses_wrong_arguments_with_the_reason(
     traced: Traced, call: str, arguments: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason) as refused:
@@ -200,7 +200,7 @@ async def test_a_long_log_is_shown_in_pieces(traced: Traced, monkeypatch: pytest
     assert bases == traced.broker.log_of("orders").segments.bases
 
 
-async def test_the_wheel_shows_who_waits_and_where(traced: Traced) -> None:
+async def test_the_wheel_shows_operations_at_their_slots(traced: Traced) -> None:
     for partition, max_wait_ms in ((0, 100_000), (1, 50_000), (1, 100_000)):
         traced.connect()
         await traced.broker.park(traced.broker.fetch, ("orders", partition, 0), max_wait_ms=max_wait_ms)

@@ -287,7 +287,7 @@ async def test_of_each_api_so_many_requests_are_timed_in_a_while(broker: InMemor
     )
 
 
-async def test_small_requests_are_counted_together_or_before_somebody_reads(broker: InMemoryBroker) -> None:
+async def test_small_requests_are_counted_together_or_before_a_scan(broker: InMemoryBroker) -> None:
     metrics = metrics_of(broker)
     metrics.count()
     kept = metrics._counters
