@@ -77,7 +77,7 @@ class Explainer:
             "woke": exchange.woke or [],
             "topics": facts.topics,
             "wait": self._wait(exchange, facts) if exchange.is_parked or exchange.wheel_ms != NEVER else None,
-            "sent": sent_of(exchange),
+            "sent": exchange.sent and exchange.sent._asdict(),
             "fetch": facts.fetch and self._fetch(exchange, facts.fetch, with_walks),
             "produce": facts.produce and produce_of(facts.produce),
             "group": facts.group and facts.group._asdict(),
@@ -237,31 +237,6 @@ def session_of(api_version: int, facts: SessionFacts, *, is_answered: bool) -> J
     else:
         decision, text, next_epoch = "incremental", "names only what changes", epoch + 1
     return found | {"decision": decision, "next_epoch": next_epoch, "text": text}
-
-
-def sent_of(exchange: Trace) -> Json | None:
-    """Describe how the response left; None if none has left."""
-    sent = exchange.sent
-    if sent is None or exchange.sent_ns == NEVER:
-        return None
-    is_copied = sent.long_slices == 0
-    if sent.is_encrypted:
-        how = "encrypted"
-    elif sent.is_converted:
-        how = "converted"
-    elif is_copied:
-        how = "copied"
-    else:
-        how = "sendfile" if sent.long_slices == sent.slices else "mixed"
-    is_in_the_call = exchange.is_sent_in_the_call
-    calls = None if sent.is_encrypted or not is_in_the_call else 1 if is_copied else 2
-    return {
-        "how": how,
-        "calls": calls,
-        "in_the_call": is_in_the_call,
-        "slices": sent.slices,
-        "slice_bytes": sent.slice_bytes,
-    }
 
 
 def produce_of(facts: ProduceFacts) -> Json:

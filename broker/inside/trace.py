@@ -54,13 +54,13 @@ class Before(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A response that leaves: the slices of log files in it, and those that are worth a `sendfile`."""
+    """A response that has left: how, in how many calls if that is known, and the slices of log files in it."""
 
+    how: str  # copied, sendfile, mixed, converted or encrypted
+    calls: int | None
+    in_the_call: bool
     slices: int
     slice_bytes: int
-    long_slices: int
-    is_converted: bool
-    is_encrypted: bool
 
 
 class Trace:
@@ -127,14 +127,19 @@ class Trace:
         return NEVER if time_ns == NEVER else (time_ns - self.arrived_ns) // 1000
 
     def note_sent(self, *, is_encrypted: bool) -> None:
-        """Note how the response leaves, before it is forgotten."""
-        if self.encoded is None:
+        """Note how the response has left, before it is forgotten."""
+        if self.encoded is None or self.sent_ns == NEVER:
             return
         slices = [chunk for chunk in self.encoded if isinstance(chunk, FileSlice | ConvertedSlice)]
-        self.sent = Sent(
-            len(slices),
-            sum(chunk.size_bytes for chunk in slices),
-            sum(chunk.size_bytes > READ_INSTEAD_BYTES for chunk in slices),
-            any(isinstance(chunk, ConvertedSlice) for chunk in slices),
-            is_encrypted,
-        )
+        long_slices = sum(chunk.size_bytes > READ_INSTEAD_BYTES for chunk in slices)  # worth a sendfile
+        if is_encrypted:
+            how = "encrypted"
+        elif any(isinstance(chunk, ConvertedSlice) for chunk in slices):
+            how = "converted"
+        elif long_slices == 0:
+            how = "copied"
+        else:
+            how = "sendfile" if long_slices == len(slices) else "mixed"
+        calls = None if is_encrypted or not self.is_sent_in_the_call else 2 if long_slices else 1
+        slice_bytes = sum(chunk.size_bytes for chunk in slices)
+        self.sent = Sent(how, calls, self.is_sent_in_the_call, len(slices), slice_bytes)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from random import Random
@@ -95,19 +95,13 @@ class Seen:
         self.errors = 0
         self.last_error: str | None = None
 
-    def add(self, api_key: int, version: int, requests: int, bytes_in: int, bytes_out: int) -> None:
-        counts = self.requests.get(api_key)
-        if counts is None:
-            counts = self.requests[api_key] = [0, 0, 0, 0]
-        counts[0] = version
-        counts[1] += requests
-        counts[2] += bytes_in
-        counts[3] += bytes_out
-
     def note(self, exchange: Trace) -> None:
         """Count it, and those for which it stands."""
-        weight, bytes_out = exchange.weight, max(0, exchange.bytes_out)
-        self.add(exchange.api_key, exchange.api_version, weight, exchange.bytes_in * weight, bytes_out * weight)
+        counts, weight = self.requests.setdefault(exchange.api_key, [0, 0, 0, 0]), exchange.weight
+        counts[0] = exchange.api_version
+        counts[1] += weight
+        counts[2] += exchange.bytes_in * weight
+        counts[3] += max(0, exchange.bytes_out) * weight
         if exchange.error:
             self.errors += 1
             self.last_error = exchange.error
@@ -157,7 +151,7 @@ class Tracer(Probe):
         self._in_hand: dict[int, Trace] = {}  # by connection, up to the response
         self._parked: dict[DelayedOperation, Trace] = {}
         self._unsent: dict[int, list[Trace]] = {}  # by connection, from the response to its last byte
-        self._seen: dict[int, Seen] = {}
+        self._seen: defaultdict[int, Seen] = defaultdict(Seen)
         self._ring: deque[Trace] = deque()
         self._by_seq: dict[int, Trace] = {}
         self._kept = 0
@@ -417,18 +411,12 @@ class Tracer(Probe):
         weight = trace.weight
         self._requests += weight
         number = trace.client.number
-        seen = self._seen.get(number)
-        if seen is None:
-            seen = self._seen[number] = Seen()
-        seen.note(trace)
+        self._seen[number].note(trace)
         if self._wants:
             trace.matched = [each for each in self._wants if each.fits(trace, self.facts)]
-        if trace.matched or self._is_special(trace):
-            is_kept = True
-            self._plain += max(0, weight - 1)
-        else:
-            is_kept = trace.is_sampled and self._pulled_until_ns > trace.arrived_ns
-            self._plain += weight
+        is_chosen = bool(trace.matched) or self._is_special(trace)
+        is_kept = is_chosen or (trace.is_sampled and self._pulled_until_ns > trace.arrived_ns)
+        self._plain += max(0, weight - is_chosen)
         if is_kept:
             self._keep(trace)
         if weight > is_kept:

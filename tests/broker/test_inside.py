@@ -308,7 +308,7 @@ async def test_the_ring_is_bounded(watched: Traced, monkeypatch: pytest.MonkeyPa
 Scene = Callable[[Traced], Awaitable[Any]]
 FETCH, PRODUCE = ApiKey.FETCH, ApiKey.PRODUCE
 ONE_BYTES = len(batch_of(b"x" * 50))
-SEQUENCED = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+SEQUENCED: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
 
 
 def parked(*ends: Scene, **options: Any) -> Scene:
