@@ -26,7 +26,6 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE
-from minibroker.transcript.story import happened, steps_of
 
 if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
@@ -46,7 +45,7 @@ WAITING_MAX = 200
 LONG_IN_HAND_NS = 50_000_000
 TURNS_MAX = 64
 RUN_BITS = 48
-WOKE_SHOWN = 8  # of the requests that one woke
+WOKE_MAX = 8  # of the requests that one woke
 
 Json = dict[str, Any]
 Numbers = dict[Any, int]  # values in the order in which they first came
@@ -150,17 +149,14 @@ class InsideCalls:
         }
 
     def exchange(self, seq: int | str) -> Json:
-        """Explain one request, with its story. Raises NotKeptError."""
+        """Explain one request, its cause, and those that it woke. Raises NotKeptError."""
         found = self._tracer.find(seq) if isinstance(seq, int) else None
         if found is None:
             raise NotKeptError(f"request {seq!r} is no longer kept, or was not recorded")
-        explained = self._explainer.explain(found)
-        numbers = [found.woken_by, *(found.woke or ())][: 1 + WOKE_SHOWN]
+        numbers = [found.woken_by, *(found.woke or ())][: 1 + WOKE_MAX]
         others = [other for each in numbers if (other := self._tracer.find(each)) is not None]
-        return explained | {
-            "steps": [step._asdict() for step in steps_of(explained)],
-            "happened": happened(explained, [self._explainer.explain(each, with_walks=False) for each in others]),
-        }
+        explained = [self._explainer.explain(each, with_walks=False) for each in others]
+        return self._explainer.explain(found) | {"others": explained}
 
     def explain(
         self,

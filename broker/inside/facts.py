@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from minibroker.broker.config.settings import LONG_MAX
+from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.inside.answers import ERROR_CODE, RECORDS, error_of
 from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts

@@ -12,6 +12,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.inside.calls import InsideCalls
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
+from minibroker.story import with_story
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.peers import Connect, Peer
 
@@ -76,8 +77,7 @@ class Traced:
 
     def explained(self, seq: int = -1) -> dict[str, Any]:
         """The exchange of that number, by default the last that has ended, explained in full."""
-        explained: dict[str, Any] = self.calls.exchange(self.exchanges()[-1]["seq"] if seq < 0 else seq)
-        return explained
+        return with_story(self.calls.exchange(self.exchanges()[-1]["seq"] if seq < 0 else seq))
 
     def titles(self, seq: int = -1) -> list[str]:
         """The titles of its steps."""

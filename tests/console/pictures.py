@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -236,7 +236,7 @@ class Recorder:
         """What is kept once a fetch has ended, its row, and that of what woke it; None if that is not kept."""
         for _ in range(40):
             kept = self.get("/api/inside/exchanges")
-            rows = {row["seq"]: row for row in rows_of(kept)}
+            rows = {row["seq"]: row for row in rows_in(kept)}
             if seq in rows:
                 waker = rows.get(rows[seq]["woken_by"])
                 return None if waker is None else (kept, rows[seq], waker)
@@ -266,12 +266,12 @@ class Recorder:
         if not waits:
             while (kept := self.get("/api/inside/exchanges"))["now_us"] < at_us + 200_000:
                 time.sleep(0.05)
-        rows = [each for each in rows_of(kept) if at_us - 2_500_000 <= each["arrived"] <= at_us]
+        rows = [each for each in rows_in(kept) if at_us - 2_500_000 <= each["arrived"] <= at_us]
         answers["/api/inside/exchanges"] = kept | {"exchanges": [list(each.values()) for each in rows]}
         return {"at": at_us, "seq": seq, "answers": answers}
 
 
-def rows_of(kept: Json, kind: str = "exchanges") -> list[Json]:
+def rows_in(kept: Json, kind: str = "exchanges") -> list[Json]:
     return [dict(zip(kept["fields"], row, strict=True)) for row in kept[kind]]
 
 
@@ -286,7 +286,7 @@ def is_woken(_: Json, row: Json, waker: Json) -> bool:
 
 
 def waiting(kept: Json) -> Json | None:
-    for row in rows_of(kept, "waiting"):
+    for row in rows_in(kept, "waiting"):
         since_us = kept["now_us"] - row["arrived"]
         if parked_at(row, "billing-1") and row["outcome"] == "waits" and 100_000 < since_us < 350_000:
             return row
@@ -294,7 +294,7 @@ def waiting(kept: Json) -> Json | None:
 
 
 def sendfile(kept: Json) -> Json | None:
-    rows = reversed(rows_of(kept))
+    rows = reversed(rows_in(kept))
     return next((row for row in rows if row["client"] == "archive" and row["bytes_out"] > 100_000), None)
 
 
@@ -346,20 +346,33 @@ def compact(value: Json, depth: int = 0) -> str:
 
 def fulfil(page: Page, scene: Json) -> None:
     """Give `page` the answers of a scene."""
-    cluster = {"control": True, "changes": True, "bootstrap": "127.0.0.1:9092", "version": "2.0"}
+    others = {
+        "/api/cluster": {"control": True, "changes": True, "bootstrap": "127.0.0.1:9092", "version": "2.0"},
+        "/api/faults": {"faults": []},
+    }
 
     def answer(route: Route) -> None:
-        path = urlsplit(route.request.url).path
-        if path == "/api/cluster":
-            route.fulfill(json=cluster)
-        elif path == "/api/faults":
-            route.fulfill(json={"faults": []})
-        elif path in scene["answers"]:
-            route.fulfill(json=scene["answers"][path])
+        path = unquote(urlsplit(route.request.url).path)
+        answers = others | scene["answers"]
+        if path in answers:
+            route.fulfill(json=answers[path])
         else:
             route.fulfill(status=404, json={"error": f"{path} was not recorded"})
 
     page.route("**/api/**", answer)
+
+
+def address_of(scene: Json, query: str = "", *, with_request: bool = True) -> str:
+    """The address of the page at the scene's moment, with its request chosen."""
+    chosen = f"&seq={scene['seq']}" if with_request else ""
+    return f"/inside?at={scene['at']}{chosen}{query}"
+
+
+def wait_until_drawn(page: Page, *, with_request: bool = True) -> None:
+    page.locator("a.exchange").first.wait_for(state="attached")
+    page.locator(".wheel").wait_for()
+    if with_request:
+        page.locator(".steps").wait_for()
 
 
 def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json, theme: Theme) -> bytes:
@@ -368,11 +381,9 @@ def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json, t
     page.emulate_media(color_scheme=theme)
     page.unroute_all()
     fulfil(page, scene)
-    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}#token={console.token}")
+    page.goto(f"{console.url}{address_of(scene, picture.query)}#token={console.token}")
     page.wait_for_function("document.fonts.ready.then(() => true)")
-    page.locator("a.exchange").first.wait_for(state="attached")
-    page.locator(".steps").wait_for()
-    page.locator(".wheel").wait_for()
+    wait_until_drawn(page)
     if picture.panel == "body":
         return page.screenshot(animations="disabled")
     return page.locator(picture.panel).screenshot(animations="disabled")
