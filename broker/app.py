@@ -224,10 +224,11 @@ class BrokerApp:
         if control is None and endpoint is None:
             return None
         from minibroker.broker.control.control_server import Calls
-        from minibroker.broker.inside.metrics import Metrics, Observed
+        from minibroker.broker.inside.families import Observed
+        from minibroker.broker.inside.metrics import Metrics
 
-        observed = Observed(parts, server, connections, compaction, self._clock, address)
-        metrics = Metrics(observed, encrypted=self._tls, watcher=tracer)
+        observed = Observed(parts, server, connections, compaction, address)
+        metrics = Metrics(observed, encrypted=self._tls, tracer=tracer)
         if endpoint is not None or self._options.counts:
             metrics.count()
         calls = Calls()

@@ -93,13 +93,7 @@ class BrokerParts:
     @property
     def purgatories(self) -> tuple[Purgatory, ...]:
         """Where requests wait."""
-        replicas = self.replica_manager
-        return (
-            replicas.fetch_purgatory,
-            replicas.produce_purgatory,
-            replicas.delete_records_purgatory,
-            self.groups.rebalance_purgatory,
-        )
+        return (*self.replica_manager.purgatories, self.groups.rebalance_purgatory)
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
         """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
