@@ -8,6 +8,7 @@ from minibroker.broker.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from minibroker.broker.apis.throttling import Charge
+    from minibroker.broker.replica.decisions import Broker
 
 PLAINTEXT = "PLAINTEXT"
 
@@ -55,6 +56,14 @@ class Client:
         self.client_id: str | None = None
         self.charge: Charge | None = None
         self.muted_until_ms = 0
+
+    def address_of(self, broker: Broker) -> tuple[str, int] | None:
+        """Return host and port by which this client reaches a broker; None if its listener is not advertised there."""
+        endpoint = broker.endpoints.get(self.listener)
+        if endpoint is None:
+            return None
+        host, port = endpoint
+        return host or self.local_host, port or self.local_port
 
     def __str__(self) -> str:
         return f"connection {self.number} of {self.address}"
