@@ -55,6 +55,7 @@ class MetadataApis:
         metadata_cache: MetadataCache,
         topic_admin: TopicAdmin,
         reset_topics: ResetTopics,
+        served: Sequence[Api],
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
@@ -62,7 +63,7 @@ class MetadataApis:
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
         self._reset_topics = reset_topics
-        self.served: Sequence[Api] = ()
+        self._served = served
         self._offer: Body | None = None  # the same for all clients, made at the first request
         # The rows of topics by listener, made at the first request for these values.
         self._rows: dict[tuple[str, str], tuple[TopicMetadata, object, Body]] = {}
@@ -79,7 +80,7 @@ class MetadataApis:
         if not is_software_named(request.body):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
-            rows = [(api.key, *api.versions) for api in self.served]
+            rows = [(api.key, *api.versions) for api in self._served]
             self._offer = ApiVersionsResponse(api_keys=rows)
             ApiVersionsResponse.remember(self._offer)
         return self._offer

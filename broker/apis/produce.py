@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from minibroker.broker.apis.charge import NOT_THROTTLED
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.apis.throttling import NOT_THROTTLED
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append
@@ -79,7 +79,7 @@ class ProduceApis:
         for topic, partitions in request.body.topics:
             is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
             for partition, records in partitions:
-                topic_partition = new(TopicPartition, (topic, partition))
+                topic_partition = TopicPartition(topic, partition)
                 if records is None:
                     raise KafkaProtocolError(f"Produce to {topic}-{partition} has null records")
                 if request.api_version >= FIRST_VERSION_WITH_RECORD_BATCHES and not is_one_batch_of_magic_2(records):

@@ -26,7 +26,7 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog, OwnedParti
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.purgatory.purgatory import Purgatory
+from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class GroupCoordinator:
         clock: Clock,
         timer: Timer,
         run_steps: Callable[[Iterator[None]], None],
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -77,6 +78,7 @@ class GroupCoordinator:
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
             clock=clock,
             timer=timer,
+            observer=observer,
         )
         self.membership = Membership(self._groups, self._rebalances, config=config, clock=clock, timer=timer)
         self.offsets = OffsetManager(self._groups, store, config=config, clock=clock)

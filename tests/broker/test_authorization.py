@@ -657,7 +657,7 @@ async def test_rules_are_in_force_after_a_restart(make_broker: MakeBroker, secur
 
 
 async def test_an_open_broker_has_no_guard(broker: InMemoryBroker) -> None:
-    for key, handler in broker.registry.handlers.items():
+    for key, handler in broker.parts.handlers.by_key.items():
         assert getattr(handler, "__name__", "").upper() == ApiKey(key).name, handler
 
 

@@ -1,0 +1,49 @@
+"""One request on its way: who sent it, what it asks, what it gets. The stages fill it in, and pass it on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minibroker.broker.apis.charge import Charge
+from minibroker.broker.apis.client import Client
+from minibroker.protocol.api import Request
+
+if TYPE_CHECKING:
+    from minibroker.broker.way.guard import Denied
+
+Body = Any
+
+
+class Exchange:
+    """A request and its answer. One connection has one at a time.
+
+    `request` is as its client sent it, None before it is decoded, and for a token of SASL without a header. `served` is
+    what the handler gets of it: stages leave out what is denied. `body` is the answer, as it is encoded.
+    """
+
+    # Most requests need none of these: they are the class's until a stage sets them.
+    request: Request | None = None
+    served: Request | None = None
+    body: Body = None
+    has_failed = False  # the handler: `body` has its error for the whole request
+    charge: Charge | None = None  # on a broker with quotas
+    denied: Denied | None = None  # what the guard has left out
+    strike: Any = None  # of the faults of a test
+    last_words = ""  # why the connection ends after this answer
+    is_login = False  # its client has yet to authenticate, or does so again
+    is_token = False  # of SASL, without a header
+
+    def __init__(self, frame: bytearray, client: Client) -> None:
+        self.frame = frame
+        self.client = client
+        login = client.login
+        if login is not None:
+            self.is_login = not login.is_done
+            self.is_token = login.expects_token
+
+    def narrow(self, body: Body) -> None:
+        """Let the handler get a request with this body instead."""
+        asked = self.served
+        assert asked is not None
+        key, version = asked.api_key, asked.api_version
+        self.served = Request(key, version, asked.correlation_id, asked.client_id, body, asked.size_bytes)
