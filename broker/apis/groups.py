@@ -41,7 +41,7 @@ from minibroker.protocol.messages.groups import (
     ListGroupsResponse,
     SyncGroupResponse,
 )
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.primitives import new
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
@@ -121,18 +121,18 @@ class GroupApis:
 
     def _coordinator_row(self, topic: str, key: str, client: Client) -> CoordinatorRow:
         cache = self._metadata_cache
-        try:
-            if topic not in cache.topics:
+        if topic not in cache.topics:
+            try:
                 self._ensure_topic(topic)
-        except KafkaError:
-            return NO_COORDINATOR._replace(key=key)
-        count = cache.partition_count(topic)
-        leader = cache.leader_of(TopicPartition(topic, partition_of_name(key, count))) if count else None
-        broker = None if leader is None else cache.brokers.get(leader)
+            except KafkaError:
+                return NO_COORDINATOR._replace(key=key)
+        known = cache.topics.get(topic)
+        state = None if known is None else known.partitions.get(partition_of_name(key, len(known.partitions)))
+        broker = None if state is None else cache.brokers.get(state.leader)
         address = None if broker is None else client.address_of(broker)
-        if leader is None or address is None:
+        if state is None or address is None:
             return NO_COORDINATOR._replace(key=key)
-        return new(CoordinatorRow, (key, leader, *address, ErrorCode.NONE, None))
+        return new(CoordinatorRow, (key, state.leader, *address, ErrorCode.NONE, None))
 
     # -- JoinGroup --------------------------------------------------------------------------------------------
 

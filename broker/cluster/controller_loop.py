@@ -8,6 +8,7 @@ together, all or none: one fsync instead of a hundred.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from minibroker.broker.cluster import controller
@@ -19,6 +20,8 @@ from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 CONTROLLER_EPOCH = 1  # one broker: no controller replaces another
 
@@ -58,8 +61,11 @@ class ControllerLoop:
             raise error
 
     def stop(self) -> None:
-        """This broker is about to end: others take over what they can. Raises KafkaError."""
-        self.perform("the leaders", lambda image: controller.shut_down(image, self._config.broker_id))
+        """This broker is about to end: others take over what they can."""
+        try:
+            self.perform("the leaders", lambda image: controller.shut_down(image, self._config.broker_id))
+        except KafkaError as error:
+            logger.warning("no other broker leads before the end of this one: %s", error)
 
     def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
         """Save what leaders ask for. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing.

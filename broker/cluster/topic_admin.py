@@ -66,7 +66,7 @@ class TopicAdmin:
 
         They are stored together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
         """
-        request = Request(self._controller.image())
+        request = TopicsRequest(self._controller.image())
         outcomes: Outcomes = {}
         for each in wanted:
             outcome = outcomes[each.name] = attempt(self._new_topic, each, request)
@@ -93,7 +93,7 @@ class TopicAdmin:
 
         They are stored together. As kafka 2.0.1 AdminManager.createPartitions.
         """
-        request = Request(self._controller.image())
+        request = TopicsRequest(self._controller.image())
         grown: Outcomes = {each.name: attempt(self._grown_topic, each, request) for each in wanted}
         if validate_only:
             return {
@@ -172,7 +172,7 @@ class TopicAdmin:
             failed.setdefault(topic_partition.topic, error)
         return {name: failed.get(name, topic) for name, topic in topics.items()}
 
-    def _new_topic(self, wanted: NewTopic, request: Request) -> TopicState:
+    def _new_topic(self, wanted: NewTopic, request: TopicsRequest) -> TopicState:
         configs = dict(wanted.configs)
         self._check_topic_configs(configs)
         taken = [*self._state.topics, *request.made]
@@ -194,7 +194,7 @@ class TopicAdmin:
             return NewTopic(name, partition_count, 1, {}, configs)
         return NewTopic(name, self._config.num_partitions, self._config.default_replication_factor, {}, {})
 
-    def _grown_topic(self, wanted: NewPartitions, request: Request) -> TopicState:
+    def _grown_topic(self, wanted: NewPartitions, request: TopicsRequest) -> TopicState:
         topic = self._state.topics.get(wanted.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
@@ -226,7 +226,7 @@ class TopicAdmin:
             )
 
 
-class Request:
+class TopicsRequest:
     """What topics of one request have in common: the cluster, those made before, and the open files they share."""
 
     def __init__(self, image: Image) -> None:
