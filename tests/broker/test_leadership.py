@@ -48,7 +48,9 @@ async def test_groups_go_with_their_partition_and_come_back_with_it(make_broker:
 
 
 @pytest.mark.parametrize("is_lost_meanwhile", [False, True])
-async def test_groups_are_loaded_beside_the_requests(make_broker: MakeBroker, is_lost_meanwhile: bool) -> None:
+async def test_groups_are_loaded_beside_the_requests(
+    make_broker: MakeBroker, is_lost_meanwhile: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = make_broker(**SETTINGS, offsets_load_buffer_size=1)
     client = GroupClient(broker)
     await broker.create_topic("t")
@@ -63,6 +65,7 @@ async def test_groups_are_loaded_beside_the_requests(make_broker: MakeBroker, is
     await wait_all_tasks_blocked()
 
     assert meanwhile == [LOADING, LOADING]
+    assert "background work failed" not in caplog.text
     assert await client.heartbeat(member) == (ELSEWHERE if is_lost_meanwhile else NONE)
     assert (await broker.call(ApiKey.LIST_GROUPS, 2)).error_code == NONE
 
