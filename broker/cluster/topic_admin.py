@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from itertools import chain
 
 from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
@@ -175,14 +176,13 @@ class TopicAdmin:
     def _new_topic(self, wanted: NewTopic, request: TopicsRequest) -> TopicState:
         configs = dict(wanted.configs)
         self._check_topic_configs(configs)
-        taken = [*self._state.topics, *request.made]
         if wanted.assignment:
             self._check_no_counts(wanted.partition_count, wanted.replication_factor)
-            check_new_name(wanted.name, taken)
+            check_new_name(wanted.name, self._state.topics, request.made)
             replicas = assignment_of_topic(wanted.assignment)
         else:
             replicas = assign_replicas(self._config.broker_id, wanted.partition_count, wanted.replication_factor)
-            check_new_name(wanted.name, taken)
+            check_new_name(wanted.name, self._state.topics, request.made)
         partitions = {number: new_partition(request.image, brokers) for number, brokers in enumerate(replicas)}
         request.check_open_files(partitions.values())
         return TopicState(wanted.name, partitions, configs, uuid.uuid4())
@@ -241,12 +241,12 @@ class TopicsRequest:
         self._logs += led
 
 
-def check_new_name(name: str, taken: Collection[str]) -> None:
+def check_new_name(name: str, *taken: Collection[str]) -> None:
     """Raises KafkaError."""
     check_topic_name(name)
-    if name in taken:
+    if any(name in each for each in taken):
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    colliding = colliding_names(name, taken)
+    colliding = colliding_names(name, chain(*taken))
     if colliding:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
