@@ -20,7 +20,7 @@ from minibroker.broker.cluster.metadata_cache import check_topic_name, colliding
 from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.state import Change, ClusterState, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
-from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
