@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.cluster.topic_store import TopicStore, TopicStoreError
+from minibroker.broker.cluster.file_state import FileState, FileStateError
 from minibroker.broker.security.acls import authorizer as authorizer_module
 from minibroker.broker.security.acls.acl_store import AclStore, document_of, rule_of
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -258,9 +258,9 @@ def test_what_is_allowed_follows_from_the_rules_that_are_left(
 ) -> None:
     """After any additions and removals (CVE-2024-27309), also read back from the file."""
     directory = tmp_path_factory.mktemp("acls")
-    topic_store = TopicStore(directory, 0)
+    state = FileState(directory, 0)
     authorizer = Authorizer()
-    store = AclStore(topic_store, authorizer)
+    store = AclStore(state, authorizer)
     reference: set[AclRule] = set()
     everyone = [client(user, host) for user in ("alice", "bob") for host in (HERE, ELSEWHERE)]
 
@@ -282,8 +282,8 @@ def test_what_is_allowed_follows_from_the_rules_that_are_left(
                 for name in ("a", "ab", "abcd", "c", "*"):
                     expected = may(reference, who, operation, name)
                     assert authorizer.allows(who, operation, TOPIC, name) == expected, (who, operation, name)
-    if topic_store.exists():
-        again = TopicStore(directory, 0)
+    if state.exists():
+        again = FileState(directory, 0)
         again.load([])
         assert set(AclStore(again, Authorizer()).rules) == reference
 
@@ -292,7 +292,7 @@ def test_what_is_allowed_follows_from_the_rules_that_are_left(
 
 
 def test_a_rule_is_written_under_kafkas_names(tmp_path: Path) -> None:
-    store = TopicStore(tmp_path, 0)
+    store = FileState(tmp_path, 0)
 
     AclStore(store, Authorizer()).add([rule("o", Operation.DESCRIBE_CONFIGS, pattern=PREFIXED, host=HERE)])
 
@@ -310,14 +310,14 @@ def test_a_rule_is_written_under_kafkas_names(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic_store, authorizer = TopicStore(tmp_path, 0), Authorizer()
-    store = AclStore(topic_store, authorizer)
+    state, authorizer = FileState(tmp_path, 0), Authorizer()
+    store = AclStore(state, authorizer)
     store.add([rule("kept")])
 
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(topic_store, "save", fail)
+    monkeypatch.setattr(state, "_store", fail)
     with pytest.raises(KafkaError) as refused:
         store.add([rule()])
     with pytest.raises(KafkaError):
@@ -325,14 +325,14 @@ def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatc
 
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert list(store.rules) == [rule("kept")]
-    assert topic_store.acls == [document_of(rule("kept"))]
+    assert state.acls == [document_of(rule("kept"))]
     assert not authorizer.allows(client(), READ, TOPIC, "orders")
 
 
 @pytest.mark.parametrize("broken", [{}, {**document_of(rule()), "operation": "Dance"}])
 def test_an_unreadable_rule_stops_the_start(tmp_path: Path, broken: dict[str, str]) -> None:
-    store = TopicStore(tmp_path, 0)
+    store = FileState(tmp_path, 0)
     store.acls = [broken]
 
-    with pytest.raises(TopicStoreError, match="an ACL of the data directory is unreadable"):
+    with pytest.raises(FileStateError, match="an ACL of the data directory is unreadable"):
         AclStore(store, Authorizer())

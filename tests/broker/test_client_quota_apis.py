@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.apis import client_quotas
-from minibroker.broker.cluster.topic_store import FILE_NAME
+from minibroker.broker.cluster.file_state import FILE_NAME
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -209,13 +209,13 @@ async def test_a_quota_that_cannot_be_stored_does_not_hold(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(broker.app._store, "save", fail)
+    monkeypatch.setattr(broker.app._state, "_store", fail)
 
     ((code, _, _),) = await alter(broker, (ANN, [(PRODUCE, 1)]))
 
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     assert await describe(broker) == {}
-    assert broker.app._store.client_quotas == {}
+    assert broker.app._state.client_quotas == {}
 
 
 async def test_the_names_of_all_entities_are_bounded(

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.cluster import election
-from minibroker.broker.cluster.metadata_cache import PartitionState
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -95,21 +93,6 @@ async def test_there_is_one_directory_to_move_replicas_to(broker: InMemoryBroker
 
     assert [await moved(path, topic) for topic in ("t", "nope")] == [ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE]
     assert [await moved("/nowhere", topic) for topic in ("t", "nope")] == [ErrorCode.LOG_DIR_NOT_FOUND] * 2
-
-
-@pytest.mark.parametrize(
-    ("leader", "replicas", "preferred", "unclean"),
-    [
-        (0, [0, 5], "ELECTION_NOT_NEEDED", "ELECTION_NOT_NEEDED"),
-        (0, [5, 0], "PREFERRED_LEADER_NOT_AVAILABLE", "ELECTION_NOT_NEEDED"),
-        (-1, [5], "PREFERRED_LEADER_NOT_AVAILABLE", "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
-    ],
-)
-def test_an_election_is_not_needed_or_cannot_be(leader: int, replicas: list[int], preferred: str, unclean: str) -> None:
-    for is_unclean, code in ((False, preferred), (True, unclean)):
-        outcome, message = election(PartitionState(leader, 0, replicas, []), 0, is_unclean=is_unclean)
-        assert outcome is ErrorCode[code]
-        assert message
 
 
 @pytest.mark.parametrize("version", range(3))

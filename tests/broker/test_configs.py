@@ -91,7 +91,7 @@ async def test_a_failing_disk_alters_nothing(broker: InMemoryBroker, monkeypatch
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(broker.app._store, "save", fail)
+    monkeypatch.setattr(broker.app._state, "_store", fail)
 
     assert (await alter(broker, TOPIC, "t", {"segment.bytes": "1000"}))[0] == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await alter(broker, BROKER, "0", {"log.segment.bytes": "1000"}))[0] == ErrorCode.KAFKA_STORAGE_ERROR

@@ -87,7 +87,7 @@ async def test_a_full_disk_adds_no_partitions(broker: InMemoryBroker, monkeypatc
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(broker.app._store, "save", fail)
+    monkeypatch.setattr(broker.app._state, "_store", fail)
 
     rows = await add(broker, ("t", 2, None))
 

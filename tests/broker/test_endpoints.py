@@ -13,6 +13,7 @@ from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load
 from minibroker.broker.network import listen as listening
 from minibroker.broker.network.listen import FIRST_FREE_PORT, listen
 
+AS_USED = "", 0  # the address that a client has used
 TWO_PROTOCOLS = "A:PLAINTEXT,B:PLAINTEXT"
 HERE = "PLAINTEXT:PLAINTEXT"
 TWO = {"listener.security.protocol.map": TWO_PROTOCOLS, "inter.broker.listener.name": "a"}
@@ -102,14 +103,14 @@ def test_listeners_that_do_not_go_together_are_refused_in_the_words_of_kafka(
 @pytest.mark.parametrize(
     ("lines", "advertised"),
     [
-        ("", None),
+        ("", AS_USED),
         ("listeners=A://:1,B://:2\nadvertised.listeners=A://a:1,B://b:2\ninter.broker.listener.name=A\n", ("a", 1)),
         ("advertised.listeners=PLAINTEXT://p:1,A://a:1\n", ("p", 1)),
-        ("listeners=A://:1\nadvertised.listeners=A://a:1\n", None),
+        ("listeners=A://:1\nadvertised.listeners=A://a:1\n", AS_USED),
     ],
 )
 def test_the_argument_replaces_all_listeners_by_one_that_keeps_its_name(
-    tmp_path: Path, lines: str, advertised: tuple[str, int] | None
+    tmp_path: Path, lines: str, advertised: tuple[str, int]
 ) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"listener.security.protocol.map={TWO_PROTOCOLS},{HERE}\n{lines}")
@@ -117,7 +118,7 @@ def test_the_argument_replaces_all_listeners_by_one_that_keeps_its_name(
     config = load_config(file, [], listen="127.0.0.1:7", data_dir=str(tmp_path))
 
     assert config.listen_addresses == [("127.0.0.1", 7)]
-    assert config.advertised_address(config.endpoints[0].name) == advertised
+    assert config.advertised_endpoints.get(config.endpoints[0].name) == advertised
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_settings_of_a_listener_are_checked_as_those_of_all(name: str, value: st
 @pytest.mark.parametrize(
     ("given", "address"),
     [
-        ({}, None),
+        ({}, AS_USED),
         ({"advertised.listeners": "PLAINTEXT://h:1"}, ("h", 1)),
         ({"advertised.host.name": "h", "advertised.port": "5"}, ("h", 5)),
         ({"advertised.host.name": "h"}, ("h", 0)),
@@ -184,10 +185,10 @@ def test_settings_of_a_listener_are_checked_as_those_of_all(name: str, value: st
         ),
     ],
 )
-def test_the_first_listener_is_advertised_as_given(given: dict[str, str], address: tuple[str, int] | None) -> None:
+def test_the_first_listener_is_advertised_as_given(given: dict[str, str], address: tuple[str, int]) -> None:
     config = KafkaConfig(given)
 
-    assert config.advertised_address(config.endpoints[0].name) == address
+    assert config.advertised_endpoints.get(config.endpoints[0].name) == address
 
 
 def test_each_listener_is_advertised_by_its_own_address() -> None:
@@ -200,7 +201,11 @@ def test_each_listener_is_advertised_by_its_own_address() -> None:
         }
     )
 
-    assert [config.advertised_address(name) for name in ("IN", "OUT", "UNSAID")] == [("in", 10), ("out", 20), None]
+    assert [config.advertised_endpoints.get(name) for name in ("IN", "OUT", "UNSAID")] == [
+        ("in", 10),
+        ("out", 20),
+        None,
+    ]
 
 
 def test_connection_limits_by_address() -> None:

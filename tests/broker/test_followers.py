@@ -52,8 +52,8 @@ async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broke
 
 async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await assign(broker, "t", *[[0, 1]] * 20)
-    save = Mock(wraps=broker.app._store.save)
-    monkeypatch.setattr(broker.app._store, "save", save)
+    save = Mock(wraps=broker.app._state._store)
+    monkeypatch.setattr(broker.app._state, "_store", save)
 
     await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
 
@@ -90,7 +90,7 @@ async def test_row_56_a_set_that_is_not_stored_stays(broker: InMemoryBroker, mon
     await broker.produce("t", THREE)
 
     with monkeypatch.context() as disk:
-        disk.setattr(broker.app._store, "save", no_space)
+        disk.setattr(broker.app._state, "_store", no_space)
         await trio.sleep(LAG_SECONDS + CHECK_SECONDS + 0.1)
         assert await in_sync(broker, "t") == [0, 1]
         assert (await consume(broker, "t", 0)).high_watermark == 0
@@ -255,7 +255,7 @@ async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await assign(broker, "t", [0, 1])
-    monkeypatch.setattr(broker.app._store, "save", no_space)
+    monkeypatch.setattr(broker.app._state, "_store", no_space)
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
 

@@ -77,11 +77,11 @@ async def test_a_coordinators_topic_is_made_as_the_coordinator_wants_it(
 
     assert (first.topics[0].error_code, first.topics[0].is_internal) == (ErrorCode.LEADER_NOT_AVAILABLE, True)
     assert len(second.topics[0].partitions) == partitions
-    assert broker.app._store.topics[name].configs["cleanup.policy"] == "compact"
+    assert broker.app._state.topics[name].configs["cleanup.policy"] == "compact"
 
 
 async def test_topics_of_one_request_are_stored_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.app._store, "save", save := Mock())
+    monkeypatch.setattr(broker.app._state, "_store", save := Mock())
 
     answer = await broker.call(ApiKey.METADATA, 4, topics=by_name("a", "b", "no/name"), allow_auto_topic_creation=True)
 

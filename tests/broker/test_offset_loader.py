@@ -36,6 +36,7 @@ from tests.broker.offset_stores import (
     RETENTION_MS,
     StoreOnDisk,
     as_read,
+    finished,
     offset,
     views,
 )
@@ -53,7 +54,7 @@ def disk(tmp_path: Path) -> Iterator[StoreOnDisk]:
 
 def loaded_from(batches: list[tuple[bytes, BatchView]]) -> dict[str, LoadedGroup]:
     loader = OffsetLoader("__consumer_offsets-0")
-    loader.read(iter(batches))
+    finished(loader.read(iter(batches)))
     return {group.group_id: group for group in loader.groups()}
 
 
@@ -237,7 +238,7 @@ def test_a_log_that_cannot_be_read_on_gives_what_was_read(caplog: pytest.LogCapt
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "Record size 3 is less than the minimum record overhead")
 
     loader = OffsetLoader("__consumer_offsets-0")
-    loader.read(torn())
+    finished(loader.read(torn()))
 
     assert [group.group_id for group in loader.groups()] == [GROUP]
     assert "cannot read __consumer_offsets-0 any further: Record size 3" in caplog.text

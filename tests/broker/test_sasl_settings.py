@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
 from minibroker.broker.security.sasl.mechanisms import mechanisms_of
@@ -284,7 +284,7 @@ def test_each_enabled_mechanism_has_its_server_and_signed_tokens_another_check(t
 
     for more, validator in (({}, UnsecuredTokens), (keys, SignedTokens)):
         made = config(**enabled, **settings, **more)
-        found = mechanisms_of("SASL_PLAINTEXT", made, ScramUsers(TopicStore(tmp_path, 0)), lambda: 0)
+        found = mechanisms_of("SASL_PLAINTEXT", made, ScramUsers(FileState(tmp_path, 0)), lambda: 0)
 
         servers = {name: make() for name, make in found.items()}
         assert {name: type(server) for name, server in servers.items()} == {

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.cluster.topic_store import FILE_NAME, TopicStore
+from minibroker.broker.cluster.file_state import FILE_NAME, FileState
+from minibroker.broker.cluster.state import Change as StateChange
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -167,7 +168,7 @@ async def test_a_change_that_cannot_be_stored_changes_nothing(
     def full(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(broker.app._store, "save", full)
+    monkeypatch.setattr(broker.app._state, "_store", full)
     refused = [("b", ErrorCode.KAFKA_STORAGE_ERROR, "cannot store the credentials: no space")]
     assert await alter(broker, upsertion("b")) == refused
     monkeypatch.undo()
@@ -176,16 +177,16 @@ async def test_a_change_that_cannot_be_stored_changes_nothing(
 
 
 def test_a_damaged_credential_is_reported_without_its_values(tmp_path: Path) -> None:
-    from minibroker.broker.cluster.topic_store import TopicStoreError
+    from minibroker.broker.cluster.file_state import FileStateError
 
-    store = TopicStore(tmp_path, 0)
-    store.set_scram_credentials({"a": {"SCRAM-SHA-256": new_credential(SCRAM_SHA_256, "x")}})
+    credentials = {"a": {"SCRAM-SHA-256": new_credential(SCRAM_SHA_256, "x")}}
+    FileState(tmp_path, 0).save("a user", StateChange(scram_credentials=credentials))
     document = json.loads((tmp_path / FILE_NAME).read_text())
     document["scram_credentials"]["a"]["SCRAM-SHA-256"]["stored_key"] = "hunter2"
     (tmp_path / FILE_NAME).write_text(json.dumps(document))
 
-    with pytest.raises(TopicStoreError, match="a malformed SCRAM credential") as refused:
-        TopicStore(tmp_path, 0).read()
+    with pytest.raises(FileStateError, match="a malformed SCRAM credential") as refused:
+        FileState(tmp_path, 0).read()
     assert "hunter2" not in str(refused.value)
 
 
@@ -194,14 +195,14 @@ def test_a_damaged_credential_is_reported_without_its_values(tmp_path: Path) -> 
 
 def users_with(tmp_path: Path, *credentials: tuple[int, int]) -> ScramUsers:
     """Users with these iterations and lengths of salt."""
-    store = TopicStore(tmp_path, 0)
-    users = ScramUsers(store)
+    state = FileState(tmp_path, 0)
+    users = ScramUsers(state)
     users.prepare()
     made = {}
     for number, (iterations, salt_bytes) in enumerate(credentials):
         salt = bytes([number]) * salt_bytes
         made[f"user{number}"] = {"SCRAM-SHA-256": credential_of(SCRAM_SHA_256, bytes(32), salt, iterations)}
-    store.set_scram_credentials(made)
+    state.save("users", StateChange(scram_credentials=made))
     return users
 
 
@@ -209,8 +210,9 @@ def test_an_unknown_user_has_the_same_salt_each_time_and_after_a_restart(tmp_pat
     users = users_with(tmp_path)
 
     first, is_known = users.credential(SCRAM_SHA_256, "nobody")
-    again = ScramUsers(TopicStore(tmp_path, 0))
-    again._store.read()
+    state = FileState(tmp_path, 0)
+    state.read()
+    again = ScramUsers(state)
 
     assert not is_known
     assert again.credential(SCRAM_SHA_256, "nobody")[0] == first

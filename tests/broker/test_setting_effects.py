@@ -309,7 +309,7 @@ async def checks_of_tokens(broker: InMemoryBroker) -> object:
 
 
 async def longest_transaction(broker: InMemoryBroker) -> object:
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
     return await Producer(broker, timeout_ms=60_000).initialize()
 
 
@@ -325,7 +325,7 @@ async def forgotten_producer(broker: InMemoryBroker) -> object:
 
 async def forgotten_id(broker: InMemoryBroker) -> object:
     """Whether the coordinator knows an id after two hours, and a minute."""
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
     assert await Producer(broker).initialize() is ErrorCode.NONE
     broker.clock.wall_now_ms += 2 * WEEK_MS
     await trio.sleep(61)
@@ -333,7 +333,7 @@ async def forgotten_id(broker: InMemoryBroker) -> object:
 
 
 async def aborted_in_a_second(broker: InMemoryBroker) -> object:
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
     await broker.create_topic("t")
     await trio.sleep(1.5)  # beyond the look soon after the start
     producer = Producer(broker, timeout_ms=1000)

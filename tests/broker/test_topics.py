@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.cluster.topic_store import FILE_NAME
+from minibroker.broker.cluster.file_state import FILE_NAME
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition

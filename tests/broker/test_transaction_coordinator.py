@@ -42,7 +42,7 @@ async def test_without_its_topic_there_is_no_coordinator(broker: InMemoryBroker)
 
 
 async def test_the_longest_timeout_of_a_transaction(broker: InMemoryBroker) -> None:
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
 
     assert await Producer(broker, timeout_ms=900_001).initialize() is ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert await Producer(broker, timeout_ms=900_000).initialize() is ErrorCode.NONE

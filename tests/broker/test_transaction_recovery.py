@@ -143,7 +143,7 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
 async def test_what_cannot_be_written_down_is_as_before(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
-    log_manager = broker.parts.transactions._log._log._replica_manager.log_manager
+    log_manager = broker.parts.transactions._log.log._replica_manager.log_manager
     log_manager.is_offline = True
 
     assert await producer.end() is ErrorCode.INVALID_TXN_STATE
@@ -246,7 +246,7 @@ async def test_without_its_topic_no_id_is_known(broker: InMemoryBroker) -> None:
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["__transaction_state"], timeout_ms=1000)
 
     assert await producer.end() is ErrorCode.NOT_COORDINATOR
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
 
     assert await producer.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert await producer.initialize() is ErrorCode.NONE
