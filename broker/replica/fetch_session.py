@@ -92,7 +92,7 @@ class FetchSession:
 
     def forget_high_watermark(self, topic_partition: TopicPartition) -> None:
         """Let the next high watermark of a partition count as a change."""
-        self.partitions[topic_partition].high_watermark = UNKNOWN_OFFSET
+        self.partitions[topic_partition].high_watermark = NO_OFFSET
 
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
         """Return the results with records, an error, a diverging epoch, or a changed high watermark or log start."""
