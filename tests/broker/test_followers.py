@@ -455,12 +455,3 @@ async def test_a_topic_that_is_deleted_ends_the_wait(cluster: InMemoryBroker) ->
     await cluster.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
 
     assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-
-
-async def test_which_records_are_not_deleted(broker: InMemoryBroker) -> None:
-    await broker.create_topic("__consumer_offsets")
-    await broker.create_topic("t", cleanup_policy="compact")
-
-    assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
-    assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]  # whatever the policy
-    assert await delete(broker, ("t", 0, 0)) == [(ErrorCode.POLICY_VIOLATION, -1)]
