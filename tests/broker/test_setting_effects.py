@@ -428,11 +428,12 @@ EFFECTS: dict[str, Effect] = {
 }
 # By the file of tests that changes it, below tests/.
 SEEN_ELSEWHERE = {
-    "broker/test_kafka_config.py": "broker.id.generation.enable reserved.broker.max.id log.dir log.dirs",
-    "broker/test_endpoints.py": "listeners listener.security.protocol.map host.name port",
+    "broker/test_kafka_config.py": "log.dir log.dirs",
+    "golden/settings/values.txt": "broker.id.generation.enable reserved.broker.max.id",
+    "golden/settings/listeners.txt": "listeners listener.security.protocol.map host.name port",
     "broker/test_tls.py": "ssl.client.auth ssl.enabled.protocols ssl.cipher.suites ssl.principal.mapping.rules"
     " ssl.keystore.location ssl.keystore.type",
-    "broker/test_key_stores.py": "ssl.keystore.password ssl.key.password ssl.keystore.key"
+    "golden/settings/key_stores.txt": "ssl.keystore.password ssl.key.password ssl.keystore.key"
     " ssl.keystore.certificate.chain ssl.truststore.location ssl.truststore.type ssl.truststore.password"
     " ssl.truststore.certificates",
     "conformance/acl_matrix.py": "authorizer.class.name allow.everyone.if.no.acl.found",
