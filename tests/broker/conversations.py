@@ -6,6 +6,7 @@ tests.broker.conversations [FILE...]` asks the requests again and writes the ans
     == a fetch below the log's start is out of range     a conversation, with a broker of its own
     settings log.segment.bytes=100                       of its broker; above the first title: of all in the file
     versions 0-12                                        it is held in each; `*` in a request is the version
+    changes log.roll.ms=5                                settings, or `configs` of topics, that change its answers
     after two members                                    the steps of another conversation of the file come first
     > create "t", 2                                      a verb: a method of `Conversation`
     > one: JoinGroup 3 member_id=""                      a request: API, version, fields; `one` is its answer
@@ -44,8 +45,9 @@ from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
-from tests.broker.asking import batch_of
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.asking import batch_of, on_disk
+from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
+from tests.broker.scripted_follower import assign, in_sync, partition_of
 
 FOLDER = Path(__file__).parent.parent / "golden" / "conversations"
 KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
@@ -53,6 +55,7 @@ OPERATIONS = {each.title: each for each in Operation}
 ALWAYS_SHOWN = ("partition", "partition_index", "name")
 FEW = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}  # to be quick
 MOST_ROWS = 20  # of a list
+LONG = 60  # bytes of a value
 WIDTH = 118
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 REQUEST = re.compile(r"(?:(start) )?(?:(\w+): )?(\w+)(?: (.*))?", re.DOTALL)
@@ -68,6 +71,15 @@ class Script(NamedTuple):
     heads: list[str]
     steps: list[str]
     text: str
+    changes: dict[str, str]
+    configs: dict[str, str] = {}
+
+    def changed(self, name: str) -> Script:
+        """The same with one of the settings or configs of topics in `changes`."""
+        change = {name: self.changes[name]}
+        if "**configs" in self.text:
+            return self._replace(configs=change)
+        return self._replace(settings=self.settings | change)
 
 
 class Book(NamedTuple):
@@ -119,15 +131,15 @@ def read_script(text: str) -> Script:
         elif line.startswith("  "):
             steps[-1] += "\n" + line
     bounds = [int(each) for each in said["versions"].split("-")] if "versions" in said else []
-    versions = range(bounds[0], bounds[-1] + 1) if bounds else None
     return Script(
-        first.removeprefix("== "),
-        settings_of(said.get("settings", "")),
-        versions,
-        said.get("after", ""),
-        heads,
-        steps,
-        text,
+        title=first.removeprefix("== "),
+        settings=settings_of(said.get("settings", "")),
+        versions=range(bounds[0], bounds[-1] + 1) if bounds else None,
+        after=said.get("after", ""),
+        heads=heads,
+        steps=steps,
+        text=text,
+        changes=settings_of(said.get("changes", "")),
     )
 
 
@@ -145,7 +157,8 @@ class Conversation:
         self._version = version
         self._client_id = "test"
         self._masks: dict[object, str] = {}
-        self._known: dict[str, Any] = {"batch": batch_of, "message_set": message_set, "member": member}
+        self._known: dict[str, Any] = {"configs": script.configs}
+        self._known |= {"batch": batch_of, "message_set": message_set, "member": member}
         self._known |= {"NO_ID": ZERO_UUID, "NOW_MS": NOW_MS, "scram": scram, "batches": batches, "Codec": Codec}
         self._known |= {"nan": math.nan, "inf": math.inf}
         self.broker = self._made(None)
@@ -210,6 +223,34 @@ class Conversation:
 
     async def fetch(self, *rows: tuple[Any, ...], version: int | None = None, **options: Any) -> Any:
         return await self.broker.fetch(*rows, version=self._version if version is None else version, **options)
+
+    async def assign(self, name: str, *replicas: Sequence[int], **configs: object) -> None:
+        """Create a topic with the brokers of each partition; this one is 0."""
+        await assign(self.broker, name, *replicas, **configs)
+
+    async def follow(
+        self, topic: str, offset: int, *, partition: int = 0, replica: int = 1, version: int = 8, **options: Any
+    ) -> Any:
+        """Fetch as the follower whose log ends at an offset."""
+        at = {each: options.pop(each) for each in ("log_start_offset", "last_epoch") if each in options}
+        asked = At(topic, partition, offset, **{"log_start_offset": 0, **at})
+        return await self.broker.fetch(asked, replica_id=replica, version=version, **options)
+
+    async def written(self, topic: str) -> str:
+        """Show the bytes of a log."""
+        return on_disk(self.broker, topic).hex()
+
+    async def in_sync(self, topic: str, partition: int = 0) -> str:
+        return str(await in_sync(self.broker, topic, partition))
+
+    async def replica(self, topic: str, broker_id: int) -> str:
+        """Show the bounds of a follower's log, as its leader knows them."""
+        found = partition_of(self.broker, topic).remote_replicas[broker_id]
+        return f"log_start_offset={found.log_start_offset}, log_end_offset={found.log_end_offset.message_offset}"
+
+    async def all_alive(self) -> None:
+        """Let every broker count as alive."""
+        self.broker.parts.replica_manager.is_alive = lambda broker_id: True
 
     async def allow(
         self, right: str, name: str = "kafka-cluster", *, prefixed: bool = False, deny: bool = False
@@ -357,12 +398,14 @@ def message_set(value: bytes, magic: int = 1) -> bytearray:
 
 
 def values_in(data: bytes) -> str:
-    """The values of records, batch by batch."""
-    batches = list(scan_batches(data, 0, len(data)))
-    records = [
-        [each.value for each in iter_all_records(data, view, max_decompressed_bytes=1 << 20)] for view in batches
-    ]
-    return repr(records)
+    """The values of records, batch by batch; of a long one the beginning."""
+    views = list(scan_batches(data, 0, len(data)))
+    records = (iter_all_records(data, view, max_decompressed_bytes=1 << 20) for view in views)
+    return repr([[shortened(each.value) for each in batch] for batch in records])
+
+
+def shortened(value: bytes | None) -> object:
+    return value if value is None or len(value) <= LONG else (value[:LONG], len(value))
 
 
 def no_space(*_: object) -> None:
