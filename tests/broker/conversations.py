@@ -24,10 +24,11 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import trio
@@ -72,7 +73,7 @@ class Script(NamedTuple):
     steps: list[str]
     text: str
     changes: dict[str, str]
-    configs: dict[str, str] = {}
+    configs: Mapping[str, str] = MappingProxyType({})
 
     def changed(self, name: str) -> Script:
         """The same with one of the settings or configs of topics in `changes`."""

@@ -1,5 +1,4 @@
-"""The mechanisms of SASL, token by token, where conversations with Apache Kafka 2.0.1 (`test_sasl_conversations.py`) do not
-reach, and where we differ.
+"""The mechanisms of SASL, token by token, where the recorded conversations (`test_sasl_conversations.py`) do not reach.
 
 Where 2.0.1 has a defect, the test's name begins with `unlike_kafka`.
 """
