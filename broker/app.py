@@ -20,14 +20,19 @@ import trio
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.connection import Connection, Dispatch
-from minibroker.broker.network.recording import Recording
+from minibroker.broker.config.profiles import EVERYTHING
+from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
+from minibroker.broker.way.codec import Codec, KnownErrors
+from minibroker.broker.way.guard import Guard
+from minibroker.broker.way.recording import Recording
+from minibroker.broker.way.throttling import Throttling
+from minibroker.broker.way.way import Way
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.inside.tracer import Tracer
     from minibroker.broker.security.tls import TlsListener
+    from minibroker.broker.way.logins import Logins
 
 logger = logging.getLogger(__name__)
 
@@ -104,21 +110,21 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         connections: set[Connection] = set()
+        logins = self._logins(parts)
         faults, tracer = self._controlled(parts, connections)
-        dispatch = parts.registry.dispatch if tracer is None else tracer.dispatch
         recorder = self._options.recorder
-        recording = None if recorder is None else Recording(recorder, dispatch)
-        dispatch_recorded = dispatch if recording is None else recording.dispatch
+        if recorder is not None:
+            parts.probes.add(Recording(recorder))
         server = Server(
             listeners,
             config=self._config,
-            dispatch=dispatch_recorded,
+            dispatch=way_of(parts, logins=logins, faults=faults).serve,
             timers=parts.timers,
             afterwards=parts.afterwards,
             connections=connections,
             tls=self._tls,
-            observer=recording,
-            guards=self._guards(parts, dispatch_recorded, faults, tracer, recording),
+            probes=parts.probes,
+            begin_login=None if logins is None else logins.begin,
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
@@ -139,30 +145,13 @@ class BrokerApp:
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
 
-    def _guards(
-        self,
-        parts: BrokerParts,
-        served_by: Dispatch,
-        faults: FaultInjector | None = None,
-        tracer: Tracer | None = None,
-        recording: Recording | None = None,
-    ) -> dict[str, Callable[[Connection], None]]:
-        """What authenticates the clients of each SASL listener."""
+    def _logins(self, parts: BrokerParts) -> Logins | None:
+        """What authenticates the clients of SASL listeners."""
         if not self._config.sasl_listeners:
-            return {}
-        from minibroker.broker.network.authentication import authenticators
+            return None
+        from minibroker.broker.way.logins import logins_of
 
-        made = authenticators(
-            self._config,
-            parts.scram_users,
-            parts.timers,
-            apis=parts.registry.apis,
-            dispatch=parts.registry.dispatch if faults is None else faults.dispatch,
-            served_by=served_by,
-            watched_by=[each.around for each in (tracer, recording) if each is not None],
-            witness=None if tracer is None else tracer.login_answered,
-        )
-        return {listener: authenticator.guard for listener, authenticator in made.items()}
+        return logins_of(self._config, parts.scram_users, parts.timers)
 
     def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction) -> None:
         config = self._config
@@ -182,7 +171,7 @@ class BrokerApp:
     def _controlled(
         self, parts: BrokerParts, connections: set[Connection]
     ) -> tuple[FaultInjector, Tracer] | tuple[None, None]:
-        """With a control socket, register its calls; return the injector, and the tracer before it."""
+        """With a control socket, register its calls; return the injector of faults, and the tracer."""
         control = self._options.control
         if control is None:
             return None, None
@@ -195,14 +184,14 @@ class BrokerApp:
         assert isinstance(clock, TurnableClock)
         turner = ClockTurner(clock)
         faults = FaultInjector(
-            parts.registry,
+            parts.apis,
+            self._config.profile,
             parts.fetch_sessions,
             lambda: (each.client for each in connections),
             parts.background,
             kept_max=self._options.faults_max,
         )
-        tracer = Tracer(faults.dispatch, parts, connections)
-        faults.witness = tracer.struck
+        tracer = Tracer(parts, frozenset(self._tls))
         inside = InsideCalls(
             tracer,
             parts,
@@ -272,6 +261,22 @@ class BrokerApp:
                 logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()
+
+
+def way_of(parts: BrokerParts, *, logins: Logins | None = None, faults: FaultInjector | None = None) -> Way:
+    """The way of a request: it enters these stages top down, up to one that answers; its answer leaves them upwards."""
+    stages = (
+        logins and logins.frames,
+        faults and faults.frames,
+        Codec(parts.apis, parts.probes),
+        logins,
+        KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,
+        faults,
+        Throttling(parts.charging),
+        Guard(parts.authorizer) if parts.authorizer is not None else None,
+        parts.handlers,
+    )
+    return Way([each for each in stages if each is not None], parts.probes)
 
 
 def settle_memory() -> None:

@@ -5,6 +5,7 @@ replicas -> controller (leads every partition) -> groups -> transactions, whose 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -12,20 +13,18 @@ from random import Random
 import trio
 
 from minibroker.broker.apis.acls import AclApis
+from minibroker.broker.apis.charge import Charging
 from minibroker.broker.apis.client_quotas import ClientQuotaApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import KEY_GROUP, KEY_TRANSACTION, GroupApis
-from minibroker.broker.apis.guard import Guard
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
-from minibroker.broker.apis.registry import ApiRegistry
 from minibroker.broker.apis.security import SaslApis
-from minibroker.broker.apis.throttling import Throttling
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
@@ -35,6 +34,7 @@ from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
@@ -55,6 +55,10 @@ from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
+from minibroker.broker.way.codec import Handlers
+from minibroker.broker.way.probes import Probes
+from minibroker.protocol.api import API_TABLE, Api
+from minibroker.protocol.api_table import versions_of
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
 
@@ -78,7 +82,11 @@ class BrokerParts:
     transactions: TransactionCoordinator
     scram_users: ScramUsers
     client_quotas: ClientQuotas
-    registry: ApiRegistry
+    charging: Charging
+    authorizer: Authorizer | None
+    apis: Mapping[int, Api]  # in the versions that this broker serves
+    handlers: Handlers
+    probes: Probes
 
     @property
     def purgatories(self) -> tuple[Purgatory, ...]:
@@ -111,6 +119,7 @@ def build(
     timers = TimerLoop(clock)
     background = Background()
     afterwards = Afterwards()
+    probes = Probes()
     metadata_cache = MetadataCache(config.broker_id, store.cluster_id)
     replica_manager = ReplicaManager(
         config=config,
@@ -120,6 +129,7 @@ def build(
         background=background,
         save_isr=store.save_isr,
         is_alive=metadata_cache.is_broker_alive,
+        observer=probes,
     )
     controller = Controller(
         config=config,
@@ -138,7 +148,12 @@ def build(
         timeout_ms=config.offsets_commit_timeout_ms,
     )
     groups = GroupCoordinator(
-        OffsetStore(group_log, config, clock), group_log, config=config, clock=clock, timer=timers.timer
+        OffsetStore(group_log, config, clock),
+        group_log,
+        config=config,
+        clock=clock,
+        timer=timers.timer,
+        observer=probes,
     )
     groups.start()
     transaction_log = coordinator_log(
@@ -179,11 +194,13 @@ def build(
     for entity, limits in store.client_quotas.items():
         quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
+    apis = offered(config.profile)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
         controller=controller,
         reset_topics=reset_topics,
+        served=list(apis.values()),
         authorizer=authorizer,
     )
     scram_users = ScramUsers(store)
@@ -223,8 +240,6 @@ def build(
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(store, quotas),
     )
-    registry = ApiRegistry(families, metadata, config.profile, None if authorizer is None else Guard(authorizer))
-    Throttling(registry, quotas, clock)
     return BrokerParts(
         config=config,
         timers=timers,
@@ -238,8 +253,19 @@ def build(
         transactions=transactions,
         scram_users=scram_users,
         client_quotas=quotas,
-        registry=registry,
+        charging=Charging(quotas, clock),
+        authorizer=authorizer,
+        apis=apis,
+        handlers=Handlers(families),
+        probes=probes,
     )
+
+
+def offered(profile: Profile) -> dict[int, Api]:
+    """The APIs in the versions of the release that this broker acts as."""
+    if profile is EVERYTHING:
+        return dict(sorted(API_TABLE.items()))
+    return {key: API_TABLE[key].until(last) for key, last in sorted(versions_of(profile.name).items())}
 
 
 def limit_of(default: int) -> float | None:

@@ -35,29 +35,33 @@ NEED_DATA: Final = NeedData.NEED_DATA
 class FrameDecoder:
     """Frames of at most `max_frame_bytes`. After a KafkaProtocolError it stays dead.
 
-    A length alone allocates `first_allocation_bytes`. Both may change between frames.
+    A length alone allocates `first_allocation_bytes`.
     """
 
     __slots__ = (
         "_buffer",
         "_filled",
+        "_first_allocation_bytes",
         "_frame",
         "_is_dead",
         "_length",
-        "first_allocation_bytes",
+        "_max_frame_bytes",
         "left_bytes",
-        "max_frame_bytes",
     )
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes
-        self.first_allocation_bytes = FIRST_ALLOCATION_BYTES
+        self.limit(max_frame_bytes)
         self._buffer = b""  # the last `left_bytes` of it are not yet cut into frames
         self.left_bytes = 0  # that were fed and belong to no frame yet
         self._frame: bytearray | None = None  # an incomplete frame
         self._filled = 0
         self._length = 0  # of the whole `_frame`, which may still have to grow
         self._is_dead = False
+
+    def limit(self, max_frame_bytes: int, first_allocation_bytes: int = FIRST_ALLOCATION_BYTES) -> None:
+        """Let these limits hold from the next frame on."""
+        self._max_frame_bytes = max_frame_bytes
+        self._first_allocation_bytes = first_allocation_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take received bytes. They fill a pending frame first; receiving into `pending_view()` saves this copy."""
@@ -102,15 +106,15 @@ class FrameDecoder:
         buffer = self._buffer
         start = len(buffer) - self.left_bytes
         (length,) = _unpack_length(buffer, start)
-        if not 0 < length <= self.max_frame_bytes:
+        if not 0 < length <= self._max_frame_bytes:
             self._is_dead = True
-            raise KafkaProtocolError(f"frame length {length} is not between 1 and {self.max_frame_bytes}")
+            raise KafkaProtocolError(f"frame length {length} is not between 1 and {self._max_frame_bytes}")
         start += LENGTH_BYTES
         if length <= available:
             self.left_bytes = available - length
             return bytearray(buffer[start : start + length])
         self._length = length
-        self._frame = bytearray(min(length, max(available + 1, self.first_allocation_bytes)))
+        self._frame = bytearray(min(length, max(available + 1, self._first_allocation_bytes)))
         self._frame[:available] = buffer[start:]
         self._filled = available
         self._buffer, self.left_bytes = b"", 0

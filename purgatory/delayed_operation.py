@@ -7,7 +7,7 @@ does not know what else waits; it notifies its keeper when its wait ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal, Protocol
 
 from minibroker.purgatory.timing_wheel import TimerTask
@@ -23,12 +23,9 @@ class Keeper(Protocol):
 
 
 class DelayedOperation(TimerTask):
-    """Subclass with `try_complete`, `on_complete` and perhaps `on_end` and `on_expiration`.
+    """Subclass with `try_complete`, `on_complete` and perhaps `on_end` and `on_expiration`."""
 
-    `witness`, None unless it is set, is called when the wait ends, before `on_complete`.
-    """
-
-    __slots__ = ("_keeper", "_keys", "delay_ms", "is_completed", "witness")
+    __slots__ = ("_keeper", "_keys", "delay_ms", "is_completed")
 
     def __init__(self, delay_ms: int) -> None:
         super().__init__()
@@ -36,7 +33,6 @@ class DelayedOperation(TimerTask):
         self.is_completed = False
         self._keeper: Keeper | None = None
         self._keys: Sequence[Hashable] = ()
-        self.witness: Callable[[Ending], object] | None = None
 
     def try_complete(self) -> bool:
         """If the condition holds, return `force_complete()`; otherwise False, with nothing changed."""
@@ -86,7 +82,5 @@ class DelayedOperation(TimerTask):
         self.is_completed = True
         if self._keeper is not None:
             self._keeper.release(self, self._keys, ending)
-        if self.witness is not None:
-            self.witness(ending)
         self.on_end()
         return True

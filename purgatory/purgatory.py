@@ -11,8 +11,9 @@ purge. A purge cleans only the lists those were in: keys where nothing happened 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
 from minibroker.purgatory.timing_wheel import Timer
@@ -30,6 +31,16 @@ class PurgatoryStatistics:
     purged: int  # entries removed from lists
 
 
+class Observer(Protocol):
+    """Sees waits begin and end, of any purgatory that it is given to."""
+
+    def parked(self, operation: DelayedOperation) -> None:
+        """A wait has begun."""
+
+    def woken(self, purgatory: Purgatory, operation: DelayedOperation, ending: Ending) -> None:
+        """A wait has ended; the operation has not answered yet."""
+
+
 class Purgatory:
     """Where operations of one kind wait. Several may share a timer. Not for several threads.
 
@@ -37,7 +48,9 @@ class Purgatory:
     the call that set it off; that operation stays completed and every other stays watched.
     """
 
-    def __init__(self, name: str, timer: Timer, *, purge_interval: int = 1000) -> None:
+    def __init__(
+        self, name: str, timer: Timer, *, purge_interval: int = 1000, observer: Observer | None = None
+    ) -> None:
         self.name = name
         self._timer = timer
         self._purge_interval = purge_interval
@@ -46,8 +59,7 @@ class Purgatory:
         self._endings: dict[Ending, int] = {"completed": 0, "expired": 0, "cancelled": 0}
         self._delayed = 0
         self._purged = 0
-        self.on_park: Callable[[DelayedOperation], object] | None = None  # when a wait has begun
-        self.on_release: Callable[[DelayedOperation, Ending], object] | None = None  # after each wait
+        self._observer = observer
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], now_ms: int) -> bool:
         """Complete `operation` if its condition holds (True), else have it wait for its `delay_ms` (False).
@@ -69,8 +81,8 @@ class Purgatory:
             else:
                 watchers.append(operation)
         self._timer.add(operation, now_ms + operation.delay_ms)
-        if self.on_park is not None:
-            self.on_park(operation)
+        if self._observer is not None:
+            self._observer.parked(operation)
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
@@ -92,8 +104,8 @@ class Purgatory:
         self._timer.cancel(operation)
         self._delayed -= 1
         self._endings[ending] += 1
-        if self.on_release is not None:
-            self.on_release(operation, ending)
+        if self._observer is not None:
+            self._observer.woken(self, operation, ending)
         self._left_behind.append(keys)
         if len(self._left_behind) > self._purge_interval:
             self._purge()

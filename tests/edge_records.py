@@ -6,10 +6,10 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from minibroker.cli.batch_fetching import read_partition
-from minibroker.cli.cluster import connected
-from minibroker.cli.options import parse_bootstrap
-from minibroker.cli.record_lines import NewRecord
+from minibroker.any_cluster.batch_fetching import read_partition
+from minibroker.any_cluster.bootstrap import parse_bootstrap
+from minibroker.any_cluster.cluster import connected
+from minibroker.any_cluster.record_lines import NewRecord
 from minibroker.protocol.batches import scan_batches
 
 ABOVE_64_KIB = bytes(range(256)) * 300  # bytes that are not UTF-8

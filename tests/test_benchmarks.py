@@ -85,7 +85,7 @@ def test_a_sample_belongs_to_the_innermost_stage_it_is_in(tmp_path: Path) -> Non
     stacks = tmp_path / "stacks"
     stacks.write_text(
         f"{outer};recv_into 4\n"
-        f"{outer};broker/apis/registry.py:dispatch;protocol/api.py:decode_request;<string>:decode;<string>:<lambda> 3\n"
+        f"{outer};broker/way/codec.py:enter;protocol/api.py:decode_request;<string>:decode;<string>:<lambda> 3\n"
         f"{outer};broker/apis/fetch.py:fetch;storage/log/log.py:read;protocol/batches.py:find_offset 2\n"
         "nowhere.py:main 1\n"
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minibroker.broker.security.principal import ANONYMOUS, Principal
+from minibroker.protocol.framing import FrameDecoder
 
 if TYPE_CHECKING:
-    from minibroker.broker.apis.throttling import Charge
+    from minibroker.broker.apis.charge import Charge
+    from minibroker.broker.security.sasl.login import Login
 
 PLAINTEXT = "PLAINTEXT"
 
@@ -16,7 +18,8 @@ class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
     `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
-    address, as ACLs name hosts.
+    address, as ACLs name hosts. `frames` cuts what it sends into frames, None without a connection.
+    `login` is its authentication on a listener with SASL, until that has ended; it stays if its session has an end.
     On a broker with quotas, `charge` is that of the request in hand, and no further request is read until the clock is
     at `muted_until_ms`, 0 for at once.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
@@ -26,10 +29,12 @@ class Client:
         "address",
         "charge",
         "client_id",
+        "frames",
         "host",
         "listener",
         "local_host",
         "local_port",
+        "login",
         "muted_until_ms",
         "number",
         "principal",
@@ -53,8 +58,34 @@ class Client:
         self.local_host = local_host
         self.local_port = local_port
         self.client_id: str | None = None
+        self.frames: FrameDecoder | None = None
+        self.login: Login | None = None
         self.charge: Charge | None = None
         self.muted_until_ms = 0
+
+    def send_by(self, frames: FrameDecoder) -> None:
+        """Have what the client sends cut into frames by this decoder."""
+        self.frames = frames
+
+    def name(self, client_id: str | None) -> None:
+        """Note the client id of the request in hand."""
+        self.client_id = client_id
+
+    def authenticate(self, principal: Principal) -> None:
+        """Serve it as this principal from now on."""
+        self.principal = principal
+
+    def log_in(self, login: Login | None) -> None:
+        """Lead its next requests through `login`, or no more."""
+        self.login = login
+
+    def account(self, charge: Charge) -> None:
+        """Charge its request in hand to it."""
+        self.charge = charge
+
+    def mute(self, until_ms: int) -> None:
+        """Read no further request of it before this time; 0 ends that."""
+        self.muted_until_ms = until_ms
 
     def __str__(self) -> str:
         return f"connection {self.number} of {self.address}"

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from minibroker.broker.apis.charge import NOT_THROTTLED, Charge
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.apis.throttling import NOT_THROTTLED, Charge, fetched_bytes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
@@ -29,8 +29,9 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow, fail
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
+from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.primitives import TopicPartition, new
@@ -44,6 +45,7 @@ FIRST_VERSION_WITH_MAX_BYTES: int = FetchRequest.field("max_bytes").first
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
+CORRELATION_BYTES = 4
 NO_PREFERRED_REPLICA = -1  # consumers read from the leader
 
 READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION
@@ -277,3 +279,8 @@ def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
         result.records,
         result.diverging_epoch,
     )
+
+
+def fetched_bytes(version: int, body: Body) -> int:
+    """The size of a Fetch response as Kafka counts it: before down-conversion, with 4 bytes for its header."""
+    return CORRELATION_BYTES + sum(map(records_size, API_TABLE[ApiKey.FETCH].response.encode(version, body)))

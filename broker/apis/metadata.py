@@ -52,6 +52,7 @@ class MetadataApis:
         metadata_cache: MetadataCache,
         controller: Controller,
         reset_topics: ResetTopics,
+        served: Sequence[Api],
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
@@ -59,7 +60,7 @@ class MetadataApis:
         self._metadata_cache = metadata_cache
         self._controller = controller
         self._reset_topics = reset_topics
-        self.served: Sequence[Api] = ()
+        self._served = served
         self._offer: Body | None = None  # the same for all clients, made at the first request
 
     def routes(self) -> Routes:
@@ -74,7 +75,7 @@ class MetadataApis:
         if not is_software_named(request.body):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
-            rows = [(api.key, *api.versions) for api in self.served]
+            rows = [(api.key, *api.versions) for api in self._served]
             self._offer = ApiVersionsResponse(api_keys=rows)
             ApiVersionsResponse.remember(self._offer)
         return self._offer

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from minibroker.broker.apis.charge import NOT_THROTTLED
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.apis.throttling import NOT_THROTTLED
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.kafka_config import KafkaConfig

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from minibroker.broker.apis.charge import NOT_THROTTLED
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.apis.throttling import NOT_THROTTLED
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append

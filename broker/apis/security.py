@@ -1,6 +1,6 @@
 """SaslHandshake and SaslAuthenticate of authenticated clients, and the SCRAM credentials of users.
 
-SaslHandshake v0-v1. SaslAuthenticate v0-v2: v1 session lifetime, v2 flexible. `network/authentication.py` answers both
+SaslHandshake v0-v1. SaslAuthenticate v0-v2: v1 session lifetime, v2 flexible. `way/logins.py` answers both
 until a client of a SASL listener has authenticated; later, and on other listeners, they are ILLEGAL_SASL_STATE (as
 kafka 2.0.1 KafkaApis.handleSaslHandshakeRequest).
 

@@ -8,12 +8,12 @@ its answer must have the brokers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
-from minibroker.broker.apis.registry import ApiRegistry
 from minibroker.broker.faults.fault import Fault, When
 from minibroker.broker.faults.rows import (
     EVERY_PARTITION,
@@ -24,7 +24,7 @@ from minibroker.broker.faults.rows import (
     with_failed_topics,
     without,
 )
-from minibroker.broker.pending import Pending
+from minibroker.broker.pending import unchanged
 from minibroker.broker.replica.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -32,6 +32,8 @@ from minibroker.broker.replica.fetch_session import (
     FetchSession,
     FetchSessionCache,
 )
+from minibroker.broker.way.exchange import Body, Exchange
+from minibroker.broker.way.stage import GO_ON
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse
@@ -40,15 +42,14 @@ from minibroker.protocol.primitives import TopicPartition
 # The errors of a Fetch answer as a whole; all others are in its rows.
 SESSION_ERRORS = {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
 
-Body = Any
 Struck = dict[Place, Fault]
+Finish = Callable[[Body], Body]  # makes the final answer
 
 
 class ErrorFaults:
     """Answers the requests that faults of kind `error` match."""
 
-    def __init__(self, registry: ApiRegistry, fetch_sessions: FetchSessionCache) -> None:
-        self._registry = registry
+    def __init__(self, fetch_sessions: FetchSessionCache) -> None:
         self._fetch_sessions = fetch_sessions
 
     def places(self, request: Request) -> list[Place] | None:
@@ -64,64 +65,57 @@ class ErrorFaults:
         forgotten = {(topic, each) for topic, partitions in request.body.forgotten_topics for each in partitions}
         return list(dict.fromkeys((*(each for each in session.partitions if each not in forgotten), *(named or ()))))
 
-    async def answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        """Answer a request. Raises CloseConnectionError if it has no answer that could have the error."""
+    def strike(self, exchange: Exchange, faults: Sequence[Fault]) -> tuple[Any, Finish]:
+        """Return the answer of a request that is struck as a whole, else GO_ON; and what its answer gets in the end.
+
+        Raises CloseConnectionError for a request without an answer that could have the error.
+        """
+        request = exchange.request
+        assert request is not None
         if not faults or request.body is None:  # ApiVersions of an unknown version
-            return await answered(self._registry, request, client)
+            return GO_ON, unchanged
         if request.api_key == ApiKey.FETCH:
-            return await self._fetch(request, client, faults)
+            return self._strike_fetch(exchange, request, faults)
         if request.api_key == ApiKey.METADATA:
-            return await self._metadata(request, client, faults)
+            return GO_ON, partial(with_failed_places, faults)
         for fault in faults:
             if fault.match.topic is None and fault.strikes():
-                return await self._fail_whole(request, client, fault)
+                if fault.when is When.BEFORE:
+                    return failed(request, fault), unchanged
+                return GO_ON, partial(failed_after, request, fault)
         faults = [fault for fault in faults if fault.match.topic is not None]
         if self.places(request) is None:
-            return await self._fail_answered(request, client, faults)
-        return await self._fail_part(request, client, faults)
+            return GO_ON, partial(with_failures_of, request, faults)
+        return self._strike_part(exchange, request, faults)
 
-    async def _fail_whole(self, request: Request, client: Client, fault: Fault) -> Body:
-        if fault.when is When.AFTER:
-            await answered(self._registry, request, client)
-        return failed(request, fault)
-
-    async def _fail_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
+    def _strike_part(self, exchange: Exchange, request: Request, faults: Sequence[Fault]) -> tuple[Any, Finish]:
         struck = assigned(self.places(request) or [], faults)
         unserved = [place for place, fault in struck.items() if fault.when is When.BEFORE]
-        if unserved and request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
-            served = failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
-        else:
-            rest = without_places(request, unserved) if unserved else request
-            served = await answered(self._registry, rest, client)
-        return with_failures(request, served, struck)
+        finish = partial(with_failures, request, struck)
+        if not unserved:
+            return GO_ON, finish
+        if request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
+            return failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)), finish
+        exchange.narrow(without(request.api_key, request.api_version, request.body, unserved))
+        return GO_ON, finish
 
-    async def _fail_answered(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        """Serve a request for all topics, then fail those of its answer that a fault matches."""
-        served = await answered(self._registry, request, client)
-        return with_failures(request, served, assigned(ROWS[request.api_key].places(served), faults))
-
-    async def _metadata(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        served = await answered(self._registry, request, client)
-        topics = [(topic.name or "", EVERY_PARTITION) for topic in served.topics]
-        struck = assigned(topics, [fault for fault in faults if fault.match.partition is None])
-        partitions = ROWS[ApiKey.METADATA].places(served)
-        struck |= assigned(partitions, [fault for fault in faults if fault.match.partition is not None])
-        return with_failed_topics(served, {place: fault.code for place, fault in struck.items()})
-
-    async def _fetch(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        """Serve the Fetch, so that its session goes on; then replace the rows of struck partitions by errors."""
+    def _strike_fetch(self, exchange: Exchange, request: Request, faults: Sequence[Fault]) -> tuple[Any, Finish]:
+        """Have the Fetch served, so that its session goes on; then replace the rows of struck partitions by errors."""
         if FetchResponse.field("error_code").is_in(request.api_version):
             for fault in faults:
                 if fault.code in SESSION_ERRORS and fault.strikes():
-                    return FetchResponse(error_code=fault.code)
+                    return FetchResponse(error_code=fault.code), unchanged
         struck = assigned(self.places(request) or [], [each for each in faults if each.code not in SESSION_ERRORS])
-        if struck:
-            request = with_body(request, request.body._replace(max_wait_ms=0))
-        served = await answered(self._registry, request, client)
-        if served.error_code in SESSION_ERRORS or not struck:
+        if not struck:
+            return GO_ON, unchanged
+        exchange.narrow(request.body._replace(max_wait_ms=0))
+        return GO_ON, partial(self._finish_fetch, request, struck)
+
+    def _finish_fetch(self, request: Request, struck: Struck, served: Body) -> Body:
+        if served.error_code in SESSION_ERRORS:
             return served
         self._forget_high_watermarks(served.session_id, struck)
-        return with_failures(request, served, struck)
+        return with_failures(request, struck, served)
 
     def _forget_high_watermarks(self, session_id: int, struck: Struck) -> None:
         """Let the end of an error count as a change in the session: a row with an error has no high watermark."""
@@ -133,12 +127,6 @@ class ErrorFaults:
     def _session(self, body: Body) -> FetchSession | None:
         session = self._fetch_sessions.get(body.session_id)
         return session if session is not None and session.epoch == body.session_epoch else None
-
-
-async def answered(registry: ApiRegistry, request: Request, client: Client) -> Body:
-    """Return the registry's answer, after its wait."""
-    body = registry.answer(request, client)
-    return await body.wait() if isinstance(body, Pending) else body
 
 
 def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:
@@ -161,7 +149,26 @@ def failed(request: Request, fault: Fault) -> Body:
     return body
 
 
-def with_failures(request: Request, served: Body, struck: Struck) -> Body:
+def failed_after(request: Request, fault: Fault, served: Body) -> Body:
+    """Return the API's failure in place of the answer."""
+    return failed(request, fault)
+
+
+def with_failures_of(request: Request, faults: Sequence[Fault], served: Body) -> Body:
+    """Return the answer to a request for all topics, with errors for those that the faults match."""
+    return with_failures(request, assigned(ROWS[request.api_key].places(served), faults), served)
+
+
+def with_failed_places(faults: Sequence[Fault], served: Body) -> Body:
+    """Return the answer of a Metadata with errors for the topics and partitions that the faults match."""
+    topics = [(topic.name or "", EVERY_PARTITION) for topic in served.topics]
+    struck = assigned(topics, [fault for fault in faults if fault.match.partition is None])
+    partitions = ROWS[ApiKey.METADATA].places(served)
+    struck |= assigned(partitions, [fault for fault in faults if fault.match.partition is not None])
+    return with_failed_topics(served, {place: fault.code for place, fault in struck.items()})
+
+
+def with_failures(request: Request, struck: Struck, served: Body) -> Body:
     """Return the answer with errors for struck places. Raises CloseConnectionError if the request has no answer."""
     if served is None and struck:
         raise unanswered(next(iter(struck.values())))
@@ -171,12 +178,3 @@ def with_failures(request: Request, served: Body, struck: Struck) -> Body:
 
 def unanswered(fault: Fault) -> CloseConnectionError:
     return CloseConnectionError(f"a fault of a test: {fault.code.name}, for a request without an answer")
-
-
-def without_places(request: Request, places: Sequence[Place]) -> Request:
-    return with_body(request, without(request.api_key, request.api_version, request.body, places))
-
-
-def with_body(request: Request, body: Body) -> Request:
-    key, version = request.api_key, request.api_version
-    return Request(key, version, request.correlation_id, request.client_id, body, request.size_bytes)

@@ -1,4 +1,4 @@
-"""Injects faults of tests between the connections and the registry; a broker without `--control` has no injector.
+"""The stages of the faults of tests; a broker without `--control` has none.
 
 A request that no fault matches passes straight through. Faults strike a matching request in this order: delays, a
 disconnect before it is served, errors and wrong CRCs in its answer, then delays and a disconnect after serving, a torn
@@ -9,24 +9,28 @@ the order of answers. A fault strikes requests that arrive after it was made; it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.apis.registry import ApiRegistry, describe
+from minibroker.broker.config.profiles import Profile
 from minibroker.broker.faults.corruption import first_half, places_with_records, with_wrong_crc
-from minibroker.broker.faults.error_faults import ErrorFaults
+from minibroker.broker.faults.error_faults import ErrorFaults, Finish
 from minibroker.broker.faults.fault import Fault, Kind, RequestFacts, When
 from minibroker.broker.faults.parsing import FaultParser
-from minibroker.broker.network.connection import Encoded
 from minibroker.broker.network.response import ThrottledResponse
-from minibroker.broker.pending import Pending
+from minibroker.broker.pending import unchanged
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.upkeep.background import Background
-from minibroker.protocol.api import Request, decode_request
+from minibroker.broker.way.codec import describe
+from minibroker.broker.way.exchange import Body, Exchange
+from minibroker.broker.way.stage import GO_ON, Stage
+from minibroker.broker.way.way import Encoded
+from minibroker.protocol.api import Api
 from minibroker.protocol.errors import KafkaProtocolError
 
 logger = logging.getLogger(__name__)
@@ -35,29 +39,41 @@ ACTIVE_FAULTS_MAX = 1000
 ID_BITS = 48
 
 
-class FaultInjector:
-    """Wraps `registry.dispatch`. `calls` has the control calls by name."""
+class Strike:
+    """The faults that match a request, and what its answer gets in the end."""
+
+    __slots__ = ("faults", "finish")
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = faults
+        self.finish: Finish = unchanged
+
+
+class FaultInjector(Stage):
+    """Stands behind the codec: requests wait, fail, or are served in part. `calls` has the control calls by name.
+
+    `frames` is the stage before the codec: there answers wait, are torn, or leave slowly.
+    """
 
     def __init__(
         self,
-        registry: ApiRegistry,
+        apis: Mapping[int, Api],
+        profile: Profile,
         fetch_sessions: FetchSessionCache,
         open_clients: Callable[[], Iterable[Client]],
         background: Background,
         *,
         kept_max: int,
     ) -> None:
-        self._registry = registry
         self._background = background
         self._open_clients = open_clients
-        self._parser = FaultParser(registry.apis, registry.profile)
-        self._error_faults = ErrorFaults(registry, fetch_sessions)
+        self._parser = FaultParser(apis, profile)
+        self._error_faults = ErrorFaults(fetch_sessions)
         self._ids = count(Random().getrandbits(ID_BITS))  # other ids than those of an earlier process
         self._kept_max = kept_max
         self._faults: dict[int, Fault] = {}  # the newest ever made: tests may ask for their counts
         self._active: list[Fault] = []
-        # Gets each struck request with its answer, which may be none of the registry's.
-        self.witness: Callable[[Request, Client, Any], None] | None = None
+        self.frames = FaultyFrames(background)
         self.calls: dict[str, Callable[..., object]] = {
             "faults.add": self.add,
             "faults.lift": self.lift,
@@ -69,42 +85,37 @@ class FaultInjector:
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        """Dispatch to the registry, with the faults that match the request. Raises as the registry's."""
+    def enter(self, exchange: Exchange) -> Any:
         if not self._active:
-            return self._registry.dispatch(frame, client)
-        request = decode_request(frame, self._registry.apis)
-        faults = self._matching(request, client)
+            return GO_ON
+        faults = self._matching(exchange)
         if not faults:
-            return self._registry.dispatch(frame, client)
-        client.client_id = request.client_id
-        return self._background.promise(partial(self._answer, request, client, faults))
+            return GO_ON
+        exchange.strike = Strike(faults)
+        return self._background.promise(partial(self._strike, exchange))
 
-    def _matching(self, request: Request, client: Client) -> list[Fault]:
+    def _matching(self, exchange: Exchange) -> list[Fault]:
         self._active = [fault for fault in self._active if fault.is_active]
+        request, client = exchange.request, exchange.client
+        assert request is not None
         places = self._error_faults.places(request)
         facts = RequestFacts(request.api_key, client.number, client.address, request.client_id, places)
         return [fault for fault in self._active if fault.match.fits(facts)]
 
-    async def _answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
-        try:
-            return await self._struck(request, client, faults)
-        except (KafkaProtocolError, CloseConnectionError):
-            raise
-        except Exception as error:
-            logger.error("%s: cannot inject a fault of a test", describe(request, client), exc_info=error)
-            raise CloseConnectionError("cannot inject a fault of a test") from error
-
-    async def _struck(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
+    async def _strike(self, exchange: Exchange) -> Any:
+        faults = exchange.strike.faults
         await hold(faults, When.BEFORE)
         disconnect(faults, When.BEFORE)
-        body = await self._error_faults.answer(request, client, of_kind(faults, Kind.ERROR))
-        if self.witness is not None:
-            self.witness(request, client, body)
-        encoded = self._registry.encoded(request, client, with_wrong_crcs(body, of_kind(faults, Kind.WRONG_CRC)))
-        await hold(faults, When.AFTER)
-        disconnect(faults, When.AFTER)
-        return None if encoded is None else sent(encoded, faults)
+        with injecting(exchange):
+            answer, exchange.strike.finish = self._error_faults.strike(exchange, of_kind(faults, Kind.ERROR))
+            return answer if answer is GO_ON else self.leave(exchange, answer)
+
+    def leave(self, exchange: Exchange, answer: Body) -> Body:
+        strike = exchange.strike
+        if strike is None:
+            return answer
+        with injecting(exchange):
+            return with_wrong_crcs(strike.finish(answer), of_kind(strike.faults, Kind.WRONG_CRC))
 
     # -- control calls ----------------------------------------------------------------------------------------
 
@@ -158,6 +169,35 @@ class FaultInjector:
                 f" {self._kept_max} are remembered"
             )
         return self._faults[fault_id]
+
+
+class FaultyFrames(Stage):
+    """Stands before the codec."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    def leave(self, exchange: Exchange, answer: Encoded) -> Any:
+        strike = exchange.strike
+        return answer if strike is None else self._background.promise(partial(strike_response, answer, strike.faults))
+
+
+async def strike_response(answer: Encoded, faults: Sequence[Fault]) -> Encoded:
+    await hold(faults, When.AFTER)
+    disconnect(faults, When.AFTER)
+    return None if answer is None else sent(answer, faults)
+
+
+@contextmanager
+def injecting(exchange: Exchange) -> Iterator[None]:
+    """Raises CloseConnectionError for what fails otherwise."""
+    try:
+        yield
+    except (KafkaProtocolError, CloseConnectionError):
+        raise
+    except Exception as error:
+        logger.error("%s: cannot inject a fault of a test", describe(exchange), exc_info=error)
+        raise CloseConnectionError("cannot inject a fault of a test") from error
 
 
 def of_kind(faults: Sequence[Fault], kind: Kind) -> list[Fault]:

@@ -25,7 +25,7 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, ja
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.purgatory.purgatory import Purgatory
+from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class GroupCoordinator:
         config: KafkaConfig,
         clock: Clock,
         timer: Timer,
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -74,6 +75,7 @@ class GroupCoordinator:
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
             clock=clock,
             timer=timer,
+            observer=observer,
         )
         self.membership = Membership(self._groups, self._rebalances, config=config, clock=clock, timer=timer)
         self.offsets = OffsetManager(self._groups, store, config=config, clock=clock)

@@ -17,7 +17,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord
 from minibroker.protocol.text import counted
-from minibroker.purgatory.purgatory import Purgatory
+from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
@@ -26,11 +26,19 @@ logger = logging.getLogger(__name__)
 class Rebalances:
     """The rebalances of all groups. `initial_delay_ms`: how long a new group waits for more members."""
 
-    def __init__(self, store: OffsetStore, *, initial_delay_ms: int, clock: Clock, timer: Timer) -> None:
+    def __init__(
+        self,
+        store: OffsetStore,
+        *,
+        initial_delay_ms: int,
+        clock: Clock,
+        timer: Timer,
+        observer: Observer | None = None,
+    ) -> None:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._clock = clock
-        self.joins = Purgatory("Rebalance", timer)
+        self.joins = Purgatory("Rebalance", timer, observer=observer)
 
     def maybe_prepare(self, group: Group, why: str) -> None:
         """Begin a rebalance, unless one waits for the members already."""

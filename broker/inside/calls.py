@@ -12,9 +12,9 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from minibroker.broker.inside.exchange import NEVER, Exchange
 from minibroker.broker.inside.explanation import Explainer
 from minibroker.broker.inside.snapshots import Snapshots
+from minibroker.broker.inside.trace import NEVER, Trace
 from minibroker.broker.inside.tracer import Filter, Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
@@ -127,7 +127,6 @@ class InsideCalls:
         check_number("lease_ms", lease_ms, *LEASES_MS)
         tracer = self._tracer
         tracer.watch(lease_ms)
-        tracer.end_those_gone()
         tally = tracer.tally(budget)
         ended = list(tracer.kept_since(since))
         shown = ended[-budget:]
@@ -191,7 +190,6 @@ class InsideCalls:
         wanted = Filter(client_id, connection, api_keys_of(api), topic, slower_than_ms, *flags)
         tracer = self._tracer
         tracer.watch(lease_ms, wanted)
-        tracer.end_those_gone()
         if since == "now":
             return self._head() | {"next": tracer.last_number, "left_out": 0, "explained": []}
         if isinstance(since, str):
@@ -240,7 +238,6 @@ class InsideCalls:
         """Return the open connections. Raises ValueError."""
         check_number("after", after, 0, OFFSET_MAX)
         check_number("budget", budget, *BUDGETS)
-        self._tracer.end_those_gone()
         return self._head() | self._snapshots.connections(after, budget)
 
     def sessions(self, after: int = 0, budget: int = 200) -> Json:
@@ -262,7 +259,7 @@ class InsideCalls:
 
     # -- rows -------------------------------------------------------------------------------------------------
 
-    def _row(self, exchange: Exchange, clients: Table, topics: Table) -> list[Any]:
+    def _row(self, exchange: Trace, clients: Table, topics: Table) -> list[Any]:
         facts = exchange.facts
         since = exchange.since_arrival_us
         client_id = exchange.client_id if facts is not None else exchange.client.client_id
@@ -293,7 +290,7 @@ class InsideCalls:
             0 if facts is None else facts.records,
         ]
 
-    def _explained(self, exchange: Exchange) -> Json:
+    def _explained(self, exchange: Trace) -> Json:
         explained = self._explainer.explain(exchange)
         others = [exchange.woken_by, *(exchange.woke or ())][: 1 + WOKE_TOLD]
         found = [other for seq in others if (other := self._tracer.find(seq)) is not None]
@@ -303,7 +300,7 @@ class InsideCalls:
         }
 
 
-def fits_what_is_kept(wanted: Filter, exchange: Exchange) -> bool:
+def fits_what_is_kept(wanted: Filter, exchange: Trace) -> bool:
     """Whether a filter chooses an exchange that is kept, by its facts."""
     facts = exchange.facts
     if facts is None:

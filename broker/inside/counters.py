@@ -1,34 +1,30 @@
 """Counts requests, their errors and their times, and the bytes that leave: what no state of the broker has afterwards.
 
-    counters = Counters(registry, replica_manager, existing_topics)
-    counters.start()        nothing of it runs before, or after `stop`
+    counters = Counters(probes, existing_topics)
+    counters.start()        it looks at nothing before, or after `stop`
 
-While it counts it stands before `registry.encoded`, which has every request and its final answer, also one of a fault.
-There it notes each small request. It counts noted requests together, every `COUNTED_TOGETHER` of them and before each
-read, because loading what counting needs into the processor's caches takes longer than counting. It does nothing per
-record, and nothing per partition unless its answer has records. It does not count what is appended: each `Log` knows.
+It notes each small request when its answer is known, also one of a fault. It counts noted requests together, every
+`COUNTED_TOGETHER` of them and before each read, because loading what counting needs into the processor's caches takes
+longer than counting. It does nothing per record, and nothing per partition unless its answer has records. It does not
+count what is appended: each `Log` knows.
 
-Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`, by a handler in place of its own, which
-then steps aside until the window is over. As in Kafka, percentiles are those of the last 1,028 samples.
+Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`. As in Kafka, percentiles are those of
+the last 1,028 samples.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.apis.registry import ApiRegistry, Encode
-from minibroker.broker.apis.routes import Handler
-from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
-from minibroker.broker.pending import Pending
 from minibroker.broker.replica.append import EXPECTED_REFUSALS
-from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.probes import Probe, Probes
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import Column, columns
@@ -43,7 +39,6 @@ TIMED_PER_WINDOW = 5  # of each API: the samples of a busy one are of the last 2
 REARM_MASK = 63  # after so many requests of an API that is not timed, look at the time
 COUNTED_TOGETHER = 64
 NOTED_BYTES = 4096  # a longer request is counted at once, so that its frame is not kept
-LOOK_SHARE = 300  # of the time between two looks for new connections, one part is spent on the first
 NS_PER_MS = 1_000_000
 
 FETCH = ApiKey.FETCH
@@ -52,6 +47,7 @@ NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first o
 # Fields are read by their places: half the time of reading them by name.
 REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
 FETCH_ERROR, FETCH_TOPICS = map(FetchResponse()._fields.index, ("error_code", "topics"))
+ERROR_CODE, RECORDS = map(FetchResponse.row("topics.partitions")._fields.index, ("error_code", "records"))
 # As kafka 2.0.1 ReplicaManager.readFromLocalLog: not a failed fetch, but one that has to look elsewhere.
 EXPECTED_MISSES = frozenset(
     {
@@ -69,11 +65,11 @@ Body = Any
 
 
 class Watcher(Protocol):
-    """Is told of each answer that has an error code, while it watches: before the answer is encoded."""
+    """Gets each exchange whose answer has an error code, while it watches: before the answer is encoded."""
 
     is_watching: bool
 
-    def failed(self, request: Request, client: Client, body: Body) -> None: ...
+    def failed(self, exchange: Exchange) -> None: ...
 
 
 class Nobody:
@@ -81,7 +77,7 @@ class Nobody:
 
     is_watching = False
 
-    def failed(self, request: Request, client: Client, body: Body) -> None:
+    def failed(self, exchange: Exchange) -> None:
         pass
 
 
@@ -101,10 +97,10 @@ class Timing(NamedTuple):
 class Timed:
     """A request that is being timed; it ends when the socket has taken its response."""
 
-    __slots__ = ("_began_ns", "_encoded_ns", "_handled_ns", "_of_api", "is_parked", "request")
+    __slots__ = ("_began_ns", "_encoded_ns", "_handled_ns", "_of_api", "_size_bytes", "is_parked")
 
-    def __init__(self, request: Request, of_api: OfApi, began_ns: int) -> None:
-        self.request = request
+    def __init__(self, size_bytes: int, of_api: OfApi, began_ns: int) -> None:
+        self._size_bytes = size_bytes
         self.is_parked = False
         self._of_api = of_api
         self._began_ns = self._handled_ns = self._encoded_ns = began_ns
@@ -126,24 +122,7 @@ class Timed:
     def _end(self, sent_ns: int) -> None:
         stages = (self._handled_ns - self._began_ns, self._encoded_ns - self._handled_ns, sent_ns - self._encoded_ns)
         local_ms, remote_ms, send_ms = (each / NS_PER_MS for each in stages)
-        self._of_api.samples.append(Timing(local_ms, remote_ms, send_ms, self.request.size_bytes))
-
-
-class Sending:
-    """In place of a connection's witness until the response of a request that is timed has left."""
-
-    __slots__ = ("_connection", "_inner", "_timed")
-
-    def __init__(self, timed: Timed, connection: Connection) -> None:
-        self._timed = timed
-        self._connection = connection
-        self._inner: Callable[[bool], object] | None = connection.witness
-
-    def __call__(self, is_in_the_call: bool) -> None:
-        self._connection.witness = self._inner
-        self._timed.sent()
-        if self._inner is not None:
-            self._inner(is_in_the_call)
+        self._of_api.samples.append(Timing(local_ms, remote_ms, send_ms, self._size_bytes))
 
 
 class OfApi:
@@ -173,6 +152,31 @@ class RequestCount:
         self.of_rows = [each for each in found if each.path]
         self.of_partitions = places_of_partitions(self.of_rows)
 
+    def count_errors(self, body: Body) -> bool:
+        """Count the error codes of an answer; return whether there are any."""
+        errors = self.of_api.errors
+        has_failed = False
+        if self.place >= 0 and body[self.place]:
+            errors[body[self.place]] += 1
+            has_failed = True
+        if self.of_partitions is None:
+            for column in self.of_rows:
+                codes = column.values(body)
+                failed = [code for code in codes if code]
+                self.codes += len(codes)
+                errors.update(failed)
+                has_failed = has_failed or bool(failed)
+            return has_failed
+        outer, inner, place = self.of_partitions
+        for topic in body[outer]:
+            rows = topic[inner]
+            self.codes += len(rows)
+            for row in rows:
+                if row[place]:
+                    errors[row[place]] += 1
+                    has_failed = True
+        return has_failed
+
     @property
     def all_codes(self) -> int:
         return self.codes + (self.requests if self.place >= 0 else 0)
@@ -199,136 +203,97 @@ class TopicCount:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-class Counters:
+class Counters(Probe):
     """Counts between `start` and `stop`; what was counted stays."""
 
     def __init__(
         self,
-        registry: ApiRegistry,
-        replica_manager: ReplicaManager,
+        probes: Probes,
         existing: Container[str],
         *,
-        connections: Collection[Connection] = (),
-        encrypted: Iterable[str] = (),
+        encrypted: Container[str] = (),
         watcher: Watcher | None = None,
     ) -> None:
-        """`existing` are the topics, `connections` the open ones, of which it times the sends, `encrypted` the
-        listeners from which nothing leaves by sendfile. It tells `watcher` of each answer that has an error code."""
+        """`existing` are the topics, `encrypted` the listeners from which nothing leaves by sendfile. `watcher` gets
+        each exchange whose answer has an error code."""
         self.topics: dict[str, TopicCount] = {}
         self.retired = TopicCount()  # of topics that do not exist
         self.requests: dict[int, RequestCount] = {}  # see `key_of`
         self.sendfile_bytes = 0
         self.is_counting = False
+        self._probes = probes
         self._watcher = watcher or Nobody()
-        self._noted: list[tuple[Request, Client, Body, int]] = []
+        self._noted: list[tuple[Exchange, int]] = []  # and until when its client is muted
         self._of_apis: dict[tuple[int, bool], OfApi] = {}
-        self._registry = registry
-        self._replica_manager = replica_manager
         self._existing = existing
-        self._encrypted = frozenset(encrypted)
-        self._inner_encoded = registry.encoded
-        self._handlers = registry.handlers
-        self._timed_handlers: dict[int, Handler] = {
-            key: partial(self._time, Window(), each) for key, each in registry.handlers.items()
-        }
-        self._mixed_handlers: dict[int, Handler] = {}  # of each API that which times, or its own
-        self._timed: list[Timed] = []  # the request whose answer is about to be encoded
-        self._connections = connections
-        self._by_number: dict[int, Connection] = {}
-        self._looks_again_at_ns = 0
+        self._encrypted = encrypted
+        self._windows: dict[int, Window] = {key: Window() for key in API_TABLE}
+        self._is_timed: set[int] = set()  # the APIs of which the next request is timed
+        self._timed: dict[int, Timed] = {}  # by connection, up to the response
+        self._unsent: dict[int, list[Timed]] = {}  # by connection, from the response to its last byte
 
     def start(self) -> None:
         if not self.is_counting:
             self.is_counting = True
-            self._inner_encoded = self._registry.encoded
-            self._registry.encoded = self._noter()
-            self._registry.handlers = self._mixed_handlers
-            self._replica_manager.on_refused = self.refused
+            self._probes.add(self)
         self.time_all()
 
     def time_all(self) -> None:
         """Time the next requests of every API."""
-        self._mixed_handlers.update(self._timed_handlers)
+        self._is_timed.update(self._windows)
 
     def stop(self) -> None:
         self.count_noted()
         if self.is_counting:
             self.is_counting = False
-            self._registry.encoded = self._inner_encoded
-            self._registry.handlers = self._handlers
-            self._replica_manager.on_refused = None
-            self._by_number.clear()
+            self._probes.remove(self)
+            self._timed.clear()
+            self._unsent.clear()
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def _noter(self) -> Encode:
-        """A function that notes a request and its answer, and encodes the answer; it raises as `registry.encoded`.
-
-        It has all that it needs at hand: an attribute of this object would be one more look into cold memory.
-        """
-        noted, timed, watcher, inner = self._noted, self._timed, self._watcher, self._inner_encoded
-        note, together, longest, short = noted.append, COUNTED_TOGETHER, NOTED_BYTES, BRIEF_APIS
-
-        def encoded(request: Request, client: Client, body: Body) -> Any:
-            note((request, client, body, client.muted_until_ms))
-            key = request.api_key
-            if (
-                len(noted) >= together
-                or request.size_bytes > longest
-                or watcher.is_watching
-                or (key not in short and (key != 1 or body[FETCH_TOPICS]))  # of a Fetch those that have rows
-            ):
-                self.count_noted()
-            if timed:
-                return self._encoded_timed(request, client, body)
-            return inner(request, client, body)
-
-        return encoded
+    def answered(self, exchange: Exchange) -> None:
+        """Note a request with its answer; count at once what would keep much memory, or what a watcher looks at."""
+        noted, request, body = self._noted, exchange.request, exchange.body
+        assert request is not None
+        noted.append((exchange, exchange.client.muted_until_ms))
+        key = request.api_key
+        if (
+            len(noted) >= COUNTED_TOGETHER
+            or request.size_bytes > NOTED_BYTES
+            or self._watcher.is_watching
+            or (key not in BRIEF_APIS and (key != FETCH or body[FETCH_TOPICS]))  # of a Fetch those that have rows
+        ):
+            self.count_noted()
 
     def count_noted(self) -> None:
         """Count what was noted; who reads the counts calls it before."""
         notes = self._noted[:]
         self._noted.clear()
         counts = self.requests
-        for request, client, body, muted_until_ms in notes:
+        for exchange, muted_until_ms in notes:
+            request, body = exchange.request, exchange.body
+            assert request is not None
             key = request.api_key
             count = counts.get(key << 8 | request.api_version)
             if count is None:
                 count = self._new_count(key, request.api_version)
             has_failed = False
-            if key == 1:  # Fetch
+            if key == FETCH:
                 asked = request.body
                 if asked[REPLICA_ID] >= 0:
                     count = self._of_followers(count, request.api_version)
                 if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
-                    has_failed = self._count_fetch(asked, body, client, count)
+                    has_failed = self._count_fetch(asked, body, exchange.client, count)
             elif body is not None:
-                if count.place >= 0 and body[count.place]:
-                    count.of_api.errors[body[count.place]] += 1
-                    has_failed = True
-                if count.of_partitions is not None:
-                    outer, inner, place = count.of_partitions
-                    for topic in body[outer]:
-                        rows = topic[inner]
-                        count.codes += len(rows)
-                        for row in rows:
-                            if row[place]:
-                                count.of_api.errors[row[place]] += 1
-                                has_failed = True
-                else:
-                    for column in count.of_rows:
-                        codes = column.values(body)
-                        failed = [code for code in codes if code]
-                        count.codes += len(codes)
-                        count.of_api.errors.update(failed)
-                        has_failed = has_failed or bool(failed)
+                has_failed = count.count_errors(body)
             if muted_until_ms and body is not None:
                 count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
-            if has_failed and request is notes[-1][0]:  # earlier ones are of before it began to watch
-                self._watcher.failed(request, client, body)
+            if has_failed and exchange is notes[-1][0]:  # earlier ones are of before it began to watch
+                self._watcher.failed(exchange)
             requests = count.requests = count.requests + 1
             if not requests & REARM_MASK:
-                self._mixed_handlers[key] = self._timed_handlers[key]
+                self._is_timed.add(key)
 
     def _new_count(self, api_key: int, api_version: int, is_from_follower: bool = False) -> RequestCount:
         count = RequestCount(api_key, self.of_api(api_key, is_from_follower))
@@ -357,7 +322,7 @@ class Counters:
             count.codes += len(rows)
             bytes_out = 0
             for row in rows:
-                code, records = row[1], row[7]
+                code, records = row[ERROR_CODE], row[RECORDS]
                 if code:
                     errors[code] += 1
                     has_failed = True
@@ -389,8 +354,7 @@ class Counters:
             return int(records.size_bytes)
         return len(records)
 
-    def refused(self, topic_partition: TopicPartition, error: ErrorCode, size_bytes: int) -> None:
-        """Count a refused append."""
+    def refused_append(self, topic_partition: TopicPartition, error: ErrorCode, size_bytes: int) -> None:
         topic = self.topic(topic_partition.topic)
         topic.produces += 1
         if error is ErrorCode.MESSAGE_TOO_LARGE:
@@ -414,55 +378,48 @@ class Counters:
 
     # -- times ------------------------------------------------------------------------------------------------
 
-    def _time(self, window: Window, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
-        """Answer as the handler, and take the time. Raises as the handler."""
-        began_ns = time.perf_counter_ns()
-        key = request.api_key
-        places = window.take_place(began_ns)
+    def asked(self, exchange: Exchange) -> None:
+        request = exchange.request
+        assert request is not None
+        if request.api_key in self._is_timed:
+            self._time(exchange, request)
+
+    def _time(self, exchange: Exchange, request: Request) -> None:
+        """Time a request, if its API has a place left."""
+        key, began_ns = request.api_key, time.perf_counter_ns()
+        places = self._windows[key].take_place(began_ns)
         if places <= 1:
-            self._mixed_handlers[key] = handler
-        if places == 0:
-            return handler(request, client)
-        timed = Timed(request, self.of_api(key, key == FETCH and request.body.replica_id >= 0), began_ns)
-        try:
-            body = handler(request, client)
-        except Exception:
-            self._timed[:] = (timed,)
-            raise
-        if type(body) is Pending:
+            self._is_timed.discard(key)
+        if places > 0:
+            is_from_follower = key == FETCH and request.body.replica_id >= 0
+            timed = Timed(request.size_bytes, self.of_api(key, is_from_follower), began_ns)
+            self._timed[exchange.client.number] = timed
+
+    def waits(self, exchange: Exchange, source: object) -> None:
+        timed = self._timed.get(exchange.client.number)
+        if timed is not None:
             timed.park()
-            return body.then(partial(self._note_answer, timed))
-        self._timed[:] = (timed,)
-        return body
 
-    def _note_answer(self, timed: Timed, body: Body) -> Body:
-        """Note that the answer of a request that waited is encoded next."""
-        self._timed[:] = (timed,)
-        return body
-
-    def _encoded_timed(self, request: Request, client: Client, body: Body) -> Any:
-        timed = self._timed.pop()
-        encoded = self._inner_encoded(request, client, body)
-        if timed.request is not request:  # that one has failed, and closed its connection
-            return encoded
+    def handed(self, exchange: Exchange, chunks: list[Any] | None) -> None:
+        timed = self._timed.pop(exchange.client.number, None)
+        if timed is None:
+            return
         timed.encoded()
-        connection = self._connection_of(client.number)
-        if connection is None or encoded is None:
+        if chunks is None or exchange.client.frames is None:  # None: no connection
             timed.not_sent()
         else:
-            connection.witness = Sending(timed, connection)
-        return encoded
+            self._unsent.setdefault(exchange.client.number, []).append(timed)
 
-    def _connection_of(self, number: int) -> Connection | None:
-        """An open connection; None if it is too new, and there are too many to look for it now."""
-        connection = self._by_number.get(number)
-        if connection is None:
-            began_ns = time.perf_counter_ns()
-            if began_ns > self._looks_again_at_ns:
-                self._by_number = {each.client.number: each for each in self._connections}
-                self._looks_again_at_ns = began_ns + LOOK_SHARE * (time.perf_counter_ns() - began_ns)
-                connection = self._by_number.get(number)
-        return connection
+    def refused(self, exchange: Exchange, error: Exception) -> None:
+        self._timed.pop(exchange.client.number, None)
+
+    def sent(self, client: Client, is_in_the_call: bool) -> None:
+        for timed in self._unsent.pop(client.number, ()):
+            timed.sent()
+
+    def closed(self, client: Client, reason: str) -> None:
+        self._timed.pop(client.number, None)
+        self._unsent.pop(client.number, None)
 
 
 class Window:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from minibroker.broker.inside.exchange import (
+from minibroker.broker.inside.facts import Facts, FetchedFacts, FetchFacts, GroupFacts, ProducedFacts, ProduceFacts
+from minibroker.broker.inside.trace import (
     NEVER,
     NO_CAUSE,
     WAITS,
-    Exchange,
+    Trace,
 )
-from minibroker.broker.inside.facts import Facts, FetchedFacts, FetchFacts, GroupFacts, ProducedFacts, ProduceFacts
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
@@ -59,7 +59,7 @@ class Explainer:
         self._tracer = tracer
         self._replicas = parts.replica_manager
 
-    def explain(self, exchange: Exchange, *, with_walks: bool = True) -> Json:
+    def explain(self, exchange: Trace, *, with_walks: bool = True) -> Json:
         """Everything about an exchange but its story, for JSON; without the walks through the indexes if asked so."""
         facts = exchange.facts or self._tracer.facts.take(exchange)
         us = {
@@ -105,7 +105,7 @@ class Explainer:
 
     # -- the wait ---------------------------------------------------------------------------------------------
 
-    def _wait(self, exchange: Exchange, facts: Facts) -> Json:
+    def _wait(self, exchange: Trace, facts: Facts) -> Json:
         case = "" if facts.fetch is None else facts.fetch.case
         decided_by = None if facts.fetch is None else facts.fetch.decided_by
         level, slot = place_in_wheel(exchange.wheel_ms, facts.deadline_ms)
@@ -127,7 +127,7 @@ class Explainer:
             "cause": cause,
         }
 
-    def _cause(self, exchange: Exchange) -> Json | None:
+    def _cause(self, exchange: Trace) -> Json | None:
         if exchange.woken_by == NO_CAUSE:
             return None
         cause = self._tracer.find(exchange.woken_by)
@@ -149,7 +149,7 @@ class Explainer:
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
-    def _fetch(self, exchange: Exchange, facts: FetchFacts, with_walks: bool) -> Json:
+    def _fetch(self, exchange: Trace, facts: FetchFacts, with_walks: bool) -> Json:
         return {
             "replica_id": facts.replica_id,
             "min_bytes": facts.min_bytes,
@@ -271,7 +271,7 @@ def stages_of(us: dict[str, int], throttled_ms: int) -> dict[str, int]:
     }
 
 
-def session_of(exchange: Exchange, facts: FetchFacts) -> Json:
+def session_of(exchange: Trace, facts: FetchFacts) -> Json:
     """The decision about the fetch session, by the table of `fetch_context.py`."""
     asked_id, epoch, answered_id = facts.asked_id, facts.asked_epoch, facts.answered_id
     is_answered = exchange.answered_ns != NEVER
@@ -303,7 +303,7 @@ def session_of(exchange: Exchange, facts: FetchFacts) -> Json:
     }
 
 
-def sent_of(exchange: Exchange) -> Json | None:
+def sent_of(exchange: Trace) -> Json | None:
     """How the response left; None if none has left."""
     sent = exchange.sent
     if sent is None or exchange.sent_ns == NEVER:

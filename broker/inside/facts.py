@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings import LONG_MAX
 from minibroker.broker.inside.errors import name_of
-from minibroker.broker.inside.exchange import NEVER, Before, Exchange
+from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch import DelayedFetch
 from minibroker.broker.replica.leading import Leading
@@ -160,7 +160,7 @@ class FactsTaker:
         self._parts = parts
         self._replicas = parts.replica_manager
 
-    def take(self, exchange: Exchange) -> Facts:
+    def take(self, exchange: Trace) -> Facts:
         """The facts of an exchange, of which some may be missing: one that waits has no answer yet."""
         request, operation = exchange.request, exchange.operation
         fetch = produce = group = login = None
@@ -196,7 +196,7 @@ class FactsTaker:
             login,
         )
 
-    def topics_of(self, exchange: Exchange) -> tuple[str, ...]:
+    def topics_of(self, exchange: Trace) -> tuple[str, ...]:
         """The first topics of an exchange, also of one that waits."""
         if exchange.facts is not None:
             return exchange.facts.topics
@@ -208,7 +208,7 @@ class FactsTaker:
                 return tuple(names)[:TOPICS_MAX]
         return topics_named(request)
 
-    def names_topic(self, exchange: Exchange, topic: str) -> bool:
+    def names_topic(self, exchange: Trace, topic: str) -> bool:
         """Whether a request, its fetch session or its answer names a topic."""
         request = exchange.request
         if request is None or request.body is None:
@@ -247,7 +247,7 @@ class FactsTaker:
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
-    def _fetch(self, exchange: Exchange, request: Request) -> FetchFacts:
+    def _fetch(self, exchange: Trace, request: Request) -> FetchFacts:
         asked, answer, operation = request.body, exchange.body, exchange.operation
         session = self._parts.fetch_sessions.get(asked.session_id if answer is None else answer.session_id)
         offsets: dict[tuple[str, int], int] = {
@@ -350,7 +350,7 @@ class FactsTaker:
 
     # -- Produce ----------------------------------------------------------------------------------------------
 
-    def _produce(self, exchange: Exchange, request: Request) -> ProduceFacts:
+    def _produce(self, exchange: Trace, request: Request) -> ProduceFacts:
         asked, answer = request.body, exchange.body
         answered = () if answer is None else answer.topics
         answers = {(topic, row[0]): row for topic, partitions in answered for row in partitions}
@@ -362,7 +362,7 @@ class FactsTaker:
         return ProduceFacts(asked.acks, asked.transactional_id, asked.timeout_ms, len(sent), tuple(rows))
 
     def _produced(
-        self, exchange: Exchange, topic: str, partition: int, records: memoryview, row: Any | None
+        self, exchange: Trace, topic: str, partition: int, records: memoryview, row: Any | None
     ) -> ProducedFacts:
         topic_partition = TopicPartition(topic, partition)
         led = self._replicas.partitions.any(topic_partition)
@@ -418,7 +418,7 @@ class FactsTaker:
 
     # -- groups -----------------------------------------------------------------------------------------------
 
-    def _group(self, exchange: Exchange, request: Request) -> GroupFacts | None:
+    def _group(self, exchange: Trace, request: Request) -> GroupFacts | None:
         group_id = group_named(request)
         group = None if group_id is None else self._parts.groups.get(group_id)
         if group is None:
@@ -479,7 +479,7 @@ def login_of(request: Request, answer: Any) -> LoginFacts:
     return LoginFacts("", (), None if answer is None else answer.error_message)
 
 
-def request_is_silent(exchange: Exchange) -> bool:
+def request_is_silent(exchange: Trace) -> bool:
     """Whether the request was served without a response."""
     return exchange.body is None and exchange.answered_ns != NEVER and not exchange.error
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -27,7 +27,7 @@ from minibroker.broker.group.group import GroupState
 from minibroker.broker.inside.counters import SAMPLES, Counters, RequestCount, Timing, TopicCount, Watcher, api_of
 from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
-from minibroker.broker.network.socket_bytes import NOTHING, SocketBytes, Transferred
+from minibroker.broker.network.socket_bytes import NOTHING, Transferred
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
@@ -35,10 +35,12 @@ from minibroker.broker.replica.leading import Leading
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
+from minibroker.broker.way.probes import Probe
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
+from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
 from minibroker.storage.log.log import Log
 
@@ -152,7 +154,7 @@ class Metrics:
         self,
         observed: Observed,
         *,
-        encrypted: Iterable[str] = (),
+        encrypted: Container[str] = (),
         watcher: Watcher | None = None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -161,10 +163,8 @@ class Metrics:
         parts = observed.parts
         self._observed = observed
         self._counters = Counters(
-            parts.registry,
-            parts.replica_manager,
+            parts.probes,
             parts.metadata_cache.topics,
-            connections=observed.connections,
             encrypted=encrypted,
             watcher=watcher,
         )
@@ -268,33 +268,27 @@ class Lease(TimerTask):
         self._on_end()
 
 
-class Waits:
+class Waits(Probe):
     """How long operations waited in the purgatories, and what ended the waits of fetches."""
 
     def __init__(self, parts: BrokerParts, clock: Clock) -> None:
-        self._clock = clock
+        self._probes = parts.probes
+        self._now_ms = clock.monotonic_ms
         self.purgatories = parts.purgatories
         self.waited_ms: Counter[str] = Counter()
         self.wakeups: Counter[str] = Counter()  # of fetches, by the letter of the case
 
     def start(self) -> None:
-        for purgatory in self.purgatories:
-            purgatory.on_release = self._release_of(purgatory.name)
+        self._probes.add(self)
 
     def stop(self) -> None:
-        for purgatory in self.purgatories:
-            purgatory.on_release = None
+        self._probes.remove(self)
 
-    def _release_of(self, name: str) -> Callable[[DelayedOperation, Ending], None]:
-        waited_ms, now_ms = self.waited_ms, self._clock.monotonic_ms
-
-        def on_release(operation: DelayedOperation, ending: Ending) -> None:
-            waited_ms[name] += now_ms() - operation.deadline_ms + operation.delay_ms
-            case = getattr(operation, "case", "")
-            if case:
-                self.wakeups[case] += 1
-
-        return on_release
+    def woken(self, purgatory: Purgatory, operation: DelayedOperation, ending: Ending) -> None:
+        self.waited_ms[purgatory.name] += self._now_ms() - operation.deadline_ms + operation.delay_ms
+        case = getattr(operation, "case", "")
+        if case:
+            self.wakeups[case] += 1
 
 
 # -- kafka.server, kafka.controller ---------------------------------------------------------------------------------
@@ -508,14 +502,13 @@ class NetworkRates:
     def __init__(self, observed: Observed, now: Callable[[], float]) -> None:
         self._observed = observed
         self._now = now
-        observed.server.socket_bytes = self._bytes = SocketBytes()
         self._looks: deque[tuple[float, dict[str, Transferred]]] = deque([(now(), {})])
 
     def metrics(self) -> Iterator[Found]:
         observed = self._observed
         yield Head("kafka.network:type=RequestChannel", ("RequestQueueSize", "ResponseQueueSize")), (0, 0)
         open_now: Counter[str] = Counter()
-        totals = dict(self._bytes.closed)
+        totals = dict(observed.server.socket_bytes.closed)
         for number, connection in enumerate(tuple(observed.connections)):
             listener = connection.client.listener
             open_now[listener] += 1

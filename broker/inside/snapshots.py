@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any
 
-from minibroker.broker.inside.exchange import NEVER
 from minibroker.broker.inside.explanation import headers_from
+from minibroker.broker.inside.trace import NEVER
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
@@ -44,7 +44,7 @@ KINDS = {
     "TlsConnection": "Connection",
     "Mute": "Mute",
     "Timeout": "Transaction",
-    "Failure": "Login",
+    "Refusal": "Login",
 }
 
 Json = dict[str, Any]

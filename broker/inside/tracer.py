@@ -1,20 +1,11 @@
 """Traces requests while a console or a test looks; a broker without `--control` has no tracer.
 
-It wraps the `dispatch` of the fault injector, and `registry.answer` for the requests that it traces:
+Without a lease it looks at nothing. A lease lasts for seconds, and each look renews it. Nothing is pushed: traces that
+have ended are kept in a ring, in the order of their ends, and each look pulls the new ones.
 
-    connections -> recorder -> tracer -> faults -> registry
-
-Before its client has authenticated, a connection's requests go through `around` instead:
-
-    connections -> recorder -> tracer -> authentication
-
-Without a lease a request costs the test of an attribute. A lease lasts for seconds, and each look renews it. Nothing is
-pushed: exchanges that have ended are kept in a ring, in the order of their ends, and each look pulls the new ones.
-
-Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances. The rest run the plain code,
-between a countdown and a note of the request in hand. Such a request becomes an exchange only if it is parked, wakes
-one of the sample, closes its connection, or has an error in its answer while the broker counts; it counts by the
-sample. A filter traces every request.
+Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances. Of the rest only the request
+in hand is known. Such a request gets a trace only if it is parked, wakes one of the sample, closes its connection, or
+has an error in its answer while the broker counts; it counts by the sample. A filter traces every request.
 
 What completes a parked Fetch answers it in its own call. So the request in hand is the cause of each wait that ends.
 """
@@ -24,34 +15,33 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.apis.registry import Encode
+from minibroker.broker.apis.client import Client
 from minibroker.broker.inside.errors import first_error
-from minibroker.broker.inside.exchange import (
+from minibroker.broker.inside.facts import NO_FACTS, FactsTaker
+from minibroker.broker.inside.trace import (
     AT_ONCE,
     CLOSED,
     EXPIRED,
     GONE,
+    LENGTH_BYTES,
     NEVER,
     SENDING,
     SILENT,
     WAITS,
     WOKEN,
-    Exchange,
+    Trace,
 )
-from minibroker.broker.inside.facts import NO_FACTS, FactsTaker
-from minibroker.broker.network.connection import Connection, Dispatch, Encoded
 from minibroker.broker.parts import BrokerParts
-from minibroker.broker.pending import Pending
-from minibroker.protocol.api import HEADER, ApiKey, Request
-from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.probes import Probe
+from minibroker.protocol.api import ApiKey
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
+from minibroker.purgatory.purgatory import Purgatory
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +53,9 @@ SAMPLES_OVER = 2  # times the budget of a pull, before it the sample becomes thi
 FIRST_PULL_NS = 10_000_000  # a look that begins knows nothing of the load: it keeps the sample of the one before
 WOKE_MAX = 32
 WANTS_MAX = 16  # filters at a time
-LENGTH_BYTES = 4
 PULLS_A_SECOND = 10
-NO_HEADER = (-1, -1, -1)
-TOKEN = (int(ApiKey.SASL_AUTHENTICATE), -1, -1)  # a token without a header stands for a SaslAuthenticate
 DEFAULT_BUDGET = 100
 RANDOM = Random()
-
-Body = Any
-Login = Literal["", "request", "token"]
-Light = tuple[bytearray, Client]  # a request that is not in the sample: its frame, its client
 
 
 class Filter(NamedTuple):
@@ -87,7 +70,7 @@ class Filter(NamedTuple):
     empty: bool = False  # a Fetch that was answered without records
     failed: bool = False
 
-    def fits(self, exchange: Exchange, facts: FactsTaker) -> bool:
+    def fits(self, exchange: Trace, facts: FactsTaker) -> bool:
         """Whether it chooses an exchange that has ended, and whose request is still there."""
         if self.api_keys is not None and exchange.api_key not in self.api_keys:
             return False
@@ -106,7 +89,7 @@ class Filter(NamedTuple):
         return self.topic is None or facts.names_topic(exchange, self.topic)
 
 
-def is_empty_fetch(exchange: Exchange) -> bool:
+def is_empty_fetch(exchange: Trace) -> bool:
     """Whether a Fetch was answered without an error and without records."""
     if exchange.api_key != ApiKey.FETCH or exchange.body is None or exchange.error:
         return False
@@ -132,7 +115,7 @@ class Seen:
         counts[2] += bytes_in
         counts[3] += bytes_out
 
-    def note(self, exchange: Exchange) -> None:
+    def note(self, exchange: Trace) -> None:
         """Count it, and those for which it stands."""
         weight, bytes_out = exchange.weight, max(0, exchange.bytes_out)
         self.add(exchange.api_key, exchange.api_version, weight, exchange.bytes_in * weight, bytes_out * weight)
@@ -150,8 +133,8 @@ class Tally(NamedTuple):
     skipped: list[tuple[int, int, int]]  # connection, API key, how many were not kept
 
 
-class Tracer:
-    """`dispatch` stands before the `inner` one. `connections` are the open ones, of which it watches the sends.
+class Tracer(Probe):
+    """Looks at the requests of a broker with these `parts`. `encrypted` are its listeners with TLS.
 
     `now_ns` is the machine's monotonic clock, which no turn of the broker's clock moves. `draw` returns the distance
     from one request of the sample to the next, for its mean.
@@ -159,9 +142,8 @@ class Tracer:
 
     def __init__(
         self,
-        inner: Dispatch,
         parts: BrokerParts,
-        connections: Collection[Connection] = (),
+        encrypted: Container[str] = (),
         now_ns: Callable[[], int] = time.perf_counter_ns,
         draw: Callable[[int], int] | None = None,
     ) -> None:
@@ -169,12 +151,9 @@ class Tracer:
         self.now_ns = now_ns
         self.facts = FactsTaker(parts)
         self.kept_every = 1  # of the plain exchanges each n-th is kept
-        self.dispatch = self._watched(inner)
-        self._registry = parts.registry
+        self._probes = parts.probes
         self._timer = parts.timers.timer
-        self._connections = connections
-        self._purgatories = parts.purgatories
-        self._inner_answer: Callable[[Request, Client], Body | Pending[Body]] = parts.registry.answer
+        self._encrypted = encrypted
         self._pulled_until_ns = 0  # the lease of those who pull a sample
         self._wants: dict[Filter, int] = {}  # the leases of those who want all that a filter chooses
         self._until_ns = 0  # the last of all leases
@@ -184,18 +163,14 @@ class Tracer:
         self._traced = 0  # since the last tally
         self._budget = DEFAULT_BUDGET
         self._thins_at = SAMPLES_OVER * DEFAULT_BUDGET
-        self._specials_left = (
-            DEFAULT_BUDGET  # requests outside of the sample that may still be kept, up to the next tally
-        )
-        self._current: Exchange | Light | None = None
-        self._login: Login = ""  # whether the request in hand is one, or a token without a header
-        self._inner_encoded: Encode = parts.registry.encoded
-        self._in_hand: dict[int, Exchange] = {}  # by connection, up to the response
-        self._unsent: dict[int, list[Exchange]] = {}  # by connection, from the response to its last byte
-        self._witnessed: dict[int, Connection] = {}
+        self._specials_left = DEFAULT_BUDGET  # traces outside of the sample, up to the next tally
+        self._current: Exchange | None = None  # the request in hand
+        self._in_hand: dict[int, Trace] = {}  # by connection, up to the response
+        self._parked: dict[DelayedOperation, Trace] = {}
+        self._unsent: dict[int, list[Trace]] = {}  # by connection, from the response to its last byte
         self._seen: dict[int, Seen] = {}
-        self._ring: deque[Exchange] = deque()
-        self._by_seq: dict[int, Exchange] = {}
+        self._ring: deque[Trace] = deque()
+        self._by_seq: dict[int, Trace] = {}
         self._kept = 0
         self._plain = 0
         self._passed = 0  # before the last tally, and not traced since
@@ -224,8 +199,7 @@ class Tracer:
             self._countdown = 1
         if not self.is_watching:
             self.is_watching = True
-            for purgatory in self._purgatories:
-                purgatory.on_park = self._parked
+            self._probes.add(self)
             self._tallied_ns = now_ns
             self._requests = self._cost_ns = self._dearest_ns = self._plain = self._passed = self._traced = 0
             self._skipped.clear()
@@ -233,368 +207,260 @@ class Tracer:
     def release(self) -> None:
         """End all leases; keep the ring."""
         self.is_watching = False
-        for purgatory in self._purgatories:
-            purgatory.on_park = None
-        for number in self._unsent:
-            self._witnessed[number].witness = None
-        self._witnessed.clear()
+        self._probes.remove(self)
+        self._current = None
         self._in_hand.clear()
+        self._parked.clear()
         self._unsent.clear()
         self._wants.clear()
         self._seen.clear()
         self._pulled_until_ns = self._until_ns = 0
 
-    # -- requests ---------------------------------------------------------------------------------------------
+    # -- steps of a request -----------------------------------------------------------------------------------
 
-    def around(self, dispatch: Dispatch, expects_token: Callable[[], bool]) -> Dispatch:
-        """Trace also what `dispatch` answers instead of the inner one, while a client authenticates."""
-        watched = self._watched(dispatch)
-
-        def traced(frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-            self._login = "token" if expects_token() else "request"
-            try:
-                return watched(frame, client)
-            finally:
-                self._login = ""
-
-        return traced
-
-    def _watched(self, inner: Dispatch) -> Dispatch:
-        """A dispatch that traces the requests of the sample. It raises as `inner`."""
-
-        def dispatch(frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-            if not self.is_watching:
-                return inner(frame, client)
-            countdown = self._countdown = self._countdown - 1
-            if countdown <= 0:
-                return self._trace(inner, frame, client)
-            self._current = frame, client
-            try:
-                answer = inner(frame, client)
-            except (KafkaProtocolError, CloseConnectionError) as error:
-                self._closed(self._promoted(), error)
-                self._forget_current()
-                raise
-            if type(self._current) is tuple:
-                self._current = None
-                return answer
-            return self._handled_light(answer)
-
-        return dispatch
-
-    def _handled_light(self, answer: Encoded | Pending[Encoded]) -> Encoded | Pending[Encoded]:
-        """Note that the handler of a request outside of the sample has returned, if the request was promoted."""
-        exchange = self._forget_current()
-        if exchange is None:
-            return answer
-        handled_ns = self.now_ns()
-        answer = self._handled(exchange, answer, handled_ns)
-        self._spent(self.now_ns() - handled_ns)
-        return answer
-
-    def _trace(self, inner: Dispatch, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        now_ns = self.now_ns
-        arrived_ns = now_ns()
+    def began(self, exchange: Exchange) -> None:
+        self._current = exchange
+        self._countdown -= 1
+        if self._countdown > 0:
+            return
+        arrived_ns = self.now_ns()
         if arrived_ns > self._until_ns:
             self.release()
-            return inner(frame, client)
-        exchange = self._begin(frame, client, arrived_ns)
-        self._draw_next(exchange)
-        registry = self._registry
-        self._inner_answer, registry.answer = registry.answer, self.answer
-        self._current = exchange
-        began_ns = now_ns()
-        try:
-            answer = inner(frame, client)
-        except (KafkaProtocolError, CloseConnectionError) as error:
-            self._closed(exchange, error)
-            raise
-        finally:
-            self._current = None
-            if registry.answer == self.answer:  # else the first quota came
-                registry.answer = self._inner_answer
-        handled_ns = now_ns()
-        answer = self._handled(exchange, answer, handled_ns)
-        self._spent(now_ns() - handled_ns + began_ns - arrived_ns)
-        return answer
+            return
+        self._draw_next(self._begin(exchange, arrived_ns))
+        self._spent(self.now_ns() - arrived_ns)
 
-    def _spent(self, ns: int) -> None:
-        self._cost_ns += ns
-        if ns > self._dearest_ns:
-            self._dearest_ns = ns
+    def asked(self, exchange: Exchange) -> None:
+        request, trace = exchange.request, self._trace_of(exchange)
+        if trace is not None and request is not None and request.api_key == ApiKey.PRODUCE:
+            trace.before = self.facts.before(request)
 
-    def _draw_next(self, exchange: Exchange) -> None:
+    def parked(self, operation: DelayedOperation) -> None:
+        """Trace a request that is parked, although it is not in the sample."""
+        self._trace_special(self._current)
+
+    def waits(self, exchange: Exchange, source: object) -> None:
+        if exchange.last_words:  # it did not authenticate
+            self._trace_special(exchange)
+        trace = self._leave_call(exchange)
+        if trace is None:
+            return
+        trace.handled_ns = self.now_ns()
+        trace.client_id = exchange.client.client_id
+        trace.outcome = WAITS
+        if exchange.is_login:
+            trace.ended_by = "delay"  # of the answer to one that failed
+        elif exchange.strike is not None:
+            trace.ended_by = "fault"  # which holds it back
+        if isinstance(source, DelayedOperation):
+            self._parked[source] = trace
+            trace.operation = source
+            trace.wheel_ms = self._timer.now_ms
+            trace.first_bytes = getattr(source, "seen_bytes", NEVER)
+        self._spent(self.now_ns() - trace.handled_ns)
+
+    def woken(self, purgatory: Purgatory, operation: DelayedOperation, ending: Ending) -> None:
+        """Note the end of a wait, before what waited reads again."""
+        trace = self._parked.pop(operation, None)
+        if trace is None:
+            return
+        trace.woken_ns = self.now_ns()
+        trace.outcome = EXPIRED if ending == "expired" else WOKEN
+        if ending == "expired":
+            trace.ended_by = "time"
+        self._note_cause(trace)
+
+    def answered(self, exchange: Exchange) -> None:
+        trace = self._trace_of(exchange)
+        if trace is not None and trace.is_parked:
+            trace.reads_ns = self.now_ns()
+
+    def failed(self, exchange: Exchange) -> None:
+        """Trace a request whose answer has an error code, although it is not in the sample."""
+        self._trace_special(exchange)
+
+    def handed(self, exchange: Exchange, chunks: list[Any] | None) -> None:
+        trace = self._leave_call(exchange)
+        if trace is None:
+            return
+        now_ns = trace.answered_ns = self.now_ns()
+        if trace.is_parked:
+            self._note_end_of_wait(trace, now_ns)
+        else:
+            trace.handled_ns = now_ns
+            trace.client_id = exchange.client.client_id
+        self._answer(trace, chunks)
+        self._spent(self.now_ns() - now_ns)
+
+    def refused(self, exchange: Exchange, error: Exception) -> None:
+        if exchange is self._current:
+            self._trace_current()
+        trace = self._leave_call(exchange)
+        if trace is None:
+            return
+        if trace.is_parked:
+            self._note_end_of_wait(trace, self.now_ns())
+        self._in_hand.pop(trace.client.number, None)
+        trace.client_id = trace.client.client_id
+        trace.outcome, trace.error = CLOSED, str(error)
+        self._finish(trace)
+
+    def sent(self, client: Client, is_in_the_call: bool) -> None:
+        traces = self._unsent.pop(client.number, None)
+        if traces is None:
+            return
+        sent_ns = self.now_ns()
+        for trace in traces:
+            trace.sent_ns, trace.is_sent_in_the_call = sent_ns, is_in_the_call
+            self._finish(trace)
+        self._spent(self.now_ns() - sent_ns)
+
+    def closed(self, client: Client, reason: str) -> None:
+        """End what its client did not wait for."""
+        waiting = self._in_hand.pop(client.number, None)
+        for trace in ([] if waiting is None else [waiting]) + self._unsent.pop(client.number, []):
+            trace.outcome = GONE
+            self._finish(trace)
+        self._seen.pop(client.number, None)
+
+    # -- the request in hand ----------------------------------------------------------------------------------
+
+    def _begin(self, exchange: Exchange, arrived_ns: int) -> Trace:
+        self._seq += 1
+        trace = self._in_hand[exchange.client.number] = Trace(self._seq, exchange, arrived_ns)
+        return trace
+
+    def _draw_next(self, trace: Trace) -> None:
         """Choose the next request that is traced; note for how many this one stands."""
         if self._wants:  # every one, of which the sample counts on
             self._countdown = 1
             self._distance -= 1
-            exchange.is_sampled = self._distance <= 0
-            if exchange.is_sampled:
+            trace.is_sampled = self._distance <= 0
+            if trace.is_sampled:
                 self._distance = self._draw(self.kept_every)
             return
-        exchange.weight = max(1, self._distance)
+        trace.weight = max(1, self._distance)
         self._distance = self._countdown = self._draw(self.kept_every)
         self._traced += 1
         if self._traced >= self._thins_at:  # far more than in the interval before
             self._thins_at += self._budget
             self.kept_every *= 2
 
-    def _begin(self, frame: bytearray, client: Client, arrived_ns: int) -> Exchange:
-        self._seq += 1
-        header = NO_HEADER
-        if self._login == "token":
-            header = TOKEN
-        elif len(frame) >= HEADER.size:
-            header = HEADER.unpack_from(frame)[:3]
-        exchange = Exchange(self._seq, client, header, len(frame) + LENGTH_BYTES, arrived_ns)
-        if client.number not in self._witnessed:
-            self._attach()
-        self._in_hand[client.number] = exchange
-        return exchange
+    def _trace_of(self, exchange: Exchange) -> Trace | None:
+        trace = self._in_hand.get(exchange.client.number)
+        return trace if trace is not None and trace.exchange is exchange else None
 
-    def _promoted(self) -> Exchange:
-        """The exchange of the request in hand: made now if it is not in the sample."""
-        current = self._current
-        assert current is not None
-        if isinstance(current, Exchange):
-            return current
-        exchange = self._current = self._begin(*current, self.now_ns())
-        exchange.is_sampled, exchange.weight = False, 0
-        self._inner_encoded = self._registry.encoded
-        self._registry.encoded = partial(self._note_encoded, exchange, self._inner_encoded)
-        return exchange
+    def _trace_current(self) -> Trace:
+        """The trace of the request in hand: begun now if it is not in the sample."""
+        assert self._current is not None
+        trace = self._trace_of(self._current)
+        if trace is None:
+            trace = self._begin(self._current, self.now_ns())
+            trace.is_sampled, trace.weight = False, 0
+        return trace
 
-    def _note_encoded(self, exchange: Exchange, inner: Encode, request: Request, client: Client, body: Body) -> Encoded:
-        """Stands before `registry.encoded` for a request that was promoted while its handler ran."""
-        if client is exchange.client:
-            exchange.request, exchange.body = request, body
-            if exchange.is_parked:
-                exchange.reads_ns = self.now_ns()
-        return inner(request, client, body)
-
-    def _forget_current(self) -> Exchange | None:
-        """End the request in hand; return its exchange if it was promoted."""
-        current, self._current = self._current, None
-        if not isinstance(current, Exchange):
-            return None
-        self._registry.encoded = self._inner_encoded
-        return current
-
-    def _parked(self, operation: DelayedOperation) -> None:
-        """Keep a request that is parked, although it is not in the sample."""
-        if type(self._current) is tuple and self._takes_special():
-            self._promoted()
-
-    def _takes_special(self) -> bool:
-        """Whether one more request outside of the sample may be kept."""
-        if self._specials_left <= 0:
-            return False
-        self._specials_left -= 1
-        return True
-
-    def _handled(
-        self, exchange: Exchange, answer: Encoded | Pending[Encoded], handled_ns: int
-    ) -> Encoded | Pending[Encoded]:
-        """Note that the handler has returned."""
-        exchange.handled_ns = handled_ns
-        exchange.client_id = exchange.client.client_id
-        if type(answer) is Pending:
-            self._park(exchange, answer)
-            return answer.then(partial(self._answered_later, exchange), partial(self._failed_later, exchange))
-        exchange.answered_ns = handled_ns
-        self._answered(exchange, answer)  # type: ignore[arg-type]
-        return answer
-
-    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Stands before `registry.answer`: notes the request and its answer before they are encoded."""
-        exchange = self._in_hand.get(client.number)
-        if exchange is None:
-            return self._inner_answer(request, client)
-        exchange.request = request
-        if request.api_key == ApiKey.PRODUCE:
-            exchange.before = self.facts.before(request)
-        body = self._inner_answer(request, client)
-        if type(body) is Pending:
-            return body.then(partial(self._keep_body, exchange))
-        exchange.body = body
-        return body
-
-    def _keep_body(self, exchange: Exchange, body: Body) -> Body:
-        """Note the answer of a request that waited."""
-        exchange.reads_ns = self.now_ns()
-        exchange.body = body
-        return body
-
-    def struck(self, request: Request, client: Client, body: Body) -> None:
-        """Note the answer of a request that a fault has struck: the registry may not have seen it."""
-        exchange = self._in_hand.get(client.number)
-        if exchange is not None:
-            exchange.request, exchange.body = request, body
-
-    def login_answered(self, request: Request, client: Client, body: Body) -> None:
-        """Note the answer of a request of a client that authenticates; keep one with an error."""
-        self.struck(request, client, body)
-        if first_error(request.api_key, body):
-            self.failed(request, client, body)
-
-    def failed(self, request: Request, client: Client, body: Body) -> None:
-        """Keep a request whose answer has an error code, although it is not in the sample."""
-        current = self._current
-        if type(current) is tuple and current[1] is client and self._takes_special():
-            exchange = self._promoted()
-            exchange.request, exchange.body = request, body
-
-    def _park(self, exchange: Exchange, answer: Pending[Encoded]) -> None:
-        exchange.outcome = WAITS
-        if self._login:
-            exchange.ended_by = "delay"  # of the answer to one that failed
-        elif exchange.request is None:
-            exchange.ended_by = "fault"  # which holds it back
-        operation = answer.source
-        if isinstance(operation, DelayedOperation):
-            exchange.operation = operation
-            exchange.wheel_ms = self._timer.now_ms
-            exchange.first_bytes = getattr(operation, "seen_bytes", NEVER)
-            operation.witness = partial(self._woken, exchange)
-
-    def _woken(self, exchange: Exchange, ending: Ending) -> None:
-        """Note the end of a wait, before what waited reads again."""
-        exchange.woken_ns = self.now_ns()
-        exchange.outcome = EXPIRED if ending == "expired" else WOKEN
-        if ending == "expired":
-            exchange.ended_by = "time"
-        self._note_cause(exchange)
-
-    def _note_cause(self, exchange: Exchange) -> None:
-        cause = self._current
-        if cause is None or cause is exchange:
-            exchange.ended_by = exchange.ended_by or self._guessed_cause(exchange)
+    def _trace_special(self, exchange: Exchange | None) -> None:
+        """Trace the request in hand, if it is this one, and if one more outside of the sample may be traced."""
+        if exchange is None or exchange is not self._current or self._trace_of(exchange) is not None:
             return
-        cause = self._promoted()
-        exchange.ended_by, exchange.woken_by = "request", cause.seq
+        if self._specials_left > 0:
+            self._specials_left -= 1
+            self._trace_current()
+
+    def _leave_call(self, exchange: Exchange) -> Trace | None:
+        """The call of a request ends, if it is the one in hand; return its trace."""
+        if exchange is self._current:
+            self._current = None
+        return self._trace_of(exchange)
+
+    def _spent(self, ns: int) -> None:
+        self._cost_ns += ns
+        if ns > self._dearest_ns:
+            self._dearest_ns = ns
+
+    def _note_end_of_wait(self, trace: Trace, now_ns: int) -> None:
+        """Note the end of a wait that no purgatory kept."""
+        if trace.woken_ns == NEVER:
+            trace.woken_ns = now_ns if trace.reads_ns == NEVER else trace.reads_ns
+            self._note_cause(trace)
+            trace.outcome = EXPIRED if trace.ended_by == "time" else WOKEN
+
+    def _note_cause(self, trace: Trace) -> None:
+        if self._current is None or self._current is trace.exchange:
+            trace.ended_by = trace.ended_by or self._guessed_cause(trace)
+            return
+        cause = self._trace_current()
+        trace.ended_by, trace.woken_by = "request", cause.seq
         if cause.woke is None:
             cause.woke = []
         if len(cause.woke) < WOKE_MAX:
-            cause.woke.append(exchange.seq)
+            cause.woke.append(trace.seq)
 
-    def _guessed_cause(self, exchange: Exchange) -> str:
+    def _guessed_cause(self, trace: Trace) -> str:
         """What ends a wait that is neither in a purgatory nor ended by a request."""
-        if exchange.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
+        if trace.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             return "time"
-        operation = exchange.operation
+        operation = trace.operation
         if operation is None:
-            return "flush" if exchange.api_key == ApiKey.PRODUCE else "other"
+            return "flush" if trace.api_key == ApiKey.PRODUCE else "other"
         return "flush" if getattr(operation, "case", "") == "D" and self.facts.waits_for_disk(operation) else "other"
 
-    def _answered_later(self, exchange: Exchange, encoded: Encoded) -> Encoded:
-        if self._in_hand.get(exchange.client.number) is exchange:  # else the lease has ended
-            exchange.answered_ns = self.now_ns()
-            self._note_end_of_wait(exchange, exchange.answered_ns)
-            self._answered(exchange, encoded)
-            self._spent(self.now_ns() - exchange.answered_ns)
-        return encoded
-
-    def _failed_later(self, exchange: Exchange, error: Exception) -> Encoded:
-        if self._in_hand.get(exchange.client.number) is exchange:
-            self._note_end_of_wait(exchange, self.now_ns())
-            self._closed(exchange, error)
-        raise error
-
-    def _note_end_of_wait(self, exchange: Exchange, now_ns: int) -> None:
-        """Note the end of a wait that no purgatory kept."""
-        if exchange.woken_ns == NEVER:
-            exchange.woken_ns = now_ns if exchange.reads_ns == NEVER else exchange.reads_ns
-            self._note_cause(exchange)
-            exchange.outcome = EXPIRED if exchange.ended_by == "time" else WOKEN
-
-    def _answered(self, exchange: Exchange, encoded: Encoded) -> None:
-        number = exchange.client.number
+    def _answer(self, trace: Trace, chunks: list[Any] | None) -> None:
+        number = trace.client.number
         self._in_hand.pop(number, None)
-        exchange.error = first_error(exchange.api_key, exchange.body)
-        if not encoded:
-            if not exchange.is_parked:
-                exchange.outcome = SILENT
-            self._finish(exchange)
+        trace.error = first_error(trace.api_key, trace.body)
+        if not chunks:
+            if not trace.is_parked:
+                trace.outcome = SILENT
+            self._finish(trace)
             return
-        exchange.encoded = encoded
-        exchange.bytes_out = int.from_bytes(encoded[0][:LENGTH_BYTES], "big") + LENGTH_BYTES  # type: ignore[index]
-        connection = self._witnessed.get(number)
-        if connection is None:
-            self._finish(exchange)
-            return
-        unsent = self._unsent.get(number)
-        if unsent is None:
-            self._unsent[number] = [exchange]
-            connection.witness = partial(self._sent, connection, connection.witness)
+        trace.encoded = chunks
+        trace.bytes_out = int.from_bytes(chunks[0][:LENGTH_BYTES], "big") + LENGTH_BYTES
+        if trace.client.frames is None:  # it has no connection
+            self._finish(trace)
         else:
-            unsent.append(exchange)
-
-    def _closed(self, exchange: Exchange, error: Exception) -> None:
-        self._in_hand.pop(exchange.client.number, None)
-        exchange.client_id = exchange.client.client_id
-        exchange.outcome, exchange.error = CLOSED, str(error)
-        self._finish(exchange)
-
-    # -- sends ------------------------------------------------------------------------------------------------
-
-    def _attach(self) -> None:
-        """Know the connections that have opened since: their sends are watched."""
-        for connection in self._connections:
-            self._witnessed.setdefault(connection.client.number, connection)
-
-    def _sent(self, connection: Connection, witness: Callable[[bool], object] | None, is_in_the_call: bool) -> None:
-        """Note that a connection's socket has taken all responses so far; watch it no more."""
-        connection.witness = witness
-        sent_ns = self.now_ns()
-        for exchange in self._unsent.pop(connection.client.number, ()):
-            exchange.sent_ns, exchange.is_sent_in_the_call = sent_ns, is_in_the_call
-            self._finish(exchange)
-        self._spent(self.now_ns() - sent_ns)
-        if witness is not None:
-            witness(is_in_the_call)
+            self._unsent.setdefault(number, []).append(trace)
 
     # -- what is kept -----------------------------------------------------------------------------------------
 
-    def _finish(self, exchange: Exchange) -> None:
+    def _finish(self, trace: Trace) -> None:
         """Keep an exchange that has ended, or count it."""
-        weight = exchange.weight
+        weight = trace.weight
         self._requests += weight
-        number = exchange.client.number
+        number = trace.client.number
         seen = self._seen.get(number)
         if seen is None:
             seen = self._seen[number] = Seen()
-        seen.note(exchange)
+        seen.note(trace)
         if self._wants:
-            exchange.matched = [each for each in self._wants if each.fits(exchange, self.facts)]
-        if exchange.matched or self._is_special(exchange):
+            trace.matched = [each for each in self._wants if each.fits(trace, self.facts)]
+        if trace.matched or self._is_special(trace):
             is_kept = True
             self._plain += max(0, weight - 1)
         else:
-            is_kept = exchange.is_sampled and self._pulled_until_ns > exchange.arrived_ns
+            is_kept = trace.is_sampled and self._pulled_until_ns > trace.arrived_ns
             self._plain += weight
         if is_kept:
-            self._keep(exchange)
+            self._keep(trace)
         if weight > is_kept:
-            self._skipped[number, exchange.api_key] += weight - is_kept
+            self._skipped[number, trace.api_key] += weight - is_kept
 
-    def _is_special(self, exchange: Exchange) -> bool:
-        is_usual = exchange.outcome in (AT_ONCE, SILENT) and not exchange.error and exchange.woke is None
-        return not is_usual or exchange.end_ns - exchange.arrived_ns >= SLOW_NS
+    def _is_special(self, trace: Trace) -> bool:
+        is_usual = trace.outcome in (AT_ONCE, SILENT) and not trace.error and trace.woke is None
+        return not is_usual or trace.end_ns - trace.arrived_ns >= SLOW_NS
 
-    def _keep(self, exchange: Exchange) -> None:
+    def _keep(self, trace: Trace) -> None:
         try:
-            exchange.facts = self.facts.take(exchange)
+            trace.facts = self.facts.take(trace)
         except Exception:  # fails the explanation, not the request
-            logger.exception("request %d cannot be explained: a defect of minibroker", exchange.seq)
-            exchange.facts = NO_FACTS
-        exchange.request = exchange.body = exchange.operation = exchange.before = None
-        connection = self._witnessed.get(exchange.client.number)
-        exchange.note_sent(is_encrypted=connection is not None and connection.tls_version is not None)
-        exchange.encoded = None
+            logger.exception("request %d cannot be explained: a defect of minibroker", trace.seq)
+            trace.facts = NO_FACTS
+        trace.note_sent(is_encrypted=trace.client.listener in self._encrypted)
+        trace.exchange = trace.operation = trace.before = trace.encoded = None
         self._kept += 1
-        exchange.number = self._kept
-        self._by_seq[exchange.seq] = exchange
-        self._ring.append(exchange)
+        trace.number = self._kept
+        self._by_seq[trace.seq] = trace
+        self._ring.append(trace)
         if len(self._ring) > RING_SIZE:
             del self._by_seq[self._ring.popleft().seq]
 
@@ -605,22 +471,22 @@ class Tracer:
         """The number of the last exchange that was kept."""
         return self._kept
 
-    def kept_since(self, number: int) -> Iterator[Exchange]:
+    def kept_since(self, number: int) -> Iterator[Trace]:
         """The exchanges that were kept after this number and are still there, in the order of their ends."""
         first = self._kept - len(self._ring)
         return islice(self._ring, max(0, number - first), None)
 
-    def find(self, seq: int) -> Exchange | None:
+    def find(self, seq: int) -> Trace | None:
         """An exchange that is kept, or that has not ended."""
         return self._by_seq.get(seq) or next((each for each in self.not_ended() if each.seq == seq), None)
 
-    def not_ended(self) -> Iterator[Exchange]:
+    def not_ended(self) -> Iterator[Trace]:
         """The exchanges that wait, and those that are being sent."""
         yield from self._in_hand.values()
-        for exchanges in self._unsent.values():
-            yield from exchanges
+        for traces in self._unsent.values():
+            yield from traces
 
-    def in_hand(self, number: int) -> Exchange | None:
+    def in_hand(self, number: int) -> Trace | None:
         """The exchange of a connection that has not been answered."""
         return self._in_hand.get(number)
 
@@ -628,23 +494,10 @@ class Tracer:
         """What a connection has asked since the watch began."""
         return self._seen.get(number) or Seen()
 
-    def outcome_of(self, exchange: Exchange) -> str:
+    def outcome_of(self, trace: Trace) -> str:
         """How it ended, or its state."""
-        is_unsent = exchange.number == NEVER and exchange.answered_ns != NEVER
-        return SENDING if is_unsent else exchange.outcome
-
-    def end_those_gone(self) -> None:
-        """End the exchanges of connections that have closed."""
-        if not self._witnessed:
-            return
-        is_open = {connection.client.number for connection in self._connections}
-        for number in [each for each in self._witnessed if each not in is_open]:
-            del self._witnessed[number]
-            waiting = self._in_hand.pop(number, None)
-            for exchange in ([] if waiting is None else [waiting]) + self._unsent.pop(number, []):
-                exchange.outcome = GONE
-                self._finish(exchange)
-            self._seen.pop(number, None)
+        is_unsent = trace.number == NEVER and trace.answered_ns != NEVER
+        return SENDING if is_unsent else trace.outcome
 
     def tally(self, budget: int) -> Tally:
         """Return what has happened since the last tally, and choose how many plain exchanges are kept from now on.

@@ -33,10 +33,12 @@ from minibroker.broker.network.response import (
     send_now,
     send_slowly,
 )
-from minibroker.broker.network.socket_bytes import Transferred, transferred
+from minibroker.broker.network.socket_bytes import SocketBytes, Transferred, transferred
 from minibroker.broker.pending import Pending
+from minibroker.broker.way.last_response import LINGER_MS, LastResponse
+from minibroker.broker.way.probes import Probes
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.framing import FIRST_ALLOCATION_BYTES, NEED_DATA, FrameDecoder
+from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
@@ -79,6 +81,8 @@ class Serving(NamedTuple):
     max_request_bytes: int
     max_idle_ms: int
     timer: Any
+    probes: Probes
+    socket_bytes: SocketBytes
 
 
 class Connection(TimerTask):
@@ -87,6 +91,7 @@ class Connection(TimerTask):
     __slots__ = (
         "_decoder",
         "_dispatch",
+        "_ending",
         "_has_read",
         "_is_muted",
         "_max_idle_ms",
@@ -97,19 +102,19 @@ class Connection(TimerTask):
         "_out_bytes",
         "_pending",
         "_poller",
+        "_probes",
         "_receive_buffer",
         "_sleeper",
         "_sock",
+        "_socket_bytes",
         "_throttled",
         "_timer",
-        "before_close",
         "cancel_scope",
         "client",
         "ended_by",
         "has_ended",
         "is_stopping",
         "last_active_ms",
-        "witness",
     )
 
     def __init__(self, sock: socket.socket, client: Client, serving: Serving) -> None:
@@ -119,6 +124,9 @@ class Connection(TimerTask):
         self._dispatch = serving.dispatch
         self._poller = serving.poller
         self._decoder = FrameDecoder(serving.max_request_bytes)
+        client.send_by(self._decoder)
+        self._probes = serving.probes
+        self._socket_bytes = serving.socket_bytes
         self._receive_buffer: memoryview = serving.receive_buffer
         self._out: list[Chunk] = []
         self._out_bytes = 0
@@ -137,9 +145,7 @@ class Connection(TimerTask):
         self.has_ended = False  # the client closed its side
         self.ended_by = ""  # the reason, unless the client left or the broker stopped
         self.is_stopping = False
-        # Is called when the socket has taken the last byte of all responses so far; with True if no task was needed.
-        self.witness: Callable[[bool], object] | None = None
-        self.before_close: Callable[[socket.socket], object] | None = None
+        self._ending = ""  # why it ends as soon as LINGER_MS are over
 
     @property
     def tls_version(self) -> str | None:
@@ -156,6 +162,8 @@ class Connection(TimerTask):
         if self._max_idle_ms > 0:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
         self._poller.register(self._sock, self)
+        for opened in self._probes.opened:
+            opened(self.client)
         try:
             with self.cancel_scope:
                 try:
@@ -188,34 +196,22 @@ class Connection(TimerTask):
                 self._pending.abandon()
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
-            if self.before_close is not None:
-                self.before_close(self._sock)
+            self._socket_bytes.note_closing(self.client.listener, self._sock)
             self._close()
-
-    def serve_by(
-        self,
-        dispatch: Dispatch,
-        *,
-        max_request_bytes: int,
-        first_allocation_bytes: int = FIRST_ALLOCATION_BYTES,
-    ) -> None:
-        """Pass the next requests to `dispatch`. Their limits are those of `FrameDecoder`."""
-        self._dispatch = dispatch
-        self._decoder.max_frame_bytes = max_request_bytes
-        self._decoder.first_allocation_bytes = first_allocation_bytes
+            for closed in self._probes.closed:
+                closed(self.client, self.ended_by)
 
     def on_timeout(self) -> None:
+        if self._ending:
+            self.ended_by = self.ended_by or self._ending
+            self.cancel_scope.cancel()
+            return
         idle_ms = self._poller.now_ms() - self.last_active_ms
         if idle_ms < self._max_idle_ms:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
             return
         self.ended_by = f"idle for {idle_ms} ms"
         logger.info("closing %s: %s", self.client, self.ended_by)
-        self.cancel_scope.cancel()
-
-    def end(self, reason: str) -> None:
-        """End at once, unless it has ended."""
-        self.ended_by = self.ended_by or reason
         self.cancel_scope.cancel()
 
     def stop(self) -> None:
@@ -303,8 +299,8 @@ class Connection(TimerTask):
         if self._throttled is not None:
             throttled, self._throttled = self._throttled, None
             await send_slowly(self._send_bytes, throttled)
-        if self.witness is not None and (self._pending is None or not self._pending.is_known):
-            self.witness(False)
+        if self._pending is None or not self._pending.is_known:
+            self._note_sent(False)
         self.last_active_ms = self._poller.now_ms()
 
     def _serve_without_waiting(self) -> bool:
@@ -341,11 +337,20 @@ class Connection(TimerTask):
             self._throttled = answer
         else:
             self._keep(answer)
+            if type(answer) is LastResponse:
+                self._end_after(answer.reason)
         if self._is_muted:
-            self._is_muted, self.client.muted_until_ms = False, 0
+            self._is_muted = False
+            self.client.mute(0)
         elif self.client.muted_until_ms:
             self._mute()
         return True
+
+    def _end_after(self, reason: str) -> None:
+        """End once the client has had the time to end by itself."""
+        self._ending = reason
+        self._timer.cancel(self)
+        self._timer.add(self, self._poller.now_ms() + LINGER_MS)
 
     def _mute(self) -> None:
         """Read no further request until the client's throttle time is over: a wait after the response, as for one."""
@@ -435,8 +440,7 @@ class Connection(TimerTask):
             if self._out:
                 return False
             self._out_bytes, self._must_send_slices = 0, False
-            if self.witness is not None:
-                self.witness(True)
+            self._note_sent(True)
             return True
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)  # type: ignore[arg-type]
         try:
@@ -450,9 +454,13 @@ class Connection(TimerTask):
         if sent < len(data):  # type: ignore[arg-type]
             self._out.append(memoryview(data)[sent:])  # type: ignore[arg-type]
             return False
-        if self.witness is not None:
-            self.witness(True)
+        self._note_sent(True)
         return True
+
+    def _note_sent(self, is_in_the_call: bool) -> None:
+        """The socket has taken the last byte of all responses so far."""
+        for sent in self._probes.sent:
+            sent(self.client, is_in_the_call)
 
     # What TLS replaces, besides `_receive` and `_send_now`
 

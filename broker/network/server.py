@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -25,6 +25,7 @@ from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.upkeep.afterwards import Afterwards
+from minibroker.broker.way.probes import Probes
 
 if TYPE_CHECKING:
     from minibroker.broker.security.tls import TlsListener
@@ -40,19 +41,11 @@ ACCEPT_PAUSE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 ACCEPT_PAUSE_SECONDS = 0.1
 
 
-class ConnectionObserver(Protocol):
-    """Is called when a connection opens and closes, with the reason unless its client closed it."""
-
-    def opened(self, client: Client) -> None: ...
-
-    def closed(self, client: Client, reason: str) -> None: ...
-
-
 class Server:
     """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`.
 
-    `listeners` are the sockets of `config.endpoints`, in their order; `tls` has those by name that encrypt. `guards`,
-    by listener, get each new connection first: they authenticate its client.
+    `listeners` are the sockets of `config.endpoints`, in their order; `tls` has those by name that encrypt.
+    `begin_login` gets each new client first. `probes` see connections, and their sends.
     Numbers them as it accepts them, from `first_number` on.
     """
 
@@ -66,18 +59,17 @@ class Server:
         afterwards: Afterwards,
         connections: set[Connection],
         tls: Mapping[str, TlsListener] | None = None,
-        observer: ConnectionObserver | None = None,
-        guards: Mapping[str, Callable[[Connection], None]] | None = None,
+        probes: Probes | None = None,
+        begin_login: Callable[[Client], object] | None = None,
         first_number: int = 1,
         busy_poll_ms: int = 0,
     ) -> None:
         self._listeners = listeners
         self._config = config
-        self._observer = observer
-        self._guards = guards or {}
+        self._begin_login = begin_login
         self._numbers = count(first_number)
         self.accepted: Counter[str] = Counter()  # by listener
-        self.socket_bytes: SocketBytes | None = None  # if given before `run`, gets those of each socket that is closed
+        self.socket_bytes = SocketBytes()  # of the sockets that are closed
         self._poller = Poller(busy_poll_ms / 1000, timers.clock.monotonic_ms, afterwards)
         self._serving = Serving(
             dispatch=dispatch,
@@ -86,6 +78,8 @@ class Server:
             max_request_bytes=config.socket_request_max_bytes,
             max_idle_ms=config.connections_max_idle_ms,
             timer=timers.timer,
+            probes=Probes() if probes is None else probes,
+            socket_bytes=self.socket_bytes,
         )
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
@@ -144,15 +138,11 @@ class Server:
         keep_default_outside(sock, host, local[0])
         client = Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers), listener=endpoint.name)
         connection = self._connection_of(endpoint)(sock, client, self._serving)
-        if self._guards and endpoint.name in self._guards:
-            self._guards[endpoint.name](connection)
-        if self.socket_bytes is not None:
-            connection.before_close = partial(self.socket_bytes.note_closing, endpoint.name)
+        if self._begin_login is not None:
+            self._begin_login(client)
         self._per_host[host] += 1
         self.accepted[endpoint.name] += 1
         self._connections.add(connection)
-        if self._observer is not None:
-            self._observer.opened(connection.client)
         nursery.start_soon(self._serve, connection, host)
 
     def _connection_of(self, endpoint: Endpoint) -> Callable[..., Connection]:
@@ -169,8 +159,6 @@ class Server:
             await connection.run()
         finally:
             self._connections.discard(connection)
-            if self._observer is not None:
-                self._observer.closed(connection.client, connection.ended_by)
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]

@@ -94,7 +94,7 @@ class TlsConnection(Connection):
         tls.do_handshake()
         self._is_established = True
         try:
-            self.client.principal = self._listener.principal_of(tls)
+            self.client.authenticate(self._listener.principal_of(tls))
         except (NoMatchingRule, ValueError) as error:
             self._refuse(str(error))
         return True
@@ -139,8 +139,7 @@ class TlsConnection(Connection):
             self._take_responses()
         for _ in range(PIECES_AT_ONCE):
             if not self._encrypt():
-                if self.witness is not None:
-                    self.witness(True)
+                self._note_sent(True)
                 return True
             try:
                 sent = self._sock.send(self._unsent)

@@ -1,12 +1,11 @@
 """The quotas of clients: bytes produced, bytes fetched, and the time of the broker, each by user and client id.
 
-The three kinds are looked up independently. A broker without quotas counts nothing: `on_first_use` is called when the
-first one is set.
+The three kinds are looked up independently. A broker without quotas counts nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from minibroker.broker.quota.client_quota import ClientQuota
 from minibroker.broker.quota.entities import Entity
@@ -33,12 +32,7 @@ class ClientQuotas:
         self.produced = ClientQuota(window, everybody=producer_default)
         self.fetched = ClientQuota(window, everybody=consumer_default)
         self.requests = ClientQuota(window, throttle_ms_max=sample_ms)
-        self.on_first_use: Callable[[], None] | None = None
-
-    @property
-    def is_used(self) -> bool:
-        """Whether there is a quota, or has been one."""
-        return self.produced.is_used or self.fetched.is_used or self.requests.is_used
+        self.is_used = producer_default is not None or consumer_default is not None  # there is a quota, or has been one
 
     def set(self, entity: Entity, quotas: Quotas) -> None:
         """Replace the quotas of an entity; from now on they hold, also for what was counted before."""
@@ -50,6 +44,4 @@ class ClientQuotas:
         self.fetched.set(entity, quotas.get(CONSUMER_BYTE_RATE))
         if REQUEST_PERCENTAGE in quotas or self.requests.is_used:  # else no request is timed
             self.requests.set(entity, quotas.get(REQUEST_PERCENTAGE))
-        if self.on_first_use is not None and self.is_used:
-            self.on_first_use()
-            self.on_first_use = None
+        self.is_used = self.produced.is_used or self.fetched.is_used or self.requests.is_used

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
@@ -39,10 +40,17 @@ from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.purgatory.delayed_operation import DelayedOperation
+from minibroker.purgatory.purgatory import Observer as PurgatoryObserver
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
+
+
+class Observer(PurgatoryObserver, Protocol):
+    """Sees waits, and the appends that are refused."""
+
+    def refused_append(self, topic_partition: TopicPartition, error: ErrorCode, size_bytes: int) -> None: ...
 
 
 class ReplicaManager:
@@ -61,6 +69,7 @@ class ReplicaManager:
         background: Background,
         save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
+        observer: Observer | None = None,
     ) -> None:
         self._config = config
         self.log_manager = log_manager
@@ -69,8 +78,7 @@ class ReplicaManager:
         self.partitions = Partitions(
             config=config, log_manager=log_manager, clock=clock, on_change=self.complete_delayed
         )
-        # Called with each refused append: the partition, the error, the size of the records.
-        self.on_refused: Callable[[TopicPartition, ErrorCode, int], object] | None = None
+        self._observer = observer
         self.followers = Followers(
             self.partitions,
             broker_id=config.broker_id,
@@ -78,13 +86,12 @@ class ReplicaManager:
             on_progress=self.complete_delayed,
         )
         self._flusher = LogFlusher(log_manager, background)
-        self.fetch_purgatory = Purgatory("Fetch", timer, purge_interval=config.fetch_purgatory_purge_interval_requests)
+        purgatory = partial(Purgatory, timer=timer, observer=observer)
+        self.fetch_purgatory = purgatory("Fetch", purge_interval=config.fetch_purgatory_purge_interval_requests)
         self._log_end_waits = LogEndWaits()
-        self.produce_purgatory = Purgatory(
-            "Produce", timer, purge_interval=config.producer_purgatory_purge_interval_requests
-        )
-        self.delete_records_purgatory = Purgatory(
-            "DeleteRecords", timer, purge_interval=config.delete_records_purgatory_purge_interval_requests
+        self.produce_purgatory = purgatory("Produce", purge_interval=config.producer_purgatory_purge_interval_requests)
+        self.delete_records_purgatory = purgatory(
+            "DeleteRecords", purge_interval=config.delete_records_purgatory_purge_interval_requests
         )
 
     # -- append -----------------------------------------------------------------------------------------------
@@ -135,8 +142,8 @@ class ReplicaManager:
         return self._replicate(results, required_acks, timeout_ms, is_from_client)
 
     def _refused_append(self, topic_partition: TopicPartition, error: KafkaError, size_bytes: int) -> AppendResult:
-        if self.on_refused is not None:
-            self.on_refused(topic_partition, error.code, size_bytes)
+        if self._observer is not None:
+            self._observer.refused_append(topic_partition, error.code, size_bytes)
         if self.log_manager.is_offline:
             self.complete_all_delayed()  # Case E
         known = self.partitions.any(topic_partition)

@@ -63,11 +63,11 @@ PARTS = (
         420,
         222,
         450,
-        "broker/apis/",
-        "one family a file",
+        "broker/way/, apis/",
+        "a list of stages, then a family of handlers",
         (
-            ("registry.py", "API key -> handler, failure -> answer"),
-            ("fetch.py", "which partitions, and what to answer"),
+            ("way/codec.py", "frame -> request -> handler -> response"),
+            ("apis/fetch.py", "which partitions, and what to answer"),
         ),
         True,
     ),
@@ -178,7 +178,7 @@ PARTS = (
 # Number, place, what happens there.
 STEPS = (
     (1, 392, 74, "bytes arrive: the poller calls the connection, framing cuts a frame out of its buffer"),
-    (2, 392, 204, "the registry decodes the request by its declaration and calls the handler of its key"),
+    (2, 392, 204, "the codec decodes the request by its declaration; the stages lead it to its handler"),
     (3, 392, 314, "the session gives the rows: an incremental request names only what it changes"),
     (4, 392, 414, "the rows are read in order under one byte budget, each up to the high watermark"),
     (5, 392, 484, "the log finds the segment, the sparse index a position: the records are a slice of a file"),

@@ -1,7 +1,7 @@
 """Writes the reference pages beside it: `python docs/reference/generate.py`.
 
-python.md and pytest.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs. A test
-compares the pages with what this makes.
+python.md, pytest.md and files.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs.
+A test compares the pages with what this makes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from minibroker.protocol.rights import FOREVER, Right
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+PACKAGES = ("protocol", "storage", "purgatory", "transcript", "broker", "src/minibroker", "spark_jobs")
 # In the order in which a reader meets them.
 NAMES = (
     "Broker", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
@@ -75,6 +77,12 @@ Kafka that brought an API: before 2.0 the first that has it of those that [`--ac
 
 *Rights* are what a broker with an authorizer asks for, in this order ([recipe](../recipes/acls.md)): on topics, groups
 and transactional ids for each that the request names, or that its answer would name."""
+
+FILES_HEAD = """\
+# Files
+
+Every file of the source with the first sentence of its docstring. [ARCHITECTURE.md](../../ARCHITECTURE.md) has how they
+work together."""
 
 METRICS_HEAD = """\
 # Metrics
@@ -340,8 +348,26 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+# -- files.md
+
+
+def files_page() -> str:
+    parts = [FILES_HEAD]
+    for package in PACKAGES:
+        paths = sorted((ROOT / package).rglob("*.py"))
+        rows = [(f"`{path.relative_to(ROOT / package)}`", first_sentence(path)) for path in paths]
+        parts += [f"## {package}/", table(("file", "what it is for"), (row for row in rows if row[1]))]
+    return "\n\n".join(parts) + "\n"
+
+
+def first_sentence(path: Path) -> str:
+    """The first line of a module's docstring as it goes on to the next full stop; empty for a file without one."""
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return doc.split("\n\n")[0].replace("\n", " ").split(". ")[0].rstrip(".:")
+
+
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
-PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page}
+PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "files.md": files_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

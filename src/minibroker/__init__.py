@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.broker_clock import BrokerClock
     from minibroker.decorator import running_broker
+    from minibroker.errors import BrokerError, SettingWarning
     from minibroker.explain import Explained, Explanation
     from minibroker.faults import ClientConnection, Fault, Faults
-    from minibroker.process import Broker, BrokerError, SettingWarning
+    from minibroker.process import Broker
     from minibroker.records import Record
     from minibroker.transcript.exchanges import Event, Exchange, Transcript
     from minibroker.waiting import WaitError
@@ -46,7 +47,8 @@ __version__ = "0.1.0"
 
 MODULES = {
     "acl": ("Acl",),
-    "process": ("Broker", "BrokerError", "SettingWarning"),
+    "process": ("Broker",),
+    "errors": ("BrokerError", "SettingWarning"),
     "records": ("Record",),
     "waiting": ("WaitError",),
     "decorator": ("running_broker",),

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from minibroker.cli.address import parse_address
-from minibroker.login import Login, logged_in
+from minibroker.any_cluster.address import parse_address
+from minibroker.any_cluster.login import Login, logged_in
 from minibroker.protocol.api import API_TABLE, TESTS_CLIENT_ID, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder

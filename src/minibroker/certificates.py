@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 if TYPE_CHECKING:
     import trustme

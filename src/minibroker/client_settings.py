@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.login import OAUTHBEARER, PLAIN, unsecured_token
+from minibroker.any_cluster.login import OAUTHBEARER, PLAIN, unsecured_token
 
 JAAS = "org.apache.kafka.common.security"
 JAVA_MODULES = {PLAIN: f"{JAAS}.plain.PlainLoginModule", OAUTHBEARER: f"{JAAS}.oauthbearer.OAuthBearerLoginModule"}
@@ -94,7 +94,7 @@ def of_kafka_python(access: Access) -> dict[str, Any]:
 
 
 def token_of_kafka_python(user: str) -> Any:
-    from minibroker.cli.cluster import TokenProvider
+    from minibroker.any_cluster.cluster import TokenProvider
 
     return TokenProvider(lambda: unsecured_token(user))
 

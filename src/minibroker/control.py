@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 from minibroker.protocol.text import reason_of
 
 ANSWER_SECONDS = 120.0

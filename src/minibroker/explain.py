@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypedDict, overload
 
 from minibroker.control import Control
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 from minibroker.transcript.story import story
 
 LEASE_MS = 3_600_000

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from minibroker.control import Control
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 STRIKE_TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.005

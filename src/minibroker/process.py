@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
 
+from minibroker.errors import BrokerError, SettingWarning
 from minibroker.protocol.text import reason_of
 from minibroker.unknown_arguments import refusing_unknown
 
@@ -56,21 +57,6 @@ VARIABLE_OF_THAT = "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS"
 RELEASE_WITHOUT_THAT = "0.10"  # it does not wait
 
 T = TypeVar("T")
-
-
-class BrokerError(RuntimeError):
-    """The broker's process did not start, has ended, or refused; the message has the reason or the last log lines.
-
-    `code` is that of a refusal which has one: a word for programs, where the message is for people.
-    """
-
-    def __init__(self, message: str = "", code: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class SettingWarning(UserWarning):
-    """A name in `settings` that Kafka does not have, of a broker that was made with `unknown_settings=True`."""
 
 
 def settings_for_tests(

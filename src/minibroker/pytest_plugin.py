@@ -81,7 +81,7 @@ class Brokers:
 
 
 def address_of(broker: Broker) -> str:
-    from minibroker.process import BrokerError
+    from minibroker.errors import BrokerError
 
     try:
         return broker.bootstrap_servers
@@ -322,7 +322,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def own_errors() -> tuple[type[BaseException], ...]:
-    from minibroker.process import BrokerError
+    from minibroker.errors import BrokerError
     from minibroker.waiting import WaitError
 
     return BrokerError, WaitError

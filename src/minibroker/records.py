@@ -6,13 +6,14 @@ Keys go to the partitions that Kafka's Java client gives them, records without a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from minibroker.administration import offered_version, refuse_unless_done
-from minibroker.process import BrokerError
+from minibroker.any_cluster.record_batches import batches_of, partition_for
+from minibroker.errors import BrokerError
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set
@@ -23,9 +24,6 @@ from minibroker.protocol.record_batch import build_batch
 if TYPE_CHECKING:
     from minibroker.administration import Connection
 
-BATCH_MAX_BYTES = 500_000  # half of what a broker accepts by default
-RECORD_OVERHEAD_BYTES = 70  # at most, in any format, besides headers
-HEADER_OVERHEAD_BYTES = 10
 TIMEOUT_MS = 30_000
 ALL_IN_SYNC = -1
 LAST_VERSION_OF_PRODUCE = 3
@@ -113,64 +111,6 @@ def partition_count(connection: Connection, topic: str) -> int:
 
 def metadata_topic(name: str) -> object:
     return API_TABLE[ApiKey.METADATA].request.row("topics")(name=name)
-
-
-def partition_for(key: bytes | None, index: int, count: int) -> int:
-    """As kafka 2.0.1 DefaultPartitioner with a key; without, by turns."""
-    return index % count if key is None else (murmur2(key) & 0x7FFFFFFF) % count
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit MurmurHash2 of kafka 2.0.1 Utils.murmur2, unsigned."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    whole = len(data) // 4 * 4
-    hashed = 0x9747B28C ^ len(data)
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * m & mask
-        hashed = hashed * m & mask ^ (k ^ k >> 24) * m & mask
-    if rest := data[whole:]:
-        hashed = (hashed ^ int.from_bytes(rest, "little")) * m & mask
-    hashed = (hashed ^ hashed >> 13) * m & mask
-    return hashed ^ hashed >> 15
-
-
-class Sendable(Protocol):
-    """A record before it is in a log."""
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
-
-
-def batches_of(
-    records: Sequence[Sendable], indexes: Sequence[int], max_bytes: int = BATCH_MAX_BYTES
-) -> Iterator[list[int]]:
-    """Split the indexes into batches within those bytes, by default such as a broker accepts by default.
-
-    A record above them is a batch alone.
-    """
-    piece: list[int] = []
-    size = 0
-    for index in indexes:
-        more = size_of(records[index])
-        if piece and size + more > max_bytes:
-            yield piece
-            piece, size = [], 0
-        piece.append(index)
-        size += more
-    if piece:
-        yield piece
-
-
-def size_of(record: Sendable) -> int:
-    """Return the most bytes that the record takes in a batch."""
-    headers = sum(len(name) * 4 + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in record.headers)
-    return RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def append_batch(

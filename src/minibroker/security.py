@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from minibroker.acl import Acl
+from minibroker.any_cluster.login import MECHANISMS, OAUTHBEARER, PLAIN, Login
 from minibroker.certificates import OWN_HOSTS, Certificates
 from minibroker.client_settings import JAVA_MODULES, JAVA_SCRAM, Access, quoted
-from minibroker.login import MECHANISMS, OAUTHBEARER, PLAIN, Login
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")

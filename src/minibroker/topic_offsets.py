@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from minibroker.administration import refuse_unless_done
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.text import counted

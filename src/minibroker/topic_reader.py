@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from minibroker.administration import offered_version, refuse_unless_done
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.control_records import ControlType, read_control_type

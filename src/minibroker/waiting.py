@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 POLL_SECONDS = 0.01
 

@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.app import BrokerApp
+from minibroker.broker.app import BrokerApp, way_of
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
@@ -89,7 +89,7 @@ class InMemoryBroker:
         self.app = BrokerApp(config, self.clock)
         self.app.load()
         self.parts = self.app.build()
-        self.timers, self.registry = self.parts.timers, self.parts.registry
+        self.timers, self.way = self.parts.timers, way_of(self.parts)
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
         self.parts.start_tasks(nursery)
 
@@ -98,7 +98,7 @@ class InMemoryBroker:
 
     async def answer(self, frame: bytes) -> bytes | None:
         """The response frame without its size; None when there is none."""
-        outcome = self.registry.dispatch(bytearray(frame), self.client)
+        outcome = self.way.serve(bytearray(frame), self.client)
         chunks = await outcome.wait() if isinstance(outcome, Pending) else outcome
         if chunks is None:
             return None
@@ -112,7 +112,7 @@ class InMemoryBroker:
 
     def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
         """What the broker makes of a request before any of it is sent: chunks, or a Pending of them."""
-        return self.registry.dispatch(bytearray(self.frame(key, version, **body)), self.client)
+        return self.way.serve(bytearray(self.frame(key, version, **body)), self.client)
 
     async def call(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> Any:
         response = await self.answer(self.frame(key, version, client_id, **body))

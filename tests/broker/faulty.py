@@ -1,10 +1,11 @@
-"""An in-memory broker with a fault injector before its registry, and connections of several clients."""
+"""An in-memory broker with a fault injector, and connections of several clients."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.app import way_of
 from minibroker.broker.faults.fault import Fault
 from minibroker.broker.faults.injector import FaultInjector
 from minibroker.protocol.api import ApiKey
@@ -19,13 +20,14 @@ class Faulty:
         self.broker = broker
         self.clients = [broker.client]
         self.injector = FaultInjector(
-            broker.registry,
+            broker.parts.apis,
+            broker.parts.config.profile,
             broker.parts.fetch_sessions,
             lambda: self.clients,
             broker.parts.background,
             kept_max=kept_max,
         )
-        broker.registry = self.injector  # type: ignore[assignment]
+        broker.way = way_of(broker.parts, faults=self.injector)
 
     def add(self, kind: str, **arguments: Any) -> Fault:
         """Make a fault as a test does."""

@@ -14,14 +14,22 @@ import trio.testing
 from minibroker.broker.apis.client import Client
 from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller
+from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.way.probes import Probes
 
 MAX_REQUEST_BYTES = 1024
 
 
 def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], client
 
 
 class Peer:
@@ -37,8 +45,12 @@ class Peer:
         max_idle_ms: int = 0,
         poller: Poller | None = None,
         make: Callable[..., Any] = Connection,
+        probes: Probes | None = None,
+        over_tcp: bool = False,
     ) -> None:
-        ours, self.sock = socket.socketpair()
+        ours, self.sock = tcp_pair() if over_tcp else socket.socketpair()
+        self.socket_bytes = SocketBytes()
+        self.has_ended = trio.Event()
         ours.setblocking(False)
         self.sock.setblocking(False)
         self.timers = timers or TimerLoop(Clock())
@@ -53,15 +65,20 @@ class Peer:
                 max_request_bytes=max_request_bytes,
                 max_idle_ms=max_idle_ms,
                 timer=self.timers.timer,
+                probes=Probes() if probes is None else probes,
+                socket_bytes=self.socket_bytes,
             ),
         )
 
     async def run(self) -> None:
         """The connection, and the poller as long as it lasts."""
-        async with trio.open_nursery() as polling:
-            polling.start_soon(self.poller.run)
-            await self.connection.run()
-            polling.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as polling:
+                polling.start_soon(self.poller.run)
+                await self.connection.run()
+                polling.cancel_scope.cancel()
+        finally:
+            self.has_ended.set()
 
     async def send(self, *payloads: bytes) -> None:
         """Send requests, and wait until nothing happens any more."""

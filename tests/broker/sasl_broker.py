@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from minibroker.broker.app import way_of
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.protocol.scram import BY_NAME, credential_of, salted_password
@@ -24,15 +25,15 @@ async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -
         sock.setblocking(False)
         sockets.append(sock)
     connections: set[Connection] = set()
-    dispatch = broker.registry.dispatch
+    logins = broker.app._logins(broker.parts)
     server = Server(
         sockets,
         config=broker.app._config,
-        dispatch=dispatch,
+        dispatch=way_of(broker.parts, logins=logins).serve,
         timers=broker.timers,
         afterwards=broker.parts.afterwards,
         connections=connections,
-        guards=broker.app._guards(broker.parts, dispatch),
+        begin_login=None if logins is None else logins.begin,
         **options,
     )
     nursery.start_soon(server.run)

@@ -13,14 +13,20 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.apis.client import Client
-from minibroker.broker.network.authentication import FIRST_ALLOCATION_BYTES, LINGER_MS, Authenticator
 from minibroker.broker.security.principal import Principal
+from minibroker.broker.security.sasl.login import LoginRules
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, Token
 from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.way.codec import Codec
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.last_response import LINGER_MS
+from minibroker.broker.way.logins import FIRST_ALLOCATION_BYTES, Logins
+from minibroker.broker.way.probes import Probes
+from minibroker.broker.way.stage import GO_ON, Stage
+from minibroker.broker.way.way import Way
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
@@ -47,9 +53,13 @@ class FiveSeconds:
         return Token(token, self._clock.wall_ms() + TOKEN_SECONDS * 1000)
 
 
-def served(frame: bytearray, client: Client) -> Any:
-    """What answers a client that has authenticated: its user, and the size of the request."""
-    return [framed(f"{client.principal} {len(frame)}".encode())]
+class Served(Stage):
+    """Answers clients that have authenticated, by their user and the size of the request."""
+
+    def enter(self, exchange: Exchange) -> Any:
+        if exchange.client.login is None or exchange.client.login.is_done:
+            return [framed(f"{exchange.client.principal} {len(exchange.frame)}".encode())]
+        return GO_ON
 
 
 MakePeer = Callable[..., Peer]
@@ -61,27 +71,21 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
     timers = TimerLoop(Clock())
     nursery.start_soon(timers.run)
 
-    def make(*, max_session_ms: int = 0, **settings: Any) -> Peer:
-        authenticator = Authenticator(
+    def make(*, max_session_ms: int = 0, probes: Probes | None = None, **settings: Any) -> Peer:
+        rules = LoginRules(
             {
                 "PLAIN": lambda: PlainServer(ACCOUNTS),
                 "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
                 "OAUTHBEARER": lambda: OAuthBearerServer(FiveSeconds(timers.clock)),
             },
-            apis=API_TABLE,
-            dispatch=lambda frame, client: [framed(b"versions")],
-            served_by=served,
-            timers=timers,
             max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), max_session_ms),
-            **{
-                "failure_delay_ms": 100,
-                "max_token_bytes": 1000,
-                "max_request_bytes": 5000,
-                **settings,
-            },
         )
-        peer = connect(served, runs=False, timers=timers)
-        authenticator.guard(peer.connection)
+        limits = {"failure_delay_ms": 100, "max_token_bytes": 1000, "max_request_bytes": 5000, **settings}
+        logins = Logins({"PLAINTEXT": rules}, timers, **limits)
+        probes = Probes() if probes is None else probes
+        way = Way([logins.frames, Served(), Codec(API_TABLE, probes), logins], probes)
+        peer = connect(way.serve, runs=False, timers=timers, probes=probes)
+        logins.begin(peer.connection.client)
         nursery.start_soon(peer.run)
         return peer
 
@@ -128,7 +132,7 @@ async def test_after_the_login_requests_go_straight_to_the_handlers(guarded: Mak
 
     assert await ask(peer, b"request") == [b"User:carol 7"]
     assert peer.connection.client.principal == Principal("User", "carol")
-    assert peer.connection._dispatch is served
+    assert peer.connection.client.login is None
 
 
 async def test_a_failure_is_answered_after_the_delay_and_then_the_connection_is_closed(guarded: MakePeer) -> None:
@@ -352,7 +356,7 @@ def traced(broker: InMemoryBroker) -> Traced:
 
 
 def guarded_and_traced(guarded: MakePeer, traced: Traced) -> Peer:
-    peer = guarded(watched_by=[traced.tracer.around], witness=traced.tracer.login_answered)
+    peer = guarded(probes=traced.broker.parts.probes)
     traced.connections.add(peer.connection)
     return peer
 

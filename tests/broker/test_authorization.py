@@ -20,7 +20,7 @@ async def secured(make_broker: MakeBroker) -> Secured:
 
 
 async def test_an_open_broker_has_no_guard(broker: InMemoryBroker) -> None:
-    for key, handler in broker.registry.handlers.items():
+    for key, handler in broker.parts.handlers.by_key.items():
         assert getattr(handler, "__name__", "").upper() == ApiKey(key).name, handler
 
 

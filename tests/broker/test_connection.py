@@ -143,7 +143,7 @@ async def test_what_was_read_of_a_connection_that_has_ended_is_not_answered(
         asked.append(client)
         for peer in pair.peers:
             if peer.connection.client is not client:
-                peer.connection.end("of the other")
+                peer.connection.cancel_scope.cancel()
         return echo(frame, client)
 
     pair = Pair(connect, nursery, dispatch)

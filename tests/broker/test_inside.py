@@ -13,7 +13,7 @@ import trio
 from minibroker.broker.apis.failures import failure_of
 from minibroker.broker.inside.counters import Counters
 from minibroker.broker.inside.errors import first_error
-from minibroker.broker.inside.exchange import Exchange
+from minibroker.broker.inside.trace import Trace
 from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -62,7 +62,6 @@ async def test_nothing_is_recorded_until_a_pull_asks_for_it(traced: Traced) -> N
 
 @pytest.mark.parametrize("is_released", [False, True], ids=["its time is over", "released"])
 async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_released: bool) -> None:
-    registry = watched.broker.parts.registry
     parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
 
     if is_released:
@@ -73,8 +72,7 @@ async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_release
 
     assert await parked.seen() is not None
     assert not watched.tracer.is_watching
-    assert [each.on_park for each in watched.broker.parts.purgatories] == [None] * 4
-    assert registry.answer == registry.unthrottled
+    assert not watched.broker.parts.probes.is_looking
     assert watched.exchanges() == []
     await watched.broker.produce("orders", [b"two"])
     assert [each["api"] for each in watched.exchanges()] == [ApiKey.PRODUCE]
@@ -121,13 +119,10 @@ async def test_of_the_plain_requests_a_sample_is_kept_and_the_rest_is_counted(wa
 
 
 async def test_what_waits_or_wakes_others_is_kept_whatever_the_sample(watched: Traced) -> None:
-    registry = watched.broker.parts.registry
-    plain = registry.answer, registry.encoded
     watched.keep_each(1_000_000)
     await watched.broker.fetch(("orders", 0, 0))
     await watched.broker.fetch(("missing", 0, 0))
     parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
-    assert (registry.answer, registry.encoded) == plain
     watched.connect()
     await watched.broker.produce("orders", [b"one"])
     assert await parked.seen() is not None
@@ -141,27 +136,22 @@ async def test_what_waits_or_wakes_others_is_kept_whatever_the_sample(watched: T
     fetch = watched.explained(kept[0]["seq"])
     assert fetch["wait"]["cause"]["seq"] == kept[1]["seq"]
     assert (fetch["fetch"]["bytes"] > 0, fetch["fetch"]["bytes_found_first"]) == (True, 0)
-    assert (registry.answer, registry.encoded) == plain
 
 
 async def test_a_request_outside_of_the_sample_that_closes_its_connection_is_kept(watched: Traced) -> None:
-    registry = watched.broker.parts.registry
-    plain = registry.encoded
     watched.keep_each(1_000_000)
 
     with pytest.raises(KafkaProtocolError):
-        watched.tracer.dispatch(bytearray(b"\x00\x01\x00\x63\x00\x00\x00\x07\xff\xff"), watched.broker.client)
+        watched.broker.way.serve(bytearray(b"\x00\x01\x00\x63\x00\x00\x00\x07\xff\xff"), watched.broker.client)
 
     [seen] = watched.exchanges()
     assert (seen["outcome"], seen["correlation"], "no version 99" in seen["error"]) == ("closed", 7, True)
-    assert registry.encoded == plain
 
 
 async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_broker_counts(watched: Traced) -> None:
     broker = watched.broker
     parts = broker.parts
-    plain = parts.registry.encoded
-    counters = Counters(parts.registry, parts.replica_manager, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters = Counters(parts.probes, parts.metadata_cache.topics, watcher=watched.tracer)
 
     async def ask() -> None:
         watched.keep_each(1_000_000)
@@ -186,12 +176,11 @@ async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_brok
         (ApiKey.METADATA, "UNKNOWN_TOPIC_OR_PARTITION"),
         (ApiKey.HEARTBEAT, "NOT_COORDINATOR"),
     ]
-    assert parts.registry.encoded == plain
 
 
 async def test_what_failed_before_somebody_watches_is_not_the_request_in_hand(watched: Traced) -> None:
     parts = watched.broker.parts
-    counters = Counters(parts.registry, parts.replica_manager, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters = Counters(parts.probes, parts.metadata_cache.topics, watcher=watched.tracer)
     counters.start()
     watched.tracer.release()
     await watched.broker.produce("missing", [b"one"])
@@ -247,10 +236,10 @@ async def test_a_pause_of_the_process_while_it_traces_does_not_make_the_sample_t
     facts = watched.tracer.facts
     take = facts.take
 
-    def taken_out_of_turn(exchange: Exchange) -> Any:
+    def taken_out_of_turn(trace: Trace) -> Any:
         if watched.tracer._traced == 12:
             watched.skipped_ns += 60_000_000  # other processes had the core
-        return take(exchange)
+        return take(trace)
 
     monkeypatch.setattr(facts, "take", taken_out_of_turn)
     watched.stop_clock()
@@ -660,8 +649,7 @@ async def test_a_response_tells_when_and_how_its_last_byte_left(
     watched: Traced, connect: Connect, size: int, sent: dict[str, Any]
 ) -> None:
     await fill(watched.broker, "orders", size=size)
-    peer = connect(watched.tracer.dispatch, client=watched.connect())
-    watched.connections.add(peer.connection)
+    peer = watched.peer(connect)
     frame = watched.broker.frame(ApiKey.FETCH, 11, **fetch_body(("orders", 0, 0), max_partition_bytes=size * 2))
 
     peer.sock.send(framed(frame))
@@ -677,13 +665,14 @@ async def test_a_response_tells_when_and_how_its_last_byte_left(
 
 
 async def test_a_request_whose_client_leaves_is_gone(watched: Traced, connect: Connect) -> None:
-    peer = connect(watched.tracer.dispatch, client=watched.connect())
-    watched.connections.add(peer.connection)
+    peer = watched.peer(connect)
     frame = watched.broker.frame(ApiKey.FETCH, 11, **fetch_body(("orders", 0, 0), max_wait_ms=LONG_MS))
     await peer.send(frame)
     [row] = watched.calls.connections()["connections"]
     assert (row["connection"], row["in_hand"]["api"]) == (2, "Fetch")
 
+    peer.connection.cancel_scope.cancel()
+    await peer.has_ended.wait()
     watched.connections.clear()
 
     assert [each["outcome"] for each in watched.exchanges()] == ["gone"]
@@ -691,8 +680,7 @@ async def test_a_request_whose_client_leaves_is_gone(watched: Traced, connect: C
 
 
 async def test_a_malformed_request_tells_why_its_connection_was_closed(watched: Traced, connect: Connect) -> None:
-    peer = connect(watched.tracer.dispatch, client=watched.connect())
-    watched.connections.add(peer.connection)
+    peer = watched.peer(connect)
 
     await peer.send(b"\x00\x01\x00\x63\x00\x00\x00\x07\xff\xff")
 

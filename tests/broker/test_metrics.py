@@ -16,7 +16,6 @@ from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.inside import counters
 from minibroker.broker.inside.counters import SAMPLES, TIMED_PER_WINDOW, places_of_partitions
 from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics, Observed, histogram
-from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
@@ -26,7 +25,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
-from tests.broker.peers import Connect, framed
+from tests.broker.peers import Connect, echo
 from tests.broker.peers import connect as connect
 
 TOPIC = "kafka.server:type=BrokerTopicMetrics"
@@ -38,7 +37,9 @@ class Server:
     """What metrics read of the server: its connections, which a broker without sockets has none of."""
 
     accepted: Mapping[str, int] = {"PLAINTEXT": 3}
-    socket_bytes: SocketBytes
+
+    def __init__(self) -> None:
+        self.socket_bytes = SocketBytes()
 
 
 class Open:
@@ -144,8 +145,7 @@ async def test_topics_that_clients_make_up_have_no_counts_of_their_own(
 
 
 async def test_between_two_scrapes_topics_that_clients_make_up_share_one_count(broker: InMemoryBroker) -> None:
-    parts = broker.parts
-    counting = counters.Counters(parts.registry, parts.replica_manager, {"orders"})
+    counting = counters.Counters(broker.parts.probes, {"orders"})
 
     assert counting.topic("nothing-1") is counting.topic("nothing-2") is not counting.topic("orders")
     assert list(counting.topics) == ["orders"]
@@ -236,12 +236,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
 async def test_the_time_until_the_socket_has_taken_a_response_is_that_of_sending(
     broker: InMemoryBroker, stopped: Stopped, connect: Connect
 ) -> None:
-    size, connections = 3_000_000, set[Connection]()
+    size = 3_000_000
     await broker.create_topic("long", max_message_bytes=size)
     await fill(broker, "long", size=size - 1000)
-    peer = connect(broker.registry.dispatch, client=Client("127.0.0.1:2", "127.0.0.1", 9092, 2))
-    connections.add(peer.connection)
-    metrics = metrics_of(broker, connections=connections)
+    peer = connect(broker.way.serve, client=Client("127.0.0.1:2", "127.0.0.1", 9092, 2), probes=broker.parts.probes)
+    metrics = metrics_of(broker)
     metrics.count()
 
     # An old client's records are converted: `sendfile` takes a socket of TCP.
@@ -249,13 +248,11 @@ async def test_the_time_until_the_socket_has_taken_a_response_is_that_of_sending
     assert "ResponseSendTimeMs" not in str(metrics_with_samples(metrics))
     stopped.now_ns += 250_000_000
     assert len(await peer.receive(size - 1000)) == size - 1000
-    while peer.connection.witness is not None:
+    while metrics._counters._unsent:
         await peer.receive(1)
 
     times = metrics_with_samples(metrics)
     assert times == {"TotalTimeMs": 250, "ResponseSendTimeMs": 250}
-    await peer.send(broker.frame(ApiKey.API_VERSIONS, 0))
-    assert peer.connection.witness is None
 
 
 def metrics_with_samples(metrics: Metrics) -> dict[str, float]:
@@ -331,12 +328,12 @@ async def test_a_request_that_closes_its_connection_is_not_timed_as_the_next_one
     def close(*_: object) -> None:
         raise CloseConnectionError("a defect")
 
-    monkeypatch.setitem(broker.registry.handlers, ApiKey.HEARTBEAT, close)
+    monkeypatch.setitem(broker.parts.handlers.by_key, ApiKey.HEARTBEAT, close)
     metrics = metrics_of(broker)
     metrics.count()
     with pytest.raises(CloseConnectionError):
         await broker.call(ApiKey.HEARTBEAT, 0, group_id="g", generation_id=1, member_id="m")
-    metrics._counters._mixed_handlers.update(broker.registry.handlers | metrics._counters._handlers)
+    metrics._counters._is_timed.clear()
 
     await broker.call(ApiKey.API_VERSIONS, 0)
 
@@ -411,15 +408,14 @@ def test_a_socket_knows_what_it_has_transferred() -> None:
     assert transferred(ours) == Transferred()
 
 
-async def test_a_connection_reports_its_socket_before_it_closes_it(connect: Connect) -> None:
-    seen: list[int] = []
-    peer = connect(lambda frame, client: [framed(bytes(frame))])
-    peer.connection.before_close = lambda sock: seen.append(sock.fileno())
+async def test_a_connection_that_closes_leaves_the_bytes_of_its_socket(connect: Connect) -> None:
+    peer = connect(echo, over_tcp=True)
+    await peer.send(b"twelve bytes")
 
     peer.sock.close()
     await trio.testing.wait_all_tasks_blocked()
 
-    assert seen and seen[0] >= 0
+    assert peer.socket_bytes.closed == {"PLAINTEXT": Transferred(16, 16)}
 
 
 async def test_groups_count_by_state_and_their_offsets_are_there(broker: InMemoryBroker, metrics: Metrics) -> None:
@@ -460,26 +456,20 @@ async def test_state_needs_no_counting(broker: InMemoryBroker) -> None:
     assert found[f"{sockets}connection-close-total,listener=PLAINTEXT,networkProcessor=0"] == 2
 
 
-async def test_nothing_stands_in_the_way_of_requests_before_the_first_look_and_after_the_lease(
+async def test_no_probe_looks_before_the_first_scrape_and_after_the_lease(
     broker: InMemoryBroker, autojump_clock: object
 ) -> None:
-    registry, replicas = broker.registry, broker.parts.replica_manager
+    probes, metrics = broker.parts.probes, metrics_of(broker)
+    assert not probes.is_looking
 
-    def hooks() -> tuple[object, ...]:
-        return registry.encoded, registry.handlers, replicas.on_refused, replicas.fetch_purgatory.on_release
-
-    before, metrics = hooks(), metrics_of(broker)
-    assert hooks() == before
-
-    answer = metrics.metrics(lease_ms=1000)
-    assert answer["is_counting"] and hooks() != before
+    assert metrics.metrics(lease_ms=1000)["is_counting"]
     await broker.fetch(("orders", 0, 0), max_wait_ms=900)  # time passes
     metrics.metrics(lease_ms=1000)
     await broker.fetch(("orders", 0, 0), max_wait_ms=900)
-    assert hooks() != before
+    assert probes.is_looking
     await broker.fetch(("orders", 0, 0), max_wait_ms=900)
 
-    assert hooks() == before
+    assert not probes.is_looking
     assert not metrics.metrics(lease_ms=0)["is_counting"]
 
 

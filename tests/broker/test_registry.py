@@ -23,6 +23,6 @@ async def test_a_handler_that_fails_is_answered_with_the_code_of_its_error(
     def fail(request: object, client: object) -> None:
         raise error
 
-    monkeypatch.setitem(broker.registry.handlers, ApiKey.LIST_GROUPS, fail)
+    monkeypatch.setitem(broker.parts.handlers.by_key, ApiKey.LIST_GROUPS, fail)
 
     assert (await broker.call(ApiKey.LIST_GROUPS, 1)).error_code == code

@@ -16,18 +16,24 @@ from typing import Any
 import pytest
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.authentication import Authenticator
-from minibroker.broker.network.connection import Encoded
 from minibroker.broker.pending import Pending
 from minibroker.broker.security.principal import ANONYMOUS
+from minibroker.broker.security.sasl.login import LoginRules
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
 from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import UnsecuredTokens
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.way.codec import Codec
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.logins import Logins
+from minibroker.broker.way.probes import Probes
+from minibroker.broker.way.stage import Stage
+from minibroker.broker.way.way import Way
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.messages.metadata import ApiVersionsResponse
 from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
 
 SEEDS = 300
@@ -58,33 +64,46 @@ def authenticate(token: bytes, version: int = 0) -> bytes:
     return encode_request(ApiKey.SASL_AUTHENTICATE, version, 1, "me", API_TABLE[36].request(auth_bytes=token))[4:]
 
 
-class Connection:
-    """Stands for a connection: who serves it, and by which limits."""
+class Broker(Stage):
+    """Stands behind the logins: only ApiVersions comes through before a client has authenticated."""
 
-    def serve_by(self, dispatch: Any, **limits: int) -> None:
-        self.dispatch = dispatch
+    def enter(self, exchange: Exchange) -> Any:
+        assert exchange.request is not None
+        assert exchange.request.api_key == ApiKey.API_VERSIONS, "a request has come through"
+        return ApiVersionsResponse()
+
+
+class Hostile:
+    """A client that has not authenticated, and the way of its requests."""
+
+    def __init__(self) -> None:
+        rules = LoginRules(
+            {
+                "PLAIN": lambda: PlainServer(ACCOUNTS),
+                "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
+                "OAUTHBEARER": lambda: OAuthBearerServer(UnsecuredTokens({}, Clock().wall_ms)),
+            },
+            max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), 0),
+        )
+        logins = Logins(
+            {"PLAINTEXT": rules},
+            TimerLoop(Clock()),
+            failure_delay_ms=100,
+            max_token_bytes=MAX_TOKEN_BYTES,
+            max_request_bytes=1 << 20,
+        )
+        self.client = Client("hostile", "127.0.0.1", 9092)
+        logins.begin(self.client)
+        probes = Probes()
+        self._way = Way([logins.frames, Codec(API_TABLE, probes), logins, Broker()], probes)
+
+    def ask(self, frame: bytes | bytearray) -> Any:
+        return self._way.serve(bytearray(frame), self.client)
 
 
 @pytest.fixture
-async def authenticator() -> Authenticator:
-    def never(frame: bytearray, client: Client) -> Encoded:
-        raise AssertionError("a request has come through")
-
-    return Authenticator(
-        {
-            "PLAIN": lambda: PlainServer(ACCOUNTS),
-            "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
-            "OAUTHBEARER": lambda: OAuthBearerServer(UnsecuredTokens({}, Clock().wall_ms)),
-        },
-        apis=API_TABLE,
-        dispatch=lambda frame, client: [b"versions"],
-        served_by=never,
-        timers=TimerLoop(Clock()),
-        failure_delay_ms=100,
-        max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), 0),
-        max_token_bytes=MAX_TOKEN_BYTES,
-        max_request_bytes=1 << 20,
-    )
+async def hostile() -> Hostile:
+    return Hostile()
 
 
 def changed(data: bytes, draw: random.Random) -> bytes:
@@ -117,22 +136,20 @@ def conversation(draw: random.Random) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_no_bytes_log_in_and_every_failure_closes(authenticator: Authenticator, seed: int) -> None:
-    connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
-    authenticator.guard(connection)  # type: ignore[arg-type]
+async def test_no_bytes_log_in_and_every_failure_closes(hostile: Hostile, seed: int) -> None:
 
     for message in conversation(random.Random(seed)):
         try:
-            answer = connection.dispatch(bytearray(message), client)
+            answer = hostile.ask(message)
         except (CloseConnectionError, KafkaProtocolError) as closing:
             assert len(str(closing)) < 1000
             break
         if isinstance(answer, Pending):  # a failure, after which nothing is answered
             with pytest.raises(CloseConnectionError):
-                connection.dispatch(bytearray(message), client)
+                hostile.ask(message)
             break
         assert isinstance(answer, list)
-    assert client.principal is ANONYMOUS
+    assert hostile.client.principal is ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -150,32 +167,26 @@ async def test_no_bytes_log_in_and_every_failure_closes(authenticator: Authentic
         ("PLAIN", b"\0" + b"a" * 250_000 + b"\0" + b"b" * 250_000),
     ],
 )
-async def test_the_largest_tokens_are_refused_quickly(
-    authenticator: Authenticator, mechanism: str, token: bytes
-) -> None:
+async def test_the_largest_tokens_are_refused_quickly(hostile: Hostile, mechanism: str, token: bytes) -> None:
     """A pattern that tries each way to split a token again would take hours."""
-    connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
-    authenticator.guard(connection)  # type: ignore[arg-type]
-    connection.dispatch(bytearray(handshake(mechanism)), client)
+    hostile.ask(handshake(mechanism))
     began = time.process_time()
 
-    connection.dispatch(bytearray(authenticate(token)), client)
+    hostile.ask(authenticate(token))
 
     assert time.process_time() - began < SECONDS_EACH
-    assert client.principal is ANONYMOUS
+    assert hostile.client.principal is ANONYMOUS
 
 
 @pytest.mark.parametrize("key", [key for key in API_TABLE if key not in (17, 18)])
 @pytest.mark.parametrize("handshakes", [(), (handshake("PLAIN"),)])
 async def test_no_other_api_is_served_before_the_login(
-    authenticator: Authenticator, key: int, handshakes: tuple[bytes, ...]
+    hostile: Hostile, key: int, handshakes: tuple[bytes, ...]
 ) -> None:
-    connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
-    authenticator.guard(connection)  # type: ignore[arg-type]
     for each in handshakes:
-        connection.dispatch(bytearray(each), client)
+        hostile.ask(each)
 
     frame = bytearray(struct.pack(">hhih", key, 0, 1, -1) + bytes(200))
     with contextlib.suppress(KafkaProtocolError):
-        assert isinstance(connection.dispatch(frame, client), Pending)  # it is refused, after a delay
-    assert client.principal is ANONYMOUS
+        assert isinstance(hostile.ask(frame), Pending)  # it is refused, after a delay
+    assert hostile.client.principal is ANONYMOUS

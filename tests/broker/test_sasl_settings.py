@@ -12,13 +12,13 @@ import pytest
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
-from minibroker.broker.network.authentication import max_session_ms
 from minibroker.broker.security.sasl.mechanisms import mechanisms_of
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
 from minibroker.broker.security.sasl.plain import PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
 from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.way.logins import max_session_ms
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

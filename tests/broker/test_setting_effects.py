@@ -22,9 +22,9 @@ from trio.testing import MockClock
 from minibroker.broker.app import BrokerApp
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.unused_settings import reason_unused
-from minibroker.broker.network.authentication import authenticators
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
+from minibroker.broker.way.logins import logins_of
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
@@ -224,20 +224,11 @@ async def checks_of_tokens(broker: InMemoryBroker) -> object:
     config = broker.parts.config
 
     async def listen() -> None:
-        authenticators(
-            config,
-            broker.parts.scram_users,
-            broker.parts.timers,
-            apis=broker.parts.registry.apis,
-            dispatch=broker.parts.registry.dispatch,
-            served_by=broker.parts.registry.dispatch,
-        )
+        logins_of(config, broker.parts.scram_users, broker.parts.timers)
 
     of_tokens = ("audiences", "issuer", "skew_ms", "user_claim")
     tokens = await arguments_of("minibroker.broker.security.sasl.mechanisms.SignedTokens", listen, *of_tokens)
-    network = await arguments_of(
-        "minibroker.broker.network.authentication.Authenticator", listen, "failure_delay_ms", "max_token_bytes"
-    )
+    network = await arguments_of("minibroker.broker.way.logins.Logins", listen, "failure_delay_ms", "max_token_bytes")
     return tokens, network
 
 

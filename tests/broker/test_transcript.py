@@ -13,9 +13,13 @@ import pytest
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.probes import Probes
+from minibroker.broker.way.recording import Recording
+from minibroker.broker.way.stage import Stage
+from minibroker.broker.way.way import Way
 from minibroker.protocol.api import ApiKey, decode_request, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.groups import HeartbeatRequest
@@ -36,20 +40,22 @@ REQUEST = bytearray(
 )
 
 
-class Recorded:
-    """A recorder around what answers `self.answer`, and one client."""
+class Recorded(Stage):
+    """A stage that answers `self.answer`, a recorder that looks at it, and one client."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
         self.answer: Any = None
         self.recorder = Recorder(TranscriptWriter(path), max_record_bytes=MAX_RECORD_BYTES, max_bytes=max_bytes)
-        self.recording = Recording(self.recorder, self._answer)
-        self.dispatch = self.recording.dispatch
+        self.recording = Recording(self.recorder)
+        probes = Probes()
+        probes.add(self.recording)
+        self.dispatch = Way([self], probes).serve
         self.client = Client(ADDRESS, "127.0.0.1", 9092)
         self.recording.opened(self.client)
 
-    def _answer(self, frame: bytearray, client: Client) -> Any:
-        frame[:2] = b"??"  # an append stamps offsets into the frame
+    def enter(self, exchange: Exchange) -> Any:
+        exchange.frame[:2] = b"??"  # an append stamps offsets into the frame
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer

@@ -1,4 +1,4 @@
-"""An in-memory broker with a tracer before its registry, and the calls of its control socket."""
+"""An in-memory broker with a tracer, and the calls of its control socket."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from minibroker.broker.inside.calls import EXCHANGE_FIELDS, InsideCalls
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
 from tests.broker.conftest import InMemoryBroker
+from tests.broker.peers import Connect, Peer
 
 
 class Traced:
-    """`broker` answers through `tracer`; `calls` are those of `inside.*`. `skipped_ns` moves the tracer's clock on."""
+    """`tracer` looks at `broker`; `calls` are those of `inside.*`. `skipped_ns` moves the tracer's clock on."""
 
     def __init__(self, broker: InMemoryBroker) -> None:
         self.broker = broker
@@ -21,15 +22,8 @@ class Traced:
         self.connections: set[Connection] = set()
         self.skipped_ns = 0
         self.machine_ns = time.perf_counter_ns
-        self.tracer = Tracer(
-            broker.registry.dispatch,
-            broker.parts,
-            self.connections,
-            lambda: self.machine_ns() + self.skipped_ns,
-            draw=lambda mean: mean,
-        )
+        self.tracer = Tracer(broker.parts, now_ns=lambda: self.machine_ns() + self.skipped_ns, draw=lambda mean: mean)
         self.calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
-        broker.registry = self.tracer  # type: ignore[assignment]
 
     def stop_clock(self) -> None:
         """From now on the tracer's clock moves by `skipped_ns` only, however busy the machine is."""
@@ -47,6 +41,12 @@ class Traced:
         self.broker.client.client_id = client_id
         self.clients.append(self.broker.client)
         return self.broker.client
+
+    def peer(self, connect: Connect) -> Peer:
+        """From now on another client asks, by a connection."""
+        peer = connect(self.broker.way.serve, client=self.connect(), probes=self.broker.parts.probes)
+        self.connections.add(peer.connection)
+        return peer
 
     def pull(self, **arguments: Any) -> dict[str, Any]:
         """What `inside.pull` returns, with exchanges as dicts, and with names in place of numbers of its tables."""

@@ -29,7 +29,7 @@ async def connect(make_broker: MakeBroker, nursery: trio.Nursery) -> Callable[[]
 
     def connected() -> socket.socket:
         peer = Peer(
-            broker.registry.dispatch,
+            broker.way.serve,
             client=Client("127.0.0.1:50000", "127.0.0.1", 9092),
             timers=broker.timers,
             max_request_bytes=MAX_REQUEST_BYTES,

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minibroker import Broker
-from minibroker.cli.record_lines import Template, records_of
+from minibroker.any_cluster.record_lines import Template, records_of
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole, console_of
 from tests.edge_records import EDGES, damage, named, stored

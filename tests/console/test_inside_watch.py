@@ -12,7 +12,7 @@ import trio
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.inside_watch import EVENT_MAX, InsideWatch
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 FETCH = 1
 

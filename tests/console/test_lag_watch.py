@@ -9,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.cli.cluster import TopicPartition
-from minibroker.cli.failures import CommandFailed
+from minibroker.any_cluster.cluster import TopicPartition
 from minibroker.console.console import Console
 from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHistory
 from minibroker.console.lag_watch import READ_SECONDS, UNSEEN_SECONDS, LagWatch
+from minibroker.errors import CommandFailed
 
 Clock = trio.testing.MockClock
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from minibroker.console.console import Console
 from minibroker.console.prometheus import routes
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 ACCEPTED = "application/openmetrics-text;version=1.0.0"
 

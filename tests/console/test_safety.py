@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import minibroker.console
-from minibroker.cli.options import DEFAULT_CLUSTER
+from minibroker.any_cluster.bootstrap import DEFAULT_CLUSTER
 from minibroker.console.options import ConsoleOptions
 from minibroker.console.safety import CONTENT_SECURITY_POLICY, refusal_of
 

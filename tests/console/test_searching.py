@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.cli.batch_fetching import Fetched, Found, Unreadable
+from minibroker.any_cluster.batch_fetching import Fetched, Found, Unreadable
 from minibroker.console import scanning
 from minibroker.console.event_stream import Event, encoded
 from minibroker.console.figures import Growth

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.apis import throttling
+from minibroker.broker.way import throttling
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.fetch import FetchResponse
@@ -290,7 +290,7 @@ async def test_a_request_between_brokers_that_is_denied_is_throttled(broker: InM
     await broker.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 1, **body)
     assert muted_ms(broker) == 0
 
-    handlers = broker.registry.handlers
+    handlers = broker.parts.handlers.by_key
     served = handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH]
 
     def denied(request: Any, client: Any) -> Any:
@@ -377,7 +377,7 @@ async def test_a_broker_without_quotas_charges_nothing_and_reads_no_clock(
     monkeypatch.setattr(throttling, "Charge", fail)
 
     assert (await broker.produce("t", [b"x"])).error_code == ErrorCode.NONE
-    assert broker.registry.answer == broker.registry.unthrottled
+    assert broker.client.charge is None
 
 
 async def test_requests_are_timed_only_with_a_quota_on_their_time(

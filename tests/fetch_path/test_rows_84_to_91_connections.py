@@ -41,7 +41,7 @@ class Wire(Peer):
 
     def _dispatch(self, frame: bytearray, client: Any) -> Any:
         self.dispatched.append(bytes(frame))
-        return self.broker.registry.dispatch(frame, client)
+        return self.broker.way.serve(frame, client)
 
     async def answer(self) -> tuple[int, bytes]:
         """The correlation id of the next answer, and the answer."""
@@ -188,7 +188,7 @@ async def test_row_89_more_connections_than_one_address_may_have_are_closed(
     server = Server(
         [listener],
         config=config,
-        dispatch=broker.registry.dispatch,
+        dispatch=broker.way.serve,
         timers=TimerLoop(FixedClock()),
         afterwards=broker.parts.afterwards,
         connections=connections,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
+from minibroker.any_cluster.cluster import errors
+from minibroker.any_cluster.librdkafka import LibrdkafkaConsumer
 from minibroker.cli.app import main
-from minibroker.cli.cluster import errors
-from minibroker.cli.librdkafka import LibrdkafkaConsumer
 from tests.integration.secured import (
     OAUTHBEARER,
     PASSWORDS,
@@ -239,7 +239,7 @@ def commands(secured: SecuredBroker, tmp_path: Path, capsys: pytest.CaptureFixtu
 def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What reads and writes the records of `consume` and `produce`."""
     if request.param == "kafka-python":
-        monkeypatch.setitem(sys.modules, "minibroker.cli.librdkafka", None)
+        monkeypatch.setitem(sys.modules, "minibroker.any_cluster.librdkafka", None)
 
 
 @pytest.mark.sample(of=lambda secured, login: secured == "minibroker" and login.startswith("SCRAM"))

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from minibroker import administration
-from minibroker.cli.cluster import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from minibroker.any_cluster.cluster import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from minibroker.protocol.api import API_TABLE, ApiKey
 
 # kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.cli.cluster import KafkaProducer
+from minibroker.any_cluster.cluster import KafkaProducer
 from tests.minibroker.conftest import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

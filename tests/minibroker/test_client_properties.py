@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 
+from minibroker.any_cluster.bootstrap import read_properties
+from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
+from minibroker.any_cluster.cluster import KafkaAdminClient, KafkaConsumer
 from minibroker.cli.app import main
-from minibroker.cli.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.cli.cluster import KafkaAdminClient, KafkaConsumer
-from minibroker.cli.options import parse_delimiter, read_properties
+from minibroker.cli.options import parse_delimiter
+from minibroker.errors import BadValue
 from tests.minibroker.commands import minibroker
 from tests.minibroker.conftest import CommandLine
 
@@ -52,7 +53,7 @@ def test_a_client_gets_only_what_it_knows_and_the_unknown_is_named() -> None:
     "given", [{"request.timeout.ms": "soon"}, {"check.crcs": "maybe"}, {"ssl.truststore.location": "ca.jks"}]
 )
 def test_a_value_that_does_not_fit_is_refused(given: dict[str, str]) -> None:
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(BadValue):
         for_kafka_python(normalized(given), KafkaConsumer.DEFAULT_CONFIG)
 
 
@@ -76,7 +77,7 @@ def test_a_delimiter_has_escapes(text: str, delimiter: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["", "\\", r"\q", r"\x", r"\x1", r"\xzz"])
 def test_a_delimiter_of_nothing_or_with_another_escape_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(BadValue):
         parse_delimiter(text)
 
 

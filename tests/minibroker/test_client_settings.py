@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from minibroker.any_cluster.client_properties import normalized
+from minibroker.any_cluster.logins import login_of
 from minibroker.certificates import Certificates
-from minibroker.cli.client_properties import normalized
-from minibroker.cli.logins import login_of
 from minibroker.client_settings import FORMS, Access, client_settings
 
 OPEN = Access("127.0.0.1:9092")

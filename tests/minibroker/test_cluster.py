@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from minibroker.cli.address import Address, parse_address
+from minibroker.any_cluster.address import Address, parse_address
+from minibroker.any_cluster.bootstrap import parse_bootstrap
+from minibroker.any_cluster.cluster import error_name, errors, explained, first_reachable
 from minibroker.cli.app import main
-from minibroker.cli.cluster import error_name, errors, explained, first_reachable
-from minibroker.cli.options import parse_bootstrap
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
 TOLD_WITHIN_SECONDS = 20.0  # on a busy machine; 3 s on a quiet one

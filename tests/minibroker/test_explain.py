@@ -10,8 +10,8 @@ import pytest
 
 from minibroker.cli.app import main
 from minibroker.control import Control
+from minibroker.errors import BrokerError
 from minibroker.explain import Cause, Explained, Explanation, FetchedPartition
-from minibroker.process import BrokerError
 from minibroker.transcript.story import brief_line, happened, steps_of, story
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.cli.guesses import closest, next_step
+from minibroker.any_cluster.guesses import closest, next_step
 
 NAMES = ["airports", "flights", "flights-1", "Payments", "orders.dlq"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from minibroker.cli import librdkafka
-from minibroker.cli.cluster import errors
-from minibroker.cli.record_lines import NewRecord
+from minibroker.any_cluster import librdkafka
+from minibroker.any_cluster.cluster import errors
+from minibroker.any_cluster.record_lines import NewRecord
 
 
 class GivesUp:

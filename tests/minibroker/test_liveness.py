@@ -9,7 +9,7 @@ import time
 import pytest
 
 from minibroker import Broker
-from minibroker.cli.address import Address
+from minibroker.any_cluster.address import Address
 from minibroker.cli.liveness import gone_brokers_reported
 from tests.minibroker.commands import running
 

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from minibroker.login import (
+from minibroker.any_cluster.login import (
     Login,
     LoginError,
     WrongMechanism,

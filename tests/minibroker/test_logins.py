@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
+from minibroker.any_cluster.client_properties import normalized
+from minibroker.any_cluster.logins import for_librdkafka, login_of, pem_of
 from minibroker.certificates import Certificates
-from minibroker.cli.client_properties import normalized
-from minibroker.cli.logins import for_librdkafka, login_of, pem_of
+from minibroker.errors import BadValue
 
 PASSWORD = "of the store"
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
@@ -80,7 +80,7 @@ def test_plain_text_has_no_login() -> None:
     ],
 )
 def test_properties_without_a_login_are_refused(given: dict[str, str], reason: str) -> None:
-    with pytest.raises(typer.BadParameter, match=reason):
+    with pytest.raises(BadValue, match=reason):
         login_of(normalized(given))
 
 
@@ -94,7 +94,7 @@ def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
         file.write_text(text)
         assert login.token() == text.strip()
     file.unlink()
-    with pytest.raises(typer.BadParameter, match="cannot read the token"):
+    with pytest.raises(BadValue, match="cannot read the token"):
         login.token()
 
 
@@ -111,12 +111,12 @@ def test_a_key_store_of_java_is_read(certificates: Certificates, key_store: Path
 def test_a_key_store_of_another_kind_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
     (store := tmp_path / "store").write_bytes(content)
 
-    with pytest.raises(typer.BadParameter, match=reason):
+    with pytest.raises(BadValue, match=reason):
         pem_of({"ssl.ca.location": str(store)})
 
 
 def test_a_wrong_password_of_a_key_store_is_not_shown(key_store: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="correct its password") as raised:
+    with pytest.raises(BadValue, match="correct its password") as raised:
         pem_of(normalized({"ssl.keystore.location": str(key_store), "ssl.keystore.password": "not-it"}))
 
     assert "not-it" not in str(raised.value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-import typer
 
+from minibroker.any_cluster.positions import Position, parse_position
 from minibroker.cli.options import Partitions, numbers_of, parse_partitions
-from minibroker.cli.positions import Position, parse_position
+from minibroker.errors import BadValue
 from minibroker.protocol.text import ranges
 
 NOW_MS = 1_700_000_000_000
@@ -65,7 +65,7 @@ def test_a_position_is_read_as_kcat_and_rpk_write_it(
     ],
 )
 def test_anything_else_is_refused_with_what_there_is(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="beginning, end, an offset"):
+    with pytest.raises(BadValue, match="beginning, end, an offset"):
         parse_position(text)
 
 
@@ -87,5 +87,5 @@ def test_partitions_are_read_as_they_are_printed(texts: list[str], numbers: list
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1-", "0,,1", "4-2", "0-99999999", "1.5", "٤"])
 def test_other_partitions_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match=r"is not a partition|has a range"):
+    with pytest.raises(BadValue, match=r"is not a partition|has a range"):
         parse_partitions(text)

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer
 import minibroker
 from minibroker import Broker, BrokerError
 from minibroker.administration import connected
-from minibroker.cli.options import parse_bootstrap
-from minibroker.cli.topic_admin import topic_admin
+from minibroker.any_cluster.bootstrap import parse_bootstrap
+from minibroker.any_cluster.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import by_name
 from tests.integration.members import is_alive, wait_until_gone

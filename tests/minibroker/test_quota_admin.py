@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from minibroker.cli import quota_admin
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.quota_admin import CLIENT_ID, USER, Entity, QuotaAdmin
+from minibroker.any_cluster import quota_admin
+from minibroker.any_cluster.quota_admin import CLIENT_ID, USER, Entity, QuotaAdmin
 from minibroker.cli.quotas import limit_of, names_of
+from minibroker.errors import CommandFailed
 
 
 @pytest.fixture

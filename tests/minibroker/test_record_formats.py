@@ -9,17 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
+from minibroker.any_cluster.cluster import TopicPartition, error_of, errors
+from minibroker.any_cluster.record_clients import KafkaPythonConsumer
+from minibroker.any_cluster.record_lines import Template, pieces_of, records_of, records_with_lengths
+from minibroker.any_cluster.record_text import ShownRecord, compile_format
+from minibroker.any_cluster.transaction_admin import TransactionAdmin
 from minibroker.cli.app import main
-from minibroker.cli.cluster import TopicPartition, error_of, errors
-from minibroker.cli.failures import CommandFailed
 from minibroker.cli.parameters import cluster_of
-from minibroker.cli.record_clients import KafkaPythonConsumer
-from minibroker.cli.record_lines import Template, pieces_of, records_of, records_with_lengths
-from minibroker.cli.record_text import ShownRecord, compile_format
 from minibroker.cli.reset_plan import plan_in
-from minibroker.cli.transaction_admin import TransactionAdmin
+from minibroker.errors import BadValue, CommandFailed
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)], 5)
 
@@ -44,7 +43,7 @@ def test_the_size_of_a_null_value_is_minus_one_in_four_bytes() -> None:
 
 @pytest.mark.parametrize("text", ["%t{hex}", "%R{base64}", "%x"])
 def test_only_keys_and_values_are_encoded(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a format token"):
+    with pytest.raises(BadValue, match="is not a format token"):
         compile_format(text)
 
 

@@ -11,18 +11,18 @@ import pytest
 from kafka import codec
 
 from minibroker import Broker
-from minibroker.cli import codecs
+from minibroker.any_cluster import codecs
+from minibroker.any_cluster.bootstrap import parse_bootstrap
+from minibroker.any_cluster.cluster import connected
+from minibroker.any_cluster.record_appends import append
 from minibroker.cli.app import main
-from minibroker.cli.cluster import connected
-from minibroker.cli.options import parse_bootstrap
-from minibroker.cli.record_appends import append
 from tests.edge_records import EDGES, SHORTENED_BY_LIBRDKAFKA, damage, named, stored
 from tests.minibroker.conftest import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FIVE = ["a", "b", "c", "d", "e"]
-LIBRDKAFKA = "minibroker.cli.librdkafka"
+LIBRDKAFKA = "minibroker.any_cluster.librdkafka"
 
 
 @pytest.fixture(autouse=True, params=["librdkafka", "kafka-python"])

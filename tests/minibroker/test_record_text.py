@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import typer
 
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.record_lines import NewRecord, Template, records_of
-from minibroker.cli.record_text import ShownRecord, as_json, compile_format, harmless
+from minibroker.any_cluster.record_lines import NewRecord, Template, records_of
+from minibroker.any_cluster.record_text import ShownRecord, as_json, compile_format, harmless
+from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.text import read_back, shown
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)])
@@ -36,7 +35,7 @@ def test_what_is_not_there_is_empty_and_its_size_minus_one() -> None:
 
 @pytest.mark.parametrize("text", ["%q", "%", "\\", r"\z", r"\x1", "%v{json}", "%k{}", "%p{hex}"])
 def test_a_format_that_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a format token"):
+    with pytest.raises(BadValue, match="is not a format token"):
         compile_format(text)
 
 

@@ -15,10 +15,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
 from minibroker import Broker, BrokerError, Record, WaitError
+from minibroker.any_cluster.record_batches import BATCH_MAX_BYTES, batches_of, murmur2, partition_for
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.record import Record as StoredRecord
 from minibroker.protocol.record_batch import build_batch
-from minibroker.records import BATCH_MAX_BYTES, as_record, batches_of, murmur2, partition_for
+from minibroker.records import as_record
 from minibroker.topic_offsets import lag_of
 from minibroker.topic_reader import TopicReader, read_records, stored_records
 from minibroker.waiting import wait_for

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from minibroker import Broker
-from minibroker.cli.options import parse_bootstrap
+from minibroker.any_cluster.bootstrap import parse_bootstrap
 from tests.minibroker.commands import minibroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

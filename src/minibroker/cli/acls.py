@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.completion import group_names, topic_names
-from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, show_help_if_alone
+from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.errors import EXIT_OK, BadValue
 
 if TYPE_CHECKING:
-    from minibroker.cli.acl_admin import Request
+    from minibroker.any_cluster.acl_admin import Request
 
 OPERATIONS = (
     "All", "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
@@ -43,12 +44,12 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
 def parse_operation(text: str) -> str:
-    """Kafka's name of an operation, in any case. Raises typer.BadParameter."""
+    """Kafka's name of an operation, in any case. Raises BadValue."""
     known = {name.lower(): name for name in OPERATIONS}
     try:
         return known[text.strip().lower().replace("_", "").replace("-", "")]
     except KeyError:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(OPERATIONS)}") from None
+        raise BadValue(f"{text!r} is not one of {', '.join(OPERATIONS)}") from None
 
 
 TopicOption = Annotated[
@@ -108,7 +109,7 @@ def list_acls(
     output: OutputOption = "text",
 ) -> int:
     """List access rules: all of them, or those of some names or users."""
-    from minibroker.cli.acl_admin import Names, acl_admin, wanted_of
+    from minibroker.any_cluster.acl_admin import Names, acl_admin, wanted_of
 
     names = Names(topics or (), groups or (), transactional_ids or (), of_cluster)
     with acl_admin(cluster) as admin:
@@ -146,7 +147,7 @@ def add_acls(
     output: OutputOption = "text",
 ) -> int:
     """Add access rules."""
-    from minibroker.cli.acl_admin import Names, Request, Roles, acl_admin
+    from minibroker.any_cluster.acl_admin import Names, Request, Roles, acl_admin
     from minibroker.cli.outcomes import report
 
     names = Names(topics or (), groups or (), transactional_ids or (), of_cluster)
@@ -154,9 +155,9 @@ def add_acls(
     request = Request(names, roles, operations or (), allowed or (), denied or (), hosts or (), prefixed)
     check(request)
     if not (allowed or denied):
-        raise typer.BadParameter("name the users with --allow or --deny")
+        raise BadValue("name the users with --allow or --deny")
     if not any(names) and not idempotent:
-        raise typer.BadParameter("name the resources with --topic, --group, --transactional-id or --cluster")
+        raise BadValue("name the resources with --topic, --group, --transactional-id or --cluster")
     with acl_admin(cluster) as admin:
         outcomes = admin.add(list(request.rules()))
     return report(outcomes, output)
@@ -181,7 +182,7 @@ def remove_acls(
     output: OutputOption = "text",
 ) -> int:
     """Remove the access rules that are equal in all that is named; what is not named may be anything."""
-    from minibroker.cli.acl_admin import Names, Request, Roles, acl_admin
+    from minibroker.any_cluster.acl_admin import Names, Request, Roles, acl_admin
     from minibroker.cli.outcomes import report
 
     names = Names(topics or (), groups or (), transactional_ids or (), of_cluster)
@@ -189,7 +190,7 @@ def remove_acls(
     request = Request(names, roles, operations or (), allowed or (), denied or (), hosts or (), prefixed)
     check(request)
     if not (any(names) or allowed or denied or idempotent):
-        raise typer.BadParameter("name the resources or the users whose rules to remove")
+        raise BadValue("name the resources or the users whose rules to remove")
     with acl_admin(cluster) as admin:
         outcomes = admin.remove(list(request.wanted()))
     if not outcomes and output != "json":
@@ -200,13 +201,13 @@ def remove_acls(
 
 
 def check(request: Request) -> None:
-    """Raises typer.BadParameter for roles without what they need."""
+    """Raises BadValue for roles without what they need."""
     names, roles = request.names, request.roles
     if any(roles) and request.operations:
-        raise typer.BadParameter("--producer and --consumer bring their operations; leave --operation out")
+        raise BadValue("--producer and --consumer bring their operations; leave --operation out")
     if roles.idempotent and not roles.producer:
-        raise typer.BadParameter("--idempotent goes with --producer")
+        raise BadValue("--idempotent goes with --producer")
     if roles.producer and not names.topics:
-        raise typer.BadParameter("--producer needs --topic")
+        raise BadValue("--producer needs --topic")
     if roles.consumer and not (names.topics and names.groups):
-        raise typer.BadParameter("--consumer needs --topic and --group")
+        raise BadValue("--consumer needs --topic and --group")

@@ -6,9 +6,10 @@ or the network failed, 2 usage error, 128 plus the number of the signal that end
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -33,10 +34,10 @@ from minibroker.cli import (
     users,
 )
 from minibroker.cli.completion import ServeCommand, console_options, rejoin_words, serve_options
-from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.habits import as_options, written_here
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
+from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
 
 EPILOG = """First steps:
 
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     rejoin_words(os.environ)
     command: Any = typer.main.get_command(app)
-    leave_types_out(command)
+    prepare(command)
     nouns = [name for name, inner in command.commands.items() if hasattr(inner, "commands")]
     words = as_options(sys.argv[1:] if arguments is None else arguments, nouns)
     try:
@@ -140,14 +141,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def leave_types_out(command: Any) -> None:
-    """Keep Python's types out of the help: `<bool>` of a flag, `<list[str]>` of an argument with a name."""
+def prepare(command: Any) -> None:
+    """Make a command show its help, and our errors about values, as users expect them.
+
+    Python's types stay out of the help: `<bool>` of a flag, `<list[str]>` of an argument with a name.
+    """
     context = typer.Context(command, help_option_names=HELP_OPTION_NAMES)
     for param in command.get_params(context):  # --help among them
         if param.param_type_name == "argument" or param.is_flag:
             param.display_type_rich = lambda ctx: None
+    command.callback = with_usage_errors(command.callback)
     for inner in getattr(command, "commands", {}).values():
-        leave_types_out(inner)
+        prepare(inner)
+
+
+def with_usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with typer's error in place of a BadValue: typer adds the command to it."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except BadValue as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return call
 
 
 def complain(message: str) -> None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import topic_names
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
-from minibroker.cli.options import Cluster
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster, position_option
-from minibroker.cli.positions import Position
+from minibroker.errors import EXIT_FAILED, EXIT_OK
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
 broker answers. Replicas that are out of sync are listed and do not change the status.
@@ -22,7 +22,7 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 @on_cluster
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.cli.cluster import connected
+    from minibroker.any_cluster.cluster import connected
 
     with connected(cluster) as client:
         cluster, topics = client.describe_cluster(), client.describe_topics()
@@ -79,7 +79,7 @@ def named(partitions: list[str], *, at_most: int = 5) -> str:
 @on_cluster
 def apis(cluster: Cluster, output: OutputOption = "text") -> int:
     """List the requests a broker answers, with their versions."""
-    from minibroker.cli.cluster import connected
+    from minibroker.any_cluster.cluster import connected
 
     with connected(cluster) as client:
         offered = sorted(
@@ -106,8 +106,8 @@ def offsets(
     output: OutputOption = "text",
 ) -> int:
     """Show where each partition begins and ends."""
-    from minibroker.cli.cluster import connected
-    from minibroker.cli.partition_offsets import offsets_at, partitions_of, ranges_of
+    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.partition_offsets import offsets_at, partitions_of, ranges_of
 
     with connected(cluster) as client:
         ranges = ranges_of(client, partitions_of(client, [topic]), committed_only=read_committed)
@@ -136,8 +136,8 @@ def log_dirs(
     output: OutputOption = "text",
 ) -> int:
     """Show how much of which broker's disk each partition takes."""
-    from minibroker.cli.cluster import connected
-    from minibroker.cli.partition_offsets import partitions_of
+    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.partition_offsets import partitions_of
 
     with connected(cluster) as client:
         if topics:

@@ -16,8 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.errors import BadValue, CommandFailed
 
 ONE_LINE = 1000
 DIVIDERS = {":", "="}
@@ -35,7 +35,7 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The topics with this prefix; Kafka's internal ones only if the prefix is not empty."""
 
     def of(cluster: Cluster) -> list[str]:
-        from minibroker.cli.topic_admin import topic_admin
+        from minibroker.any_cluster.topic_admin import topic_admin
 
         with topic_admin(cluster) as admin:
             return [topic.name for topic in admin.topics() if incomplete or not topic.internal]
@@ -45,7 +45,7 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def group_names(context: typer.Context, incomplete: str) -> list[str]:
     def of(cluster: Cluster) -> list[str]:
-        from minibroker.cli.group_admin import group_admin
+        from minibroker.any_cluster.group_admin import group_admin
 
         with group_admin(cluster) as admin:
             return [group.group for group in admin.groups()]
@@ -55,7 +55,7 @@ def group_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
     def of(cluster: Cluster) -> list[str]:
-        from minibroker.cli.transaction_admin import transaction_admin
+        from minibroker.any_cluster.transaction_admin import transaction_admin
 
         with transaction_admin(cluster) as admin:
             return [row.transactional_id for row in admin.transactions(())]
@@ -66,12 +66,12 @@ def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
 def offered(names_of: Callable[[Cluster], Iterable[str]], context: typer.Context, incomplete: str) -> list[str]:
     try:
         return [name for name in names_of(cluster_in(context)) if name.startswith(incomplete)]
-    except (CommandFailed, typer.BadParameter):
+    except (CommandFailed, BadValue):
         return []
 
 
 def cluster_in(context: typer.Context) -> Cluster:
-    """The cluster that the words so far name. Raises typer.BadParameter."""
+    """The cluster that the words so far name. Raises BadValue."""
     from minibroker.cli.parameters import ON_CLUSTER, cluster_of
 
     return cluster_of(*(context.params.get(name) for name in ON_CLUSTER))

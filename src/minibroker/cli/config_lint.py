@@ -15,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import OutputOption
+from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
 LEVELS = {"INFO": "note", "WARNING": "warning"}
 LOGGED = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) [\w.]+: (?P<text>.*)$")

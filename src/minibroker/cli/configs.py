@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.cli.completion import topic_names
-from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, Output, Setting, parse_setting, show_help_if_alone
+from minibroker.cli.options import Output, show_help_if_alone
 from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
-    from minibroker.cli.config_admin import Config, Subject
+    from minibroker.any_cluster.config_admin import Config, Subject
 
 TopicOption = Annotated[
     str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Configs of this topic.")
@@ -30,11 +31,11 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
 def subject_of(topic: str | None, broker: int | None) -> Subject:
-    """Raises typer.BadParameter unless one of the two was given."""
-    from minibroker.cli.config_admin import Subject
+    """Raises BadValue unless one of the two was given."""
+    from minibroker.any_cluster.config_admin import Subject
 
     if (topic is None) == (broker is None):
-        raise typer.BadParameter("name either --topic NAME or --broker ID")
+        raise BadValue("name either --topic NAME or --broker ID")
     return Subject("broker", str(broker)) if topic is None else Subject("topic", topic)
 
 
@@ -50,7 +51,7 @@ def describe_configs(
 ) -> int:
     """Show configs: those that are set, those named, or all."""
     subject = subject_of(topic, broker)
-    from minibroker.cli.config_admin import all_configs, config_admin
+    from minibroker.any_cluster.config_admin import all_configs, config_admin
 
     with config_admin(cluster) as admin:
         configs = admin.describe(subject)
@@ -96,7 +97,7 @@ def set_configs(
 ) -> int:
     """Set configs; those not named stay as they are."""
     subject = subject_of(topic, broker)
-    from minibroker.cli.config_admin import config_admin
+    from minibroker.any_cluster.config_admin import config_admin
 
     values = dict(settings)
     with config_admin(cluster) as admin:
@@ -115,7 +116,7 @@ def unset_configs(
 ) -> int:
     """Reset configs to their defaults."""
     subject = subject_of(topic, broker)
-    from minibroker.cli.config_admin import config_admin
+    from minibroker.any_cluster.config_admin import config_admin
 
     with config_admin(cluster) as admin:
         admin.unset(subject, names)

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.positions import BEGINNING, Position
 from minibroker.cli.completion import group_names
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
-from minibroker.cli.options import Cluster, Output, numbers_of
+from minibroker.cli.options import Output, numbers_of
 from minibroker.cli.parameters import (
     OutputOption,
     PartitionsOption,
@@ -24,8 +25,8 @@ from minibroker.cli.parameters import (
     on_cluster,
     position_option,
 )
-from minibroker.cli.positions import BEGINNING, Position
 from minibroker.cli.signals import interruption
+from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue
 
 VALUE_LINE = r"%v\n"
 
@@ -79,15 +80,15 @@ def consume(
     """Print the records of topics."""
     check_format(text_format, output)
     if group is not None and (end or partitions or start.kind not in ("beginning", "end") or start.value):
-        raise typer.BadParameter(
+        raise BadValue(
             "--group continues from the committed offsets: it takes no --partition, no --to, and --from, for "
             "partitions without a commit, only as beginning or end; `minibroker groups reset` moves a group"
         )
     if follow and end is not None:
-        raise typer.BadParameter("--follow and --to exclude each other: --follow has no end")
+        raise BadValue("--follow and --to exclude each other: --follow has no end")
     check_patterns(topics if regex else [])
+    from minibroker.any_cluster.logins import login_to
     from minibroker.cli.liveness import gone_brokers_reported
-    from minibroker.cli.logins import login_to
     from minibroker.cli.record_reader import GroupReader, Reader, Selection
 
     wanted = Selection(topics, regex, numbers_of(partitions), start, end, read_committed)
@@ -111,29 +112,27 @@ def consume(
 
 
 def check_format(text_format: str | None, output: Output) -> None:
-    """Raises typer.BadParameter."""
-    from minibroker.cli.record_text import compile_format
+    """Raises BadValue."""
+    from minibroker.any_cluster.record_text import compile_format
 
     if text_format is not None and output == "json":
-        raise typer.BadParameter(
-            "--format and -o json exclude each other: JSON has its own form; leave one of them out"
-        )
+        raise BadValue("--format and -o json exclude each other: JSON has its own form; leave one of them out")
     compile_format(text_format or "")
 
 
 def check_patterns(patterns: list[str]) -> None:
-    """Raises typer.BadParameter."""
+    """Raises BadValue."""
     import re
 
     for pattern in patterns:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise typer.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
+            raise BadValue(f"{pattern!r} is not a regular expression: {error}") from error
 
 
 def renderer(text_format: str | None, output: Output, access: Any) -> Any:
-    from minibroker.cli.record_text import compile_format, json_renderer
+    from minibroker.any_cluster.record_text import compile_format, json_renderer
 
     if output == "json":
         return json_renderer(access)
@@ -143,8 +142,8 @@ def renderer(text_format: str | None, output: Output, access: Any) -> Any:
 @contextmanager
 def printing(total: int | None, *, wanted: bool) -> Iterator[Any]:
     """Yield a function that prints records; a bar shows the progress if they do not go to the terminal."""
+    from minibroker.any_cluster.record_text import harmless
     from minibroker.cli.progress import progress_bar
-    from minibroker.cli.record_text import harmless
 
     to_terminal = sys.stdout.isatty()
     with progress_bar("consuming", total, unit="records", wanted=wanted and not to_terminal) as advance:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minibroker.cli.failures import CommandFailed
+from minibroker.errors import CommandFailed
 from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row

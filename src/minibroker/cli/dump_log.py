@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
 from minibroker.cli.parameters import OutputOption
+from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.protocol.facts import Row

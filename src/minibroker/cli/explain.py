@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.parameters import ApiOption, ClientIdOption, ConnectionOption, OutputOption
+from minibroker.errors import EXIT_OK, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.control import Control
@@ -72,7 +72,7 @@ def explain(
 ) -> int:
     """Print why a minibroker answers requests as it does, while it does; Ctrl-C ends it."""
     from minibroker.control import Control
-    from minibroker.process import BrokerError
+    from minibroker.errors import BrokerError
 
     chosen: dict[str, Any] = {
         "api": api or None,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import group_names
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, Output, numbers_of, show_help_if_alone
+from minibroker.cli.options import Output, numbers_of, show_help_if_alone
 from minibroker.cli.parameters import (
     GroupArgument,
     GroupsArgument,
@@ -25,11 +26,11 @@ from minibroker.cli.parameters import (
     on_cluster,
     position_option,
 )
-from minibroker.cli.positions import Position
+from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.group_admin import GroupAdmin, GroupDescription, Member, Move
+    from minibroker.any_cluster.cluster import TopicPartition
+    from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, Member, Move
 
 app = typer.Typer(help="List, describe, reset, export and delete consumer groups.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -39,7 +40,7 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 @on_cluster
 def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
     """List all groups."""
-    from minibroker.cli.group_admin import group_admin
+    from minibroker.any_cluster.group_admin import group_admin
 
     with group_admin(cluster) as admin:
         groups = admin.groups()
@@ -64,7 +65,7 @@ def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
 @on_cluster
 def describe_group(group: GroupArgument, cluster: Cluster, output: OutputOption = "text") -> int:
     """Show a group's members, committed offsets and lag."""
-    from minibroker.cli.group_admin import group_admin
+    from minibroker.any_cluster.group_admin import group_admin
 
     with group_admin(cluster) as admin:
         described = admin.describe(group)
@@ -94,7 +95,7 @@ def total_lag(group: GroupDescription) -> int:
 
 
 def print_description(group: GroupDescription) -> None:
-    from minibroker.cli.group_admin import CONSUMER
+    from minibroker.any_cluster.group_admin import CONSUMER
     from minibroker.cli.terminal import print_line, print_table
     from minibroker.protocol.text import counted
 
@@ -163,8 +164,8 @@ def reset_group(
 ) -> int:
     """Reset a group's committed offsets; only show the changes unless --execute is given."""
     if sum(each is not None for each in (position, other_group, file)) != 1:
-        raise typer.BadParameter("name the new offsets by one of --to, --to-group and --from-file")
-    from minibroker.cli.group_admin import Scope, group_admin
+        raise BadValue("name the new offsets by one of --to, --to-group and --from-file")
+    from minibroker.any_cluster.group_admin import Scope, group_admin
 
     scope = Scope(tuple(topics or ()), tuple(numbers_of(partitions)))
     with group_admin(cluster) as admin:
@@ -220,7 +221,7 @@ def export_group(
     group: GroupArgument, cluster: Cluster, topics: TopicsOption = None, output: OutputOption = "text"
 ) -> int:
     """Print a group's committed offsets as TOPIC,PARTITION,OFFSET, for `groups reset --from-file`."""
-    from minibroker.cli.group_admin import Scope, group_admin
+    from minibroker.any_cluster.group_admin import Scope, group_admin
 
     with group_admin(cluster) as admin:
         committed = admin.committed(group)
@@ -269,7 +270,7 @@ def delete_groups(
     groups: GroupsArgument, cluster: Cluster, if_exists: IfExistsOption = False, output: OutputOption = "text"
 ) -> int:
     """Delete groups and their committed offsets."""
-    from minibroker.cli.group_admin import group_admin
+    from minibroker.any_cluster.group_admin import group_admin
     from minibroker.cli.outcomes import report
 
     with group_admin(cluster) as admin:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ssl import SSLSocket, SSLWantReadError
 
-from minibroker.cli.address import Address
-from minibroker.login import Login, LoginError, logged_in
+from minibroker.any_cluster.address import Address
+from minibroker.any_cluster.login import Login, LoginError, logged_in
 
 LOOK_SECONDS = 0.25  # how long a broker may be back, or the command over, unnoticed
 CONNECT_SECONDS = 1.0

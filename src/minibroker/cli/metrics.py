@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, show_help_if_alone
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.metrics.scraper import Scraper
@@ -80,8 +81,8 @@ def serve(
 def show(cluster: Cluster, control: ControlOption = None, output: OutputOption = "text") -> int:
     """Print the metrics of a cluster once, as Prometheus reads them."""
     scraper = scraper_of(cluster, control)
+    from minibroker.errors import BrokerError
     from minibroker.metrics.exposition import exposition
-    from minibroker.process import BrokerError
 
     try:
         found = scraper.scrape()
@@ -119,10 +120,10 @@ def scraper_of(cluster: Cluster, control: Path | None) -> Scraper:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Raises typer.BadParameter."""
+    """Raises BadValue."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
-        raise typer.BadParameter(f"{text!r} is not HOST:PORT, such as {DEFAULT_LISTEN}")
+        raise BadValue(f"{text!r} is not HOST:PORT, such as {DEFAULT_LISTEN}")
     return host.strip("[]"), int(port)
 
 

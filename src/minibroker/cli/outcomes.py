@@ -7,18 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
+from minibroker.any_cluster.outcomes import Outcome
 from minibroker.cli.options import Output
-
-
-class Outcome(NamedTuple):
-    """The outcome for one name: created, exists, deleted, absent, or failed with an error in one line."""
-
-    name: str
-    outcome: str
-    error: str | None = None
+from minibroker.errors import EXIT_FAILED, EXIT_OK
 
 
 def report(outcomes: Sequence[Outcome], output: Output) -> int:

@@ -14,21 +14,19 @@ from typing import Annotated, Any
 
 import typer
 
-from minibroker.cli.completion import api_names, group_names, topic_names
-from minibroker.cli.options import (
+from minibroker.any_cluster.bootstrap import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
     DEFAULT_PORT,
     Cluster,
-    Output,
-    Partitions,
     Setting,
     cluster_of,
     parse_bootstrap,
-    parse_partitions,
     parse_setting,
 )
-from minibroker.cli.positions import HOW, Position, parse_position
+from minibroker.any_cluster.positions import HOW, Position, parse_position
+from minibroker.cli.completion import api_names, group_names, topic_names
+from minibroker.cli.options import Output, Partitions, parse_partitions
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Text for people, or JSON for programs.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]

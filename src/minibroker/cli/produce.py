@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, Encoding, Setting, decode, parse_delimiter, parse_header
+from minibroker.any_cluster.bootstrap import Cluster, Setting
+from minibroker.any_cluster.encodings import Encoding, decode
+from minibroker.cli.options import parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster
 from minibroker.cli.signals import Interrupted, interruption
+from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
-    from minibroker.cli.address import Address
+    from minibroker.any_cluster.address import Address
+    from minibroker.any_cluster.record_lines import NewRecord
     from minibroker.cli.progress import Advance
-    from minibroker.cli.record_lines import NewRecord
 
 DELIVERY_TIMEOUT_MS = 30_000
-NOT_IDEMPOTENT = (
-    "an idempotent producer needs IdempotentWrite on the cluster; set -X enable.idempotence=false, or ask for the right"
-)
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
 INTERRUPTED_SECONDS = 5.0  # for the acknowledgements of what was sent; a second signal does not wait
-SOME_MAY_BE_WRITTEN = "some of the rest may be written"
 LINE_END = b"\n"
 
 EPILOG = r"""Examples:
@@ -120,18 +118,18 @@ def produce(
     output: OutputOption = "text",
 ) -> int:
     """Write lines to a topic, each a record; or files, each a record."""
-    from minibroker.cli.record_lines import Template
+    from minibroker.any_cluster.record_lines import Template
 
     if as_json and key_separator is not None:
-        raise typer.BadParameter("--json and --key-separator exclude each other: a JSON line names its key")
+        raise BadValue("--json and --key-separator exclude each other: a JSON line names its key")
     if length_prefixed and (as_json or key_separator or delimiter):
-        raise typer.BadParameter("--length-prefixed is for values: it takes no --json, --key-separator, --delimiter")
+        raise BadValue("--length-prefixed is for values: it takes no --json, --key-separator, --delimiter")
     if files and (file or as_json or key_separator or delimiter or length_prefixed):
-        raise typer.BadParameter("FILE arguments become one record each; --file FILE reads the lines of one")
+        raise BadValue("FILE arguments become one record each; --file FILE reads the lines of one")
     if as_json and (key_encoding, value_encoding) != ("text", "text"):
-        raise typer.BadParameter("--key-encoding and --value-encoding are not for JSON, which has bytes as base64:...")
+        raise BadValue("--key-encoding and --value-encoding are not for JSON, which has bytes as base64:...")
     if (length_prefixed or files) and value_encoding != "text":
-        raise typer.BadParameter("--value-encoding is for lines: it takes no --length-prefixed and no FILE")
+        raise BadValue("--value-encoding is for lines: it takes no --length-prefixed and no FILE")
     template = Template(
         None if key is None else key_of(key, key_encoding),
         [(header.key, os.fsencode(header.value)) for header in headers or ()],
@@ -152,11 +150,11 @@ def produce(
 
 
 def key_of(text: str, encoding: Encoding) -> bytes:
-    """Raises typer.BadParameter."""
+    """Raises BadValue."""
     try:
         return decode(os.fsencode(text), encoding)
     except ValueError:
-        raise typer.BadParameter(f"--key {text!r} is not {encoding}; correct it, or --key-encoding") from None
+        raise BadValue(f"--key {text!r} is not {encoding}; correct it, or --key-encoding") from None
 
 
 def report(topic: str, sent: int, output: str) -> None:
@@ -189,7 +187,7 @@ def settings_of(cluster: Cluster, compression: str | None, acks: str | None) -> 
 def records_from(
     files: list[Path], file: Path | None, template: Any, delimiter: bytes, *, length_prefixed: bool
 ) -> Iterator[Iterator[NewRecord]]:
-    from minibroker.cli.record_lines import pieces_of, records_of, records_of_files, records_with_lengths
+    from minibroker.any_cluster.record_lines import pieces_of, records_of, records_of_files, records_with_lengths
 
     if files:
         yield records_of_files(files, template)
@@ -251,9 +249,9 @@ class Target(NamedTuple):
 
 def target_of(topic: str, cluster: Cluster) -> Target:
     """Raises CommandFailed if the topic does not exist, or is internal."""
-    from minibroker.cli.cluster import brokers_of, connected
-    from minibroker.cli.partition_offsets import max_message_bytes_of, partitions_of
-    from minibroker.cli.topic_admin import internal_among, internal_refusal
+    from minibroker.any_cluster.cluster import brokers_of, connected
+    from minibroker.any_cluster.partition_offsets import max_message_bytes_of, partitions_of
+    from minibroker.any_cluster.topic_admin import internal_among, internal_refusal
 
     with connected(cluster) as client:
         partitions = partitions_of(client, [topic])
@@ -264,10 +262,11 @@ def target_of(topic: str, cluster: Cluster) -> Target:
 
 def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, settings: dict[str, str]) -> int:
     """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails."""
-    from minibroker.cli.cluster import errors
+    from minibroker.any_cluster.cluster import errors
+    from minibroker.any_cluster.logins import login_to
+    from minibroker.any_cluster.produce_refusals import acknowledged_before, interrupted, refusal, unanswered
+    from minibroker.any_cluster.record_clients import producing
     from minibroker.cli.liveness import gone_brokers_reported
-    from minibroker.cli.logins import login_to
-    from minibroker.cli.record_clients import producing
     from minibroker.cli.terminal import complain
 
     with (
@@ -297,7 +296,7 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
 
 def send_all(records: Iterator[NewRecord], target: Target, producer: Any) -> None:
     """Send them until one is refused. Raises CommandFailed."""
-    from minibroker.cli.partition_offsets import no_such_partition
+    from minibroker.any_cluster.partition_offsets import no_such_partition
 
     for record in records:
         if record.partition is not None and record.partition >= target.partitions:
@@ -306,42 +305,3 @@ def send_all(records: Iterator[NewRecord], target: Target, producer: Any) -> Non
         producer.send(record)
         if producer.refusal is not None:
             return
-
-
-def interrupted(acked: int, *, has_answers: bool) -> str:
-    from minibroker.protocol.text import counted
-
-    return f"interrupted; {counted(acked, 'record')} acknowledged" + ("" if has_answers else f", {SOME_MAY_BE_WRITTEN}")
-
-
-def unanswered(topic: str, acked: int) -> str:
-    from minibroker.protocol.text import counted
-
-    return (
-        f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`; "
-        f"{counted(acked, 'record')} acknowledged, {SOME_MAY_BE_WRITTEN}"
-    )
-
-
-def acknowledged_before(acked: int) -> str:
-    from minibroker.protocol.text import counted
-
-    return f"{counted(acked, 'record')} before it acknowledged"
-
-
-def refusal(topic: str, error: BaseException, acked: int) -> str:
-    from minibroker.cli.cluster import error_name, errors
-
-    if isinstance(error, errors.KafkaTimeoutError):
-        return unanswered(topic, acked)
-    code = getattr(error, "errno", None)
-    if errors.ClusterAuthorizationFailedError.__name__ in str(error):  # kafka-python has the error in a text
-        error, code = errors.ClusterAuthorizationFailedError(), errors.ClusterAuthorizationFailedError.errno
-    reason = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
-    advice = {
-        errors.MessageSizeTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
-        errors.RecordListTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
-        errors.ClusterAuthorizationFailedError.errno: NOT_IDEMPOTENT,
-        errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    }.get(code, "see the broker's log")
-    return f"topic {topic} refuses a record: {reason}; {advice}; {acknowledged_before(acked)}"

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, Output, Setting, parse_setting, show_help_if_alone
+from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
+from minibroker.cli.options import Output, show_help_if_alone
 from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.errors import EXIT_OK, BadValue
 
 if TYPE_CHECKING:
-    from minibroker.cli.quota_admin import Entity, EntityQuotas
+    from minibroker.any_cluster.quota_admin import Entity, EntityQuotas
 
 UNITS = {"producer_byte_rate": "bytes/s", "consumer_byte_rate": "bytes/s", "request_percentage": "% of one core"}
 DEFAULT = "(default)"
@@ -39,22 +40,22 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 def names_of(
     user: str | None, is_default_user: bool, client_id: str | None, is_default_client_id: bool
 ) -> dict[str, str | None]:
-    """The names of an entity by type, None for the default. Raises typer.BadParameter."""
+    """The names of an entity by type, None for the default. Raises BadValue."""
     names = {}
     for kind, name, is_default in (("user", user, is_default_user), ("client-id", client_id, is_default_client_id)):
         if name is not None and is_default:
-            raise typer.BadParameter(f"name either --{kind} or --default-{kind}")
+            raise BadValue(f"name either --{kind} or --default-{kind}")
         if name is not None or is_default:
             names[kind] = name
     return names
 
 
 def entity_of(names: dict[str, str | None]) -> Entity:
-    """Raises typer.BadParameter."""
-    from minibroker.cli.quota_admin import Entity
+    """Raises BadValue."""
+    from minibroker.any_cluster.quota_admin import Entity
 
     if not names:
-        raise typer.BadParameter("name --user, --client-id, or both, or their defaults")
+        raise BadValue("name --user, --client-id, or both, or their defaults")
     return Entity(names)
 
 
@@ -70,7 +71,7 @@ def list_quotas(
 ) -> int:
     """List quotas: all, or those of a user, of a client id."""
     names = names_of(user, default_user, client_id, default_client_id)
-    from minibroker.cli.quota_admin import quota_admin
+    from minibroker.any_cluster.quota_admin import quota_admin
 
     with quota_admin(cluster) as admin:
         found = admin.quotas(names)
@@ -118,7 +119,7 @@ def set_quotas(
     """Set quotas of a user, of a client id, or of both; others of theirs stay as they are."""
     entity = entity_of(names_of(user, default_user, client_id, default_client_id))
     quotas = {key: limit_of(key, text) for key, text in settings}
-    from minibroker.cli.quota_admin import quota_admin
+    from minibroker.any_cluster.quota_admin import quota_admin
 
     with quota_admin(cluster) as admin:
         admin.set(entity, quotas)
@@ -138,7 +139,7 @@ def remove_quotas(
 ) -> int:
     """Remove quotas of a user, of a client id, or of both: those named, or all."""
     entity = entity_of(names_of(user, default_user, client_id, default_client_id))
-    from minibroker.cli.quota_admin import quota_admin
+    from minibroker.any_cluster.quota_admin import quota_admin
 
     with quota_admin(cluster) as admin:
         removed = admin.remove(entity, keys or ())
@@ -146,13 +147,13 @@ def remove_quotas(
 
 
 def limit_of(key: str, text: str) -> float:
-    """Raises typer.BadParameter."""
+    """Raises BadValue."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise typer.BadParameter(f"{key}={text}: not a number")
+        raise BadValue(f"{key}={text}: not a number")
     return value
 
 

@@ -12,16 +12,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
-from minibroker.cli.address import Address
-from minibroker.cli.batch_reader import BatchReader
-from minibroker.cli.cluster import TopicPartition, brokers_of, connected, errors
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
-from minibroker.cli.positions import Position
-from minibroker.cli.record_clients import CannotReadOn, RecordConsumer, consuming
-from minibroker.cli.record_text import ATTRIBUTES, Access
+from minibroker.any_cluster.address import Address
+from minibroker.any_cluster.batch_reader import BatchReader
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import TopicPartition, brokers_of, connected, errors
+from minibroker.any_cluster.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.positions import Position
+from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, consuming
+from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 from minibroker.cli.terminal import complain
+from minibroker.errors import CommandFailed
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 3.0  # until we look ourselves whether there is a batch that the client library cannot read

@@ -11,8 +11,8 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-from minibroker.cli.cluster import TopicPartition
-from minibroker.cli.failures import CommandFailed
+from minibroker.any_cluster.cluster import TopicPartition
+from minibroker.errors import CommandFailed
 
 TOPIC_PARTITION_OFFSET = 3
 WITH_GROUP = 4

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, Setting, numbers_of, parse_setting, show_help_if_alone
+from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
+from minibroker.any_cluster.positions import Position
+from minibroker.cli.options import numbers_of, show_help_if_alone
 from minibroker.cli.parameters import (
     IfExistsOption,
     InternalOption,
@@ -23,10 +24,10 @@ from minibroker.cli.parameters import (
     on_cluster,
     position_option,
 )
-from minibroker.cli.positions import Position
+from minibroker.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from minibroker.cli.topic_admin import Partition, TopicDescription
+    from minibroker.any_cluster.topic_admin import Partition, TopicDescription
 
 app = typer.Typer(help="List, create, grow, describe and delete topics, and delete their records.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -36,7 +37,7 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 @on_cluster
 def list_topics(cluster: Cluster, output: OutputOption = "text") -> int:
     """List all topics."""
-    from minibroker.cli.topic_admin import topic_admin
+    from minibroker.any_cluster.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         topics = admin.topics()
@@ -79,8 +80,8 @@ def create_topics(
     output: OutputOption = "text",
 ) -> int:
     """Create topics."""
+    from minibroker.any_cluster.topic_admin import topic_admin
     from minibroker.cli.outcomes import report
-    from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         outcomes = admin.create(
@@ -108,8 +109,8 @@ def grow_topics(
     output: OutputOption = "text",
 ) -> int:
     """Add partitions to topics; existing records stay in theirs."""
+    from minibroker.any_cluster.topic_admin import topic_admin
     from minibroker.cli.outcomes import report
-    from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         outcomes = admin.grow(names, partitions=partitions, with_internal=internal)
@@ -126,8 +127,8 @@ def delete_topics(
     output: OutputOption = "text",
 ) -> int:
     """Delete topics and their records."""
+    from minibroker.any_cluster.topic_admin import topic_admin
     from minibroker.cli.outcomes import report
-    from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         outcomes = admin.delete(names, may_be_absent=if_exists, with_internal=internal)
@@ -144,8 +145,8 @@ def delete_records(
     output: OutputOption = "text",
 ) -> int:
     """Delete the records before a position; each partition begins there from then on."""
+    from minibroker.any_cluster.topic_admin import topic_admin
     from minibroker.cli.terminal import print_table
-    from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         deleted = admin.delete_records(topic, numbers_of(partitions), position)
@@ -165,7 +166,7 @@ def describe_topic(
     output: OutputOption = "text",
 ) -> int:
     """Show a topic's partitions, offsets and configs."""
-    from minibroker.cli.topic_admin import topic_admin
+    from minibroker.any_cluster.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         topic = admin.describe(name)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.completion import topic_names, transactional_ids
-from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, numbers_of, show_help_if_alone
+from minibroker.cli.options import numbers_of, show_help_if_alone
 from minibroker.cli.parameters import OutputOption, PartitionOption, PartitionsOption, TopicArgument, on_cluster
+from minibroker.errors import EXIT_OK, BadValue
 
 if TYPE_CHECKING:
-    from minibroker.cli.transaction_admin import Described
+    from minibroker.any_cluster.transaction_admin import Described
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", show_default=False, autocompletion=transactional_ids)]
 
@@ -42,7 +43,7 @@ def list_transactions(
     output: OutputOption = "text",
 ) -> int:
     """List transactional ids and their states."""
-    from minibroker.cli.transaction_admin import transaction_admin
+    from minibroker.any_cluster.transaction_admin import transaction_admin
 
     with transaction_admin(cluster) as admin:
         listed = admin.transactions(states or ())
@@ -63,7 +64,7 @@ def list_transactions(
 @on_cluster
 def describe_transaction(transactional_id: IdArgument, cluster: Cluster, output: OutputOption = "text") -> int:
     """Show a transactional id's state, producer, and the partitions of its transaction."""
-    from minibroker.cli.transaction_admin import transaction_admin
+    from minibroker.any_cluster.transaction_admin import transaction_admin
 
     with transaction_admin(cluster) as admin:
         described = admin.describe(transactional_id)
@@ -121,10 +122,11 @@ def abort_transaction(
     """Abort an open transaction; its producer is fenced, and fails at its next request."""
     in_partition = (topic, partition, producer_id)
     if (transactional_id is None) == (None in in_partition) or (transactional_id and any(map(is_given, in_partition))):
-        raise typer.BadParameter("name either ID, or all of --topic, --partition and --producer-id")
-    from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.outcomes import Outcome, report
-    from minibroker.cli.transaction_admin import transaction_admin
+        raise BadValue("name either ID, or all of --topic, --partition and --producer-id")
+    from minibroker.any_cluster.cluster import TopicPartition
+    from minibroker.any_cluster.outcomes import Outcome
+    from minibroker.any_cluster.transaction_admin import transaction_admin
+    from minibroker.cli.outcomes import report
 
     with transaction_admin(cluster) as admin:
         if transactional_id is not None:
@@ -144,7 +146,7 @@ def producers(
     topic: TopicArgument, cluster: Cluster, partitions: PartitionsOption = None, output: OutputOption = "text"
 ) -> int:
     """Show the idempotent and transactional producers of a topic's partitions."""
-    from minibroker.cli.transaction_admin import transaction_admin
+    from minibroker.any_cluster.transaction_admin import transaction_admin
 
     with transaction_admin(cluster) as admin:
         active = admin.producers(topic, numbers_of(partitions))

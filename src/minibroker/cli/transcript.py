@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.parameters import ApiOption, ClientIdOption, ConnectionOption, OutputOption
+from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.transcript.exchanges import Event, Exchange, Reading
@@ -71,13 +71,13 @@ class Choice(NamedTuple):
 
 
 def parse_apis(names: list[str]) -> frozenset[int]:
-    """Raises typer.BadParameter."""
+    """Raises BadValue."""
     from minibroker.transcript.fields import api_named
 
     found = {name: api_named(name) for name in names}
     for name, key in found.items():
         if key is None:
-            raise typer.BadParameter(f"{name!r} is not a known API; write a name such as Fetch or ListOffsets")
+            raise BadValue(f"{name!r} is not a known API; write a name such as Fetch or ListOffsets")
     return frozenset(key for key in found.values() if key is not None)
 
 

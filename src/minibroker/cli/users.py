@@ -14,11 +14,11 @@ from typing import Annotated
 
 import typer
 
-from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, show_help_if_alone
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import IfExistsOption, OutputOption, on_cluster
+from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
-# As in protocol/scram.py, which the help does not need.
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4096, 4096, 16_384
 GENERATED_BYTES = 18
@@ -52,7 +52,7 @@ def list_users(
     output: OutputOption = "text",
 ) -> int:
     """List users with their mechanisms and iterations."""
-    from minibroker.cli.user_admin import user_admin
+    from minibroker.any_cluster.user_admin import user_admin
 
     with user_admin(cluster, data_dir) as admin:
         listed = admin.users()
@@ -104,11 +104,11 @@ def add_user(
     output: OutputOption = "text",
 ) -> int:
     """Add a user, or change its password; for both mechanisms unless one is named."""
+    from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
     from minibroker.cli.outcomes import report
-    from minibroker.cli.user_admin import user_admin
 
     if generate and password_file is not None:
-        raise typer.BadParameter("--generate and --password-file exclude each other")
+        raise BadValue("--generate and --password-file exclude each other")
     chosen = chosen_mechanisms(mechanisms)
     password = new_password() if generate else read_password(user, password_file)
     with user_admin(cluster, data_dir) as admin:
@@ -130,21 +130,13 @@ def remove_users(
     output: OutputOption = "text",
 ) -> int:
     """Remove users, or their passwords for one mechanism. Connections that are open stay open."""
+    from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
     from minibroker.cli.outcomes import report
-    from minibroker.cli.user_admin import user_admin
 
     chosen = chosen_mechanisms(mechanisms)
     with user_admin(cluster, data_dir) as admin:
         outcomes = admin.remove(users, mechanisms=chosen, may_be_absent=if_exists)
     return report(outcomes, output)
-
-
-def chosen_mechanisms(names: list[str] | None) -> list[str]:
-    """Raises typer.BadParameter."""
-    for name in names or ():
-        if name not in MECHANISMS:
-            raise typer.BadParameter(f"--mechanism {name} is not {' or '.join(MECHANISMS)}")
-    return list(dict.fromkeys(names or MECHANISMS))
 
 
 def new_password() -> str:

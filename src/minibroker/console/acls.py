@@ -17,8 +17,8 @@ from minibroker.console.topics import text_of
 if TYPE_CHECKING:
     from enum import IntEnum
 
-    from minibroker.cli.acl_admin import Rule
-    from minibroker.cli.outcomes import Outcome
+    from minibroker.any_cluster.acl_admin import Rule
+    from minibroker.any_cluster.outcomes import Outcome
 
 COLUMNS = ("resource_type", "name", "pattern", "principal", "host", "permission", "operation")
 NEEDS = "the cluster does not list its access rules, which takes Kafka 0.11 or later"
@@ -39,7 +39,7 @@ def routes(console: Console) -> list[BaseRoute]:
         return page | {"authorizer": rules is not None}
 
     async def add(request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.acl_admin import AclAdmin, refusals_explained
+        from minibroker.any_cluster.acl_admin import AclAdmin, refusals_explained
 
         rule = rule_in(body)
 
@@ -54,7 +54,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def remove(request: Request, body: dict[str, Any]) -> Any:
         """Remove the rule that is equal in everything."""
-        from minibroker.cli.acl_admin import AclAdmin, Wanted, refusals_explained
+        from minibroker.any_cluster.acl_admin import AclAdmin, Wanted, refusals_explained
 
         rule = rule_in(body)
 
@@ -72,8 +72,8 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def rules_of(client: Any) -> list[Rule] | None:
     """All rules; None for a cluster without an authorizer. Raises CommandFailed, and Refused for an old cluster."""
-    from minibroker.cli.acl_admin import AclAdmin, Wanted, refusals_explained
-    from minibroker.cli.cluster import errors
+    from minibroker.any_cluster.acl_admin import AclAdmin, Wanted, refusals_explained
+    from minibroker.any_cluster.cluster import errors
 
     with refusals_explained(), needing(NEEDS):
         try:
@@ -84,7 +84,7 @@ def rules_of(client: Any) -> list[Rule] | None:
 
 def rule_in(body: dict[str, Any]) -> Rule:
     """The rule that a row of the list describes. Raises Refused."""
-    from minibroker.cli.acl_admin import EVERY_HOST, Rule, principal_of
+    from minibroker.any_cluster.acl_admin import EVERY_HOST, Rule, principal_of
     from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
     from minibroker.protocol.rights import Operation, Pattern, Permission
 

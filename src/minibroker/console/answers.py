@@ -11,13 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
-import typer
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from minibroker.cli.failures import CommandFailed
-from minibroker.process import BrokerError
+from minibroker.errors import BadValue, BrokerError, CommandFailed
 
 BODY_BYTES_MAX = 8 << 20
 TEXT_MAX = 1_000  # characters of a parameter
@@ -82,8 +80,8 @@ def refusal_response(error: Exception) -> Response:
         return json_response({"error": str(error)}, error.status)
     if isinstance(error, (CommandFailed, BrokerError)):
         return json_response({"error": str(error)}, 502)
-    if isinstance(error, typer.BadParameter):
-        return json_response({"error": error.message}, 400)
+    if isinstance(error, BadValue):
+        return json_response({"error": str(error)}, 400)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=400)
     logger.error("a request failed", exc_info=error)

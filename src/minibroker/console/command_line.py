@@ -16,10 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
-import typer
-
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandFailed
-from minibroker.cli.options import (
+from minibroker.any_cluster.bootstrap import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
     DEFAULT_PORT,
@@ -29,6 +26,7 @@ from minibroker.cli.options import (
 )
 from minibroker.console.listening import listening
 from minibroker.console.options import ConsoleOptions, is_loopback
+from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
 from minibroker.protocol.text import reason_of
 
 EPILOG = """\
@@ -114,8 +112,8 @@ def main(arguments: Sequence[str]) -> int:
     given = made.parse_args(list(arguments))
     try:
         serve(given)
-    except typer.BadParameter as error:
-        made.error(error.message)
+    except BadValue as error:
+        made.error(str(error))
     except CommandFailed as failure:
         print(f"minibroker: {failure}", file=sys.stderr)
         return EXIT_FAILED
@@ -125,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(given: argparse.Namespace) -> None:
-    """Raises CommandFailed, and typer.BadParameter for an option that makes no sense."""
+    """Raises CommandFailed, and BadValue for an option that makes no sense."""
     options = options_of(given)
     with ExitStack() as at_end:
         if given.owned_folder is not None and given.owned_folder.name.startswith(OWNED_PREFIX):
@@ -147,7 +145,7 @@ def remove_after(parent_pid: int | None, folder: Path) -> None:
 
 
 def options_of(given: argparse.Namespace) -> ConsoleOptions:
-    """Raises CommandFailed, typer.BadParameter."""
+    """Raises CommandFailed, BadValue."""
     host, port = listen_address(given.listen)
     bootstrap = None if given.bootstrap_server is None else parse_bootstrap(given.bootstrap_server)
     cluster = cluster_of(bootstrap, [parse_setting(each) for each in given.properties], given.command_config)
@@ -160,15 +158,15 @@ def options_of(given: argparse.Namespace) -> ConsoleOptions:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Read HOST:PORT; port 0 is any free one. Raises typer.BadParameter."""
+    """Read HOST:PORT; port 0 is any free one. Raises BadValue."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
-        raise typer.BadParameter(f"--listen {text!r} is not HOST:PORT, such as {DEFAULT_LISTEN}")
+        raise BadValue(f"--listen {text!r} is not HOST:PORT, such as {DEFAULT_LISTEN}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def token_in(path: Path) -> str:
-    """The token in a file, which only its owner can read when it is made here. Raises CommandFailed, BadParameter."""
+    """The token in a file, which only its owner can read when it is made here. Raises CommandFailed, BadValue."""
     try:
         if not path.exists():
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
@@ -177,7 +175,7 @@ def token_in(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFailed(f"cannot read --token-file {path}: {reason_of(error)}; name another") from error
     if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
-        raise typer.BadParameter(
+        raise BadValue(
             f"--token-file {path} holds no token of {SHORTEST_TOKEN} characters or more; name a new file to make one"
         )
     return token

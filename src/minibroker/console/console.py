@@ -7,9 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import trio
-import typer
 
-from minibroker.cli.failures import CommandFailed
 from minibroker.console.answers import Refused
 from minibroker.console.event_stream import Streams
 from minibroker.console.figures import Growth
@@ -19,6 +17,7 @@ from minibroker.console.lag_watch import LagWatch
 from minibroker.console.metadata import Metadata
 from minibroker.console.options import ConsoleOptions
 from minibroker.control import Control, KeptControl
+from minibroker.errors import BadValue, CommandFailed
 
 CONTROL_THREADS_MAX = 4
 NO_CONTROL = "this needs minibroker with --control; start the console with --control SOCKET too"
@@ -41,7 +40,7 @@ class Console:
 
     async def attend(self) -> None:
         """Import kafka-python and connect, so that the first page need not wait for it; then keep the lag of groups."""
-        with suppress(CommandFailed, typer.BadParameter):  # the page asks again, and shows the reason
+        with suppress(CommandFailed, BadValue):  # the page asks again, and shows the reason
             await self.metadata.snapshot()
         await self.lag_watch.keep()
 

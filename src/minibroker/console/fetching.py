@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from minibroker.cli.batch_fetching import PARTITION_BYTES, Fetched, asked, rows_of, taken
+from minibroker.any_cluster.batch_fetching import PARTITION_BYTES, Fetched, asked, rows_of, taken
 from minibroker.console.figures import PARTITIONS_A_REQUEST
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import MAGIC_AT, read_header
 
 if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
+    from minibroker.any_cluster.cluster import TopicPartition
 
 HEADER_BYTES = 61
 HEADER_BYTES_MIN = 26  # of a message before 0.11 with a time
@@ -48,7 +48,7 @@ def first_timestamps(
 
     What a leader refuses is left out.
     """
-    from minibroker.cli.cluster import TopicPartition
+    from minibroker.any_cluster.cluster import TopicPartition
 
     found: dict[TopicPartition, int] = {}
     for at, position in positions.items():

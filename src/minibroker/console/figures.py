@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.console.metadata import TopicRow
 
 if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
+    from minibroker.any_cluster.cluster import TopicPartition
 
 PARTITIONS_A_REQUEST = 200
 ANSWER_MS = 5_000
@@ -28,7 +28,7 @@ Offsets = dict["TopicPartition", int]
 
 def led_partitions(topics: Iterable[TopicRow]) -> list[TopicPartition]:
     """The partitions with a leader, which alone answers."""
-    from minibroker.cli.cluster import TopicPartition
+    from minibroker.any_cluster.cluster import TopicPartition
 
     return [
         TopicPartition(topic.name, each.partition)
@@ -45,7 +45,7 @@ def chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicParti
 
 def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, committed: bool = False) -> Offsets:
     """Offsets by partition, without those that no leader answered for; `committed` is the last stable offset."""
-    from minibroker.cli.cluster import errors
+    from minibroker.any_cluster.cluster import errors
 
     isolation = {"isolation_level": "read_committed"} if committed else {}
     found: Offsets = {}
@@ -65,7 +65,7 @@ def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, 
 
 def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """Bytes on disk of the largest replica; empty on a broker before Kafka 1.0, or where ACLs deny it."""
-    from minibroker.cli.cluster import TopicPartition, errors
+    from minibroker.any_cluster.cluster import TopicPartition, errors
 
     found: dict[TopicPartition, int] = {}
     for chunk in chunks(partitions):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minibroker.console.figures import LATEST, Growth, offsets_of
 
 if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
+    from minibroker.any_cluster.cluster import TopicPartition
 
 HISTORY_SECONDS = 600
 POINT_SECONDS = 2.0
@@ -71,7 +71,7 @@ class LagHistory:
 
 def group_ids(client: Any) -> list[str]:
     """Every group of the cluster, by name."""
-    from minibroker.cli import group_admin
+    from minibroker.any_cluster import group_admin
 
     return group_admin.group_ids(client)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.cli.positions import parse_position
+from minibroker.any_cluster.positions import parse_position
 from minibroker.console.answers import Refused, change, get, in_path
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
@@ -21,8 +21,8 @@ from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.console.topics import existing_topic, names_in, text_of
 
 if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.group_admin import Group, GroupDescription, Move
+    from minibroker.any_cluster.cluster import TopicPartition
+    from minibroker.any_cluster.group_admin import Group, GroupDescription, Move
 
 DESCRIBED = ("state", "members", "lag", "slope")
 SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
@@ -71,7 +71,7 @@ class Groups:
         return len(every), len(names), cut(self._described(client, names), wanted, lambda row: row[wanted.sort])
 
     def _described(self, client: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-        from minibroker.cli.group_admin import described
+        from minibroker.any_cluster.group_admin import described
 
         found = described(client, names)
         lags = lags_of(client, [name for name in names if found[name].error is None])
@@ -99,7 +99,7 @@ class Groups:
         return self._console.metadata.last
 
     async def one(self, request: Request) -> Any:
-        from minibroker.cli.group_admin import GroupAdmin, described
+        from minibroker.any_cluster.group_admin import GroupAdmin, described
 
         group = in_path(request, "group")
 
@@ -166,7 +166,7 @@ class Groups:
 
     async def reset(self, request: Request, body: dict[str, Any]) -> Any:
         """The plan of a reset; `execute` carries it out."""
-        from minibroker.cli.group_admin import GroupAdmin, Scope
+        from minibroker.any_cluster.group_admin import GroupAdmin, Scope
 
         group = in_path(request, "group")
         position = parse_position(text_of(body, "to"))
@@ -182,7 +182,7 @@ class Groups:
         return {"executed": executes, "moves": [each._asdict() for each in moves]}
 
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.group_admin import GroupAdmin
+        from minibroker.any_cluster.group_admin import GroupAdmin
 
         group = in_path(request, "group")
         (outcome,) = await self._console.kafka.act(
@@ -223,6 +223,6 @@ def seconds_of(
 
 
 def topic_partition(topic: str, partition: int) -> TopicPartition:
-    from minibroker.cli.cluster import TopicPartition
+    from minibroker.any_cluster.cluster import TopicPartition
 
     return TopicPartition(topic, partition)

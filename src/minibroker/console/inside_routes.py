@@ -20,7 +20,7 @@ from minibroker.console.answers import (
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.inside_watch import InsideWatch
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 NOT_KEPT = "not-kept"  # the code of a request that has left the broker's ring
 SECONDS_MAX = 100 * 366 * 86_400  # as far as a broker's clock can be turned

@@ -18,7 +18,7 @@ import trio
 
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 PULL_SECONDS = 0.1
 LEASE_MS = 2_000  # the broker records so long after a pull

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
-from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import Cluster
+from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.console.answers import Refused
+from minibroker.errors import CommandFailed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -96,7 +96,7 @@ class KafkaClients:
 
     def _connect(self) -> Connected:
         # kafka-python takes a fifth of a second to import: the page is there before it.
-        from minibroker.cli.cluster import connected
+        from minibroker.any_cluster.cluster import connected
 
         closing = ExitStack()
         return Connected(closing.enter_context(connected(self.cluster)), closing)
@@ -104,8 +104,8 @@ class KafkaClients:
 
 def explained(connected: Connected) -> Any:
     """Turns what kafka-python raises into a CommandFailed."""
-    from minibroker.cli.address import parse_address
-    from minibroker.cli.cluster import failures_explained
+    from minibroker.any_cluster.address import parse_address
+    from minibroker.any_cluster.cluster import failures_explained
 
     (bootstrap,) = [connected.client.config["bootstrap_servers"]]
     return failures_explained(parse_address(bootstrap))
@@ -113,7 +113,7 @@ def explained(connected: Connected) -> Any:
 
 def lost_connection(error: CommandFailed) -> bool:
     """Whether a broker did not answer, unlike one that refused."""
-    from minibroker.cli.cluster import errors
+    from minibroker.any_cluster.cluster import errors
 
     return not isinstance(error.__cause__, errors.BrokerResponseError)
 
@@ -121,7 +121,7 @@ def lost_connection(error: CommandFailed) -> bool:
 @contextmanager
 def needing(what: str) -> Iterator[None]:
     """Raises Refused, saying what it takes, if the brokers do not know a request of the block."""
-    from minibroker.cli.cluster import errors
+    from minibroker.any_cluster.cluster import errors
 
     try:
         yield

@@ -12,11 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
-import typer
 
-from minibroker.cli.failures import CommandFailed
 from minibroker.console.event_stream import Event
 from minibroker.console.group_offsets import GroupLag, all_lags, by_topic
+from minibroker.errors import BadValue, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.console.console import Console
@@ -53,7 +52,7 @@ class LagWatch:
         """Read now and again until cancelled, whether or not a page is open; each reading is recorded."""
         while True:
             begun = trio.current_time()
-            with suppress(CommandFailed, typer.BadParameter):  # a page that is opened shows the reason
+            with suppress(CommandFailed, BadValue):  # a page that is opened shows the reason
                 await self.no_older_than(UNSEEN_SECONDS)
             took = trio.current_time() - begun
             await trio.sleep(max(UNSEEN_SECONDS, took * UNSEEN_REST_FACTOR))

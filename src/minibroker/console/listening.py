@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from minibroker.cli.address import Address
-from minibroker.cli.failures import CommandFailed
+from minibroker.any_cluster.address import Address
 from minibroker.console.options import ConsoleOptions
+from minibroker.errors import CommandFailed
 
 BACKLOG = 100
 

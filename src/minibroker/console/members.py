@@ -11,10 +11,10 @@ from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.group_offsets import group_ids
 from minibroker.console.inside_watch import InsideWatch
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 if TYPE_CHECKING:
-    from minibroker.cli.group_admin import Member
+    from minibroker.any_cluster.group_admin import Member
 
 GROUPS_MAX = 300
 CONNECTIONS_MAX = 5_000
@@ -56,7 +56,7 @@ async def every_connection(console: Console) -> list[Any]:
 
 def members(client: Any) -> tuple[int, list[dict[str, Any]]]:
     """A row of each member of the first groups, and how many groups there are."""
-    from minibroker.cli.group_admin import described
+    from minibroker.any_cluster.group_admin import described
 
     names = group_ids(client)
     rows = [

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from minibroker.cli.batch_fetching import Found
-from minibroker.cli.positions import Position, parse_position
-from minibroker.cli.record_text import ShownRecord, as_json
+from minibroker.any_cluster.batch_fetching import Found
+from minibroker.any_cluster.positions import Position, parse_position
+from minibroker.any_cluster.record_text import ShownRecord, as_json
 from minibroker.console.answers import (
     Refused,
     answered,
@@ -240,7 +240,7 @@ class Tail:
     """Follows partitions from their ends, or from a cursor, over a connection of its own. Raises CommandFailed."""
 
     def __init__(self, console: Console, topic: TopicRow, query: Query) -> None:
-        from minibroker.cli.cluster import connected
+        from minibroker.any_cluster.cluster import connected
 
         self._topic = topic
         self._committed = query.committed
@@ -332,8 +332,8 @@ def starts_at(
     client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position, *, committed: bool
 ) -> dict[int, int]:
     """The offset of a position in each partition; partitions without records are left out."""
-    from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.partition_offsets import OffsetRange, clamped, offsets_at
+    from minibroker.any_cluster.cluster import TopicPartition
+    from minibroker.any_cluster.partition_offsets import OffsetRange, clamped, offsets_at
 
     ranges = {
         TopicPartition(topic.name, at): OffsetRange(span.start, span.end)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import trio
 
-from minibroker.cli.failures import CommandFailed
 from minibroker.console.kafka_clients import KafkaClients
+from minibroker.errors import CommandFailed
 
 SHORTEST_SECONDS = 1.0
 YOUNG_SECONDS = 60.0
@@ -116,13 +116,13 @@ class Release:
 
 
 def release_at(client: Any, broker: int) -> str | None:
-    from minibroker.cli.config_admin import release_of
+    from minibroker.any_cluster.config_admin import release_of
 
     return release_of(client, broker)
 
 
 def snapshot_of(client: Any) -> Snapshot:
-    from minibroker.cli.cluster import metadata_of
+    from minibroker.any_cluster.cluster import metadata_of
 
     found, version = metadata_of(client)
     return Snapshot(

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from minibroker.cli.options import Cluster
+from minibroker.any_cluster.bootstrap import Cluster
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.cli.record_lines import PARTITIONS, TIMESTAMPS_MS, Headers
+from minibroker.any_cluster.record_lines import PARTITIONS, TIMESTAMPS_MS, Headers
 from minibroker.console.answers import Refused, change, in_path
 from minibroker.console.console import Console
 from minibroker.console.messages import chosen, message_at
@@ -129,11 +129,11 @@ def is_encodable(name: str) -> bool:
 
 def sent(client: Any, topic: str, written: Written) -> list[dict[str, int]]:
     """Where each copy is, in the order they were sent. Raises CommandFailed."""
-    from minibroker.cli.cluster import errors
-    from minibroker.cli.failures import CommandFailed
-    from minibroker.cli.produce import refusal
-    from minibroker.cli.record_appends import Place, appended
-    from minibroker.cli.record_lines import NewRecord
+    from minibroker.any_cluster.cluster import errors
+    from minibroker.any_cluster.produce_refusals import refusal
+    from minibroker.any_cluster.record_appends import Place, appended
+    from minibroker.any_cluster.record_lines import NewRecord
+    from minibroker.errors import CommandFailed
 
     record = NewRecord(written.key, written.value, written.headers, written.partition, written.timestamp_ms)
     places: list[Place] = []

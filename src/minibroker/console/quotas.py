@@ -14,7 +14,7 @@ from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import SETTINGS_MAX, names_in
 
 if TYPE_CHECKING:
-    from minibroker.cli.quota_admin import Entity, EntityQuotas
+    from minibroker.any_cluster.quota_admin import Entity, EntityQuotas
 
 NEEDS = "the cluster does not list its quotas, which takes Kafka 2.6 or later"
 LIMIT_MAX = 2**63  # nothing is faster; neither is a number that is none
@@ -40,7 +40,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def set_quotas(request: Request, body: dict[str, Any]) -> Any:
         """`set` has limits by the name of the quota, `unset` the names of those to remove."""
-        from minibroker.cli.quota_admin import QuotaAdmin
+        from minibroker.any_cluster.quota_admin import QuotaAdmin
 
         entity, limits, names = entity_in(body), limits_in(body), names_in(body, "unset")
 
@@ -59,7 +59,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def quotas_of(client: Any) -> list[EntityQuotas]:
     """Raises CommandFailed, and Refused for a cluster that cannot list them."""
-    from minibroker.cli.quota_admin import QuotaAdmin
+    from minibroker.any_cluster.quota_admin import QuotaAdmin
 
     with needing(NEEDS):
         return QuotaAdmin(client).quotas({})
@@ -67,7 +67,7 @@ def quotas_of(client: Any) -> list[EntityQuotas]:
 
 def entity_in(body: dict[str, Any]) -> Entity:
     """A user, a client id or both, as `{"user": "ann"}`; null is the default. Raises Refused."""
-    from minibroker.cli.quota_admin import CLIENT_ID, USER, Entity
+    from minibroker.any_cluster.quota_admin import CLIENT_ID, USER, Entity
 
     value = body.get("entity")
     if not isinstance(value, dict) or not value or not value.keys() <= {USER, CLIENT_ID}:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from minibroker.cli.batch_fetching import Fetched, Found, Unreadable
+from minibroker.any_cluster.batch_fetching import Fetched, Found, Unreadable
 from minibroker.console.fetching import fetch
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.cli.positions import parse_position
+from minibroker.any_cluster.positions import parse_position
 from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query
 from minibroker.console.console import Console
 from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 from minibroker.protocol.text import counted
 
 if TYPE_CHECKING:
-    from minibroker.cli.outcomes import Outcome
+    from minibroker.any_cluster.outcomes import Outcome
 
 OF_METADATA = ("name", "partitions", "replication")
 OF_FIGURES = ("messages", "bytes", "rate")
@@ -157,7 +157,7 @@ class Topics:
         return await settings_of(self._console, "topic", topic.name)
 
     async def create(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.topic_admin import TopicAdmin
+        from minibroker.any_cluster.topic_admin import TopicAdmin
 
         name = text_of(body, "name")
         outcomes = await self._console.kafka.act(
@@ -172,7 +172,7 @@ class Topics:
         return self._changed(outcomes)
 
     async def grow(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.topic_admin import TopicAdmin
+        from minibroker.any_cluster.topic_admin import TopicAdmin
 
         topic = await self.topic_in(request)
         refuse_internal(topic, "`minibroker topics grow --internal` adds partitions all the same")
@@ -185,7 +185,7 @@ class Topics:
 
     async def delete_records(self, request: Request, body: dict[str, Any]) -> Any:
         """The plan of a deletion up to the position `to`; `before` has the offset of each partition, and deletes."""
-        from minibroker.cli.topic_admin import Deletion, TopicAdmin
+        from minibroker.any_cluster.topic_admin import Deletion, TopicAdmin
 
         topic = await self.topic_in(request)
         if "before" in body:
@@ -201,7 +201,7 @@ class Topics:
         return {"executed": False, "rows": [each._asdict() for each in await self._console.kafka.ask(plan)]}
 
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.topic_admin import TopicAdmin
+        from minibroker.any_cluster.topic_admin import TopicAdmin
 
         topic = await self.topic_in(request)
         refuse_internal(topic, "`minibroker topics delete --internal` deletes it all the same")
@@ -273,7 +273,7 @@ def partition_row(row: PartitionRow) -> dict[str, Any]:
 
 async def settings_of(console: Console, kind: Literal["topic", "broker"], name: str) -> Any:
     """The settings of a topic or a broker, each with what it sets where that is known."""
-    from minibroker.cli.config_admin import ConfigAdmin, Subject, meaning_of
+    from minibroker.any_cluster.config_admin import ConfigAdmin, Subject, meaning_of
 
     configs = await console.kafka.ask(lambda client: ConfigAdmin(client).describe(Subject(kind, name)))
     return {
@@ -288,7 +288,7 @@ async def change_settings_of(
     console: Console, kind: Literal["topic", "broker"], name: str, body: dict[str, Any]
 ) -> Any:
     """`set` has values by name, `unset` the names that go back to their defaults."""
-    from minibroker.cli.config_admin import ConfigAdmin, Subject
+    from minibroker.any_cluster.config_admin import ConfigAdmin, Subject
 
     values, names = settings_in(body, "set"), names_in(body, "unset")
     subject = Subject(kind, name)
@@ -315,7 +315,7 @@ async def existing_topic(console: Console, name: str) -> TopicRow:
 
 def refuse_internal(topic: TopicRow, advice: str) -> None:
     """Raises Refused for an internal topic."""
-    from minibroker.cli.topic_admin import internal_refusal
+    from minibroker.any_cluster.topic_admin import internal_refusal
 
     if topic.is_internal:
         raise Refused(409, internal_refusal(topic.name, advice))

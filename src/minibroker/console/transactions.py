@@ -21,7 +21,7 @@ def routes(console: Console) -> list[BaseRoute]:
         return await console.kafka.ask(lambda client: transactions(console, client))
 
     async def producers(request: Request) -> Any:
-        from minibroker.cli.transaction_admin import TransactionAdmin
+        from minibroker.any_cluster.transaction_admin import TransactionAdmin
 
         topic = await existing_topic(console, in_path(request, "topic"))
         rows = await console.kafka.ask(
@@ -30,7 +30,7 @@ def routes(console: Console) -> list[BaseRoute]:
         return {"rows": [each._asdict() for each in rows]}
 
     async def abort(request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.transaction_admin import TransactionAdmin
+        from minibroker.any_cluster.transaction_admin import TransactionAdmin
 
         name = in_path(request, "id")
         await console.kafka.act(lambda client: TransactionAdmin(console.kafka.cluster, client).fence(name))
@@ -45,8 +45,8 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def transactions(console: Console, client: Any) -> dict[str, Any]:
     """All transactional ids; those that are open are described, as far as a page shows them. Raises Refused."""
-    from minibroker.cli.failures import CommandFailed
-    from minibroker.cli.transaction_admin import TransactionAdmin
+    from minibroker.any_cluster.transaction_admin import TransactionAdmin
+    from minibroker.errors import CommandFailed
 
     admin = TransactionAdmin(console.kafka.cluster, client)
     with needing(NEEDS):

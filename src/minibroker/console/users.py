@@ -16,8 +16,8 @@ from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import names_in, number_in, text_of
 
 if TYPE_CHECKING:
-    from minibroker.cli.outcomes import Outcome
-    from minibroker.cli.user_admin import User
+    from minibroker.any_cluster.outcomes import Outcome
+    from minibroker.any_cluster.user_admin import User
 
 NEEDS = "the cluster does not list its users, which takes Kafka 2.7 or later"
 
@@ -40,8 +40,8 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def add(request: Request, body: dict[str, Any]) -> Any:
         """A new user, or a new password; for both mechanisms unless one is named."""
-        from minibroker.cli.user_admin import BrokerCredentials, UserAdmin
-        from minibroker.cli.users import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS, chosen_mechanisms
+        from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin, chosen_mechanisms
+        from minibroker.protocol.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS
 
         user, password = text_of(body, "user"), text_of(body, "password")
         mechanisms = chosen_mechanisms(names_in(body, "mechanisms"))
@@ -57,8 +57,7 @@ def routes(console: Console) -> list[BaseRoute]:
         )
 
     async def remove(request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.cli.user_admin import BrokerCredentials, UserAdmin
-        from minibroker.cli.users import chosen_mechanisms
+        from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin, chosen_mechanisms
 
         user, mechanisms = in_path(request, "user"), chosen_mechanisms(names_in(body, "mechanisms"))
         return done(
@@ -78,7 +77,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def users_of(client: Any) -> list[User]:
     """The credentials of all users, in order. Raises Refused for a cluster that cannot list them."""
-    from minibroker.cli.user_admin import BrokerCredentials, UserAdmin
+    from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin
 
     with needing(NEEDS):
         return UserAdmin(BrokerCredentials(client)).users()

@@ -22,7 +22,7 @@ from minibroker.demo.player import DAYS_PER_SECOND, Player
 from minibroker.demo.processes import ProcessFailed, RunningBroker, SparkJob
 from minibroker.demo.replay import PARTITIONS
 from minibroker.demo.view import DAY, View
-from minibroker.process import BrokerError
+from minibroker.errors import BrokerError
 
 FIRST_DAY = datetime(2013, 1, 1, 5, tzinfo=UTC)  # New York's midnight
 DAYS_OF_YEAR = 365

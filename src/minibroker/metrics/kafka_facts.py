@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minibroker.cli.cluster import OffsetSpec, TopicPartition, connected, errors
-from minibroker.cli.group_admin import described, group_ids
-from minibroker.cli.options import Cluster
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, connected, errors
+from minibroker.any_cluster.group_admin import described, group_ids
 from minibroker.metrics.facts import ClusterFacts, PartitionFacts, PartitionKey
 
 PARTITIONS_PER_REQUEST = 200

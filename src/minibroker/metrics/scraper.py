@@ -13,7 +13,7 @@ from minibroker.metrics.lag_history import LagHistory
 from minibroker.metrics.mbeans import Call, families_of
 
 if TYPE_CHECKING:
-    from minibroker.cli.options import Cluster
+    from minibroker.any_cluster.bootstrap import Cluster
 
 
 class Scraper:

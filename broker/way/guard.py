@@ -1,0 +1,229 @@
+"""Asks the authorizer before the handlers; a broker without an authorizer has no guard.
+
+From the rights of an API (`protocol/api_table.py`) and the declarations of its messages follow the resources that are
+asked for, and what a request gets without the right:
+
+- a group, a transactional id or the cluster, not in rows: the request fails as a whole, with the API's own failure
+  (`failures.py`);
+- rows with topics, groups and the like: the handler answers the other rows, and the answer gets those of the failure
+  behind its own;
+- resources that only the answer names, also because the request asks for all: the answer goes without them.
+
+Handlers ask for some rights by themselves (`Right.by_handler`): batches decide on those of Produce, sessions and
+replicas on those of Fetch; Metadata creates topics; InitProducerId needs the cluster only without a transactional id;
+AddPartitionsToTxn adds all or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.failures import answer_to_all, failure_of
+from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.way.exchange import Body, Exchange
+from minibroker.broker.way.stage import GO_ON, Stage
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_rows import changed, columns
+from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
+from minibroker.protocol.rights import Operation, Right
+
+# The messages for a lack of rights in the versions that kafka 2.0.1 lacks, where an API has no `denials` of its own.
+LATER_MESSAGES = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+
+May = Callable[[str], bool]  # whether a client has a right on the resource of this name
+Hidden = Sequence[tuple[NameField, May]]  # fields of an answer, with the resources that may be named there
+
+
+class Ask(NamedTuple):
+    """A right in the form in which it is asked for: `elsewhere` are rights on the cluster that are enough instead."""
+
+    right: Right
+    elsewhere: Sequence[Right]
+    operation: Operation
+    subject: ResourceType
+
+
+class Plan(NamedTuple):
+    """What one version of an API is asked for.
+
+    `whole`: rights for the whole request, with the field of the resource, None for the cluster. `rows`: rights on the
+    resources in an array of the request, with the fields of the answer that name such resources if the array is null.
+    `listed`: rights on resources that only the answer names.
+    """
+
+    whole: list[tuple[Ask, NameField | None]]
+    rows: list[tuple[Ask, NameField, Sequence[NameField]]]
+    listed: list[tuple[Ask, NameField]]
+
+
+class Denied(NamedTuple):
+    """What the guard has left out of a request: the answers of denied rows, and the fields that name more resources."""
+
+    answers: Sequence[Body]
+    hidden: Hidden
+
+
+class Guard(Stage):
+    """Leaves out of a request what its client may not ask for, and completes its answer."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+        self._plans = {
+            key: {version: plan_of(api, version) for version in range(api.versions[0], api.versions[1] + 1)}
+            for key, api in API_TABLE.items()
+            if not all(right.is_by_handler for right in api.rights)
+        }
+
+    def enter(self, exchange: Exchange) -> Any:
+        request, client = exchange.served, exchange.client
+        assert request is not None
+        plans = self._plans.get(request.api_key)
+        if plans is None:
+            return GO_ON
+        body = request.body
+        whole, rows, listed = plans[request.api_version]
+        for ask, field in whole:
+            name = CLUSTER_NAME if field is None else name_for(field, ask.subject, body, body)
+            if name is not None and not self._may(client, ask)(name):
+                return refusal(request, ask.right)
+        if not rows and not listed:
+            return GO_ON
+        hidden = [(field, self._may(client, ask)) for ask, field in listed]
+        denials = []
+        for ask, field, in_answer in rows:
+            may = self._may(client, ask)
+            place = field.path[0]  # each right in rows is on an array of the request
+            if body[place] is None:
+                hidden += [(each, may) for each in in_answer]
+                continue
+            served: list[Any] = []
+            denied: list[Any] = []
+            for row in body[place]:
+                name = name_for(field, ask.subject, body, row)
+                (served if name is None or may(name) else denied).append(row)
+            if denied:
+                denials.append(refusal_of_rows(request, place, denied, ask.right))
+                body = with_rows(body, place, served)
+        if denials:
+            exchange.narrow(body)
+        exchange.denied = Denied(denials, hidden) if denials or hidden else None
+        return GO_ON
+
+    def leave(self, exchange: Exchange, answer: Body) -> Body:
+        denied = exchange.denied
+        if denied is None or exchange.has_failed:
+            return answer
+        assert exchange.request is not None
+        return completed(exchange.request.api_key, denied.answers, denied.hidden, answer)
+
+    def _may(self, client: Client, ask: Ask) -> May:
+        """Return on which resources a client has a right, or one that is enough in its place."""
+        for each in ask.elsewhere:
+            if self._authorizer.decisions(client, each.operation, each.resource_type)[CLUSTER_NAME]:
+                return every_name
+        return self._authorizer.decisions(client, ask.operation, ask.subject).__getitem__
+
+
+def every_name(name: str) -> bool:
+    return True
+
+
+# -- plans ----------------------------------------------------------------------------------------------------
+
+
+def plan_of(api: Api, version: int) -> Plan:
+    in_request, in_answer = name_fields(api.request, version), name_fields(api.response, version)
+    plan = Plan([], [], [])
+    for right in api.rights:
+        if not right.is_in(version) or right.is_by_handler:
+            continue
+        *elsewhere, last = right.alternatives
+        ask = Ask(right, tuple(elsewhere), last.operation, last.resource_type)
+        named = [field for field in in_request if ask.subject in field.types.values()]
+        answered = [field for field in in_answer if ask.subject in field.types.values()]
+        in_rows = [field for field in named if field.path]
+        if in_rows:
+            plan.rows.append((ask, in_rows[0], answered))
+        elif named or ask.subject is ResourceType.CLUSTER:
+            plan.whole.append((ask, named[0] if named else None))
+        else:
+            plan.listed.extend((ask, field) for field in answered)
+    return plan
+
+
+def name_for(field: NameField, subject: ResourceType, body: Body, row: Any) -> str | None:
+    """Return the resource of type `subject` that a row names, None for none."""
+    type_place = field.type_place
+    if type_place is not None and field.types.get((body if field.place is None else row)[type_place]) is not subject:
+        return None
+    if subject is ResourceType.CLUSTER:
+        return CLUSTER_NAME
+    name: str | None = row if field.place is None else row[field.place]
+    return name
+
+
+# -- refusals -------------------------------------------------------------------------------------------------
+
+
+def error_of(request: Request, right: Right) -> KafkaError:
+    api = API_TABLE[request.api_key]
+    denials = api.denials or (None, LATER_MESSAGES[right.refusal])
+    return KafkaError(right.refusal, denials[request.api_version > api.last_of_2_0])
+
+
+def refusal(request: Request, right: Right) -> Any:
+    """Return the answer to a request that fails as a whole."""
+    error = error_of(request, right)
+    if request.api_key == ApiKey.JOIN_GROUP:
+        return answer_to_all(request, error)  # without the member's id
+    return failure_of(request, error)
+
+
+def refusal_of_rows(request: Request, place: int, rows: Sequence[Any], right: Right) -> Body:
+    """Return the answer that a request with only these rows would get."""
+    return answer_to_all(with_body(request, with_rows(request.body, place, rows)), error_of(request, right))
+
+
+def completed(api_key: int, denials: Sequence[Body], hidden: Hidden, answer: Body) -> Body:
+    """Return an answer with the rows of `denials` behind its own, and without hidden resources."""
+    if getattr(answer, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
+        return answer  # with an error for the whole request
+    for denial in denials:
+        name = failing_array(api_key)
+        answer = answer._replace(**{name: [*getattr(answer, name), *getattr(denial, name)]})
+    for field, may in hidden:
+        answer = changed(answer, field.path, partial(without_hidden, field.place, may))
+    return answer
+
+
+@cache
+def failing_array(api_key: int) -> str:
+    """The array of an answer whose rows have error codes."""
+    response = API_TABLE[api_key].response
+    return next(response.fields[path[0]].name for path, *_ in columns(response, Meaning.ERROR_CODE) if path)
+
+
+def without_hidden(name_place: int | None, may: May, rows: Sequence[Any] | None) -> Sequence[Any]:
+    """Return those rows of an answer whose name may be known."""
+    return [row for row in rows or () if may(row if name_place is None else row[name_place])]
+
+
+# -- requests and rows ----------------------------------------------------------------------------------------
+
+
+def with_rows(body: Body, place: int, rows: Sequence[Any]) -> Body:
+    return changed(body, (place,), lambda _: rows)
+
+
+def with_body(request: Request, body: Body) -> Request:
+    return Request(request.api_key, request.api_version, request.correlation_id, request.client_id, body)

@@ -1,0 +1,281 @@
+"""The requests of the `acls` commands, and what a cluster's answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    AclResourceType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    connected,
+    error_name,
+    errors,
+)
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.errors import CommandFailed
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission
+
+EVERY_HOST = "*"
+
+
+class Rule(NamedTuple):
+    """An ACL."""
+
+    resource_type: ResourceType
+    name: str
+    pattern: Pattern
+    principal: str
+    host: str
+    permission: Permission
+    operation: Operation
+
+    def __str__(self) -> str:
+        may = "may" if self.permission is Permission.ALLOW else "may not"
+        operation = "do everything on" if self.operation is Operation.ALL else self.operation.title
+        where = "" if self.host == EVERY_HOST else f" from {self.host}"
+        return f"{self.principal} {may} {operation} {self.resource}{where}"
+
+    @property
+    def resource(self) -> str:
+        kind = self.resource_type.name.lower().replace("_", " ")
+        if self.resource_type is ResourceType.CLUSTER and self.name == CLUSTER_NAME:
+            return "the cluster"
+        return f"{kind} {self.name}{'...' if self.pattern is Pattern.PREFIXED else ''}"
+
+    def as_document(self) -> dict[str, str]:
+        return {
+            "resource_type": self.resource_type.title,
+            "name": self.name,
+            "pattern": self.pattern.name.lower(),
+            "principal": self.principal,
+            "host": self.host,
+            "permission": self.permission.name.lower(),
+            "operation": self.operation.title,
+        }
+
+
+class Wanted(NamedTuple):
+    """Selects rules; None stands for any, as Pattern.ANY does; MATCH selects the rules that apply to a name."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern: Pattern = Pattern.ANY
+    principal: str | None = None
+    host: str | None = None
+    permission: Permission = Permission.ANY
+    operation: Operation = Operation.ANY
+
+
+class Names(NamedTuple):
+    """The resources that a command names."""
+
+    topics: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    transactional_ids: Sequence[str] = ()
+    cluster: bool = False
+
+    def resources(self) -> Iterator[tuple[ResourceType, str]]:
+        for resource_type, names in (
+            (ResourceType.TOPIC, self.topics),
+            (ResourceType.GROUP, self.groups),
+            (ResourceType.TRANSACTIONAL_ID, self.transactional_ids),
+        ):
+            yield from ((resource_type, name) for name in names)
+        if self.cluster:
+            yield CLUSTER
+
+
+class Roles(NamedTuple):
+    producer: bool = False
+    idempotent: bool = False
+    consumer: bool = False
+
+
+CLUSTER = (ResourceType.CLUSTER, CLUSTER_NAME)
+# What a role needs of the resources of each type, as kafka 2.0's kafka-acls.
+OF_PRODUCER = {
+    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+}
+OF_CONSUMER = {
+    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
+    ResourceType.GROUP: (Operation.READ,),
+}
+
+
+class Request(NamedTuple):
+    """The rules to add or to remove, as the options name them."""
+
+    names: Names
+    roles: Roles
+    operations: Sequence[str]
+    allowed: Sequence[str]
+    denied: Sequence[str]
+    hosts: Sequence[str]
+    is_prefixed: bool
+
+    def rules(self) -> Iterator[Rule]:
+        """Every combination, each once; all operations and every host unless they are named."""
+        found = {
+            Rule(*resource, self._pattern(resource), principal, host, permission, operation)
+            for resource, operation in self._operations(Operation.ALL)
+            for permission, principal in self._principals()
+            for host in self.hosts or (EVERY_HOST,)
+        }
+        return iter(sorted(found))
+
+    def wanted(self) -> Iterator[Wanted]:
+        """As `rules`, but what is not named selects all."""
+        anyone: list[tuple[Permission, str | None]] = [(Permission.ANY, None)]
+        for permission, principal in [*self._principals()] or anyone:
+            for host in self.hosts or (None,):
+                for resource, operation in self._operations(Operation.ANY):
+                    yield Wanted(*resource, self._pattern(resource), principal, host, permission, operation)
+                if not any(self.names) and not self.roles.idempotent:
+                    for operation in self._named_operations() or [Operation.ANY]:
+                        yield Wanted(principal=principal, host=host, permission=permission, operation=operation)
+
+    def _pattern(self, resource: tuple[ResourceType, str]) -> Pattern:
+        return Pattern.PREFIXED if self.is_prefixed and resource != CLUSTER else Pattern.LITERAL
+
+    def _principals(self) -> Iterator[tuple[Permission, str]]:
+        yield from ((Permission.ALLOW, principal_of(each)) for each in self.allowed)
+        yield from ((Permission.DENY, principal_of(each)) for each in self.denied)
+
+    def _named_operations(self) -> list[Operation]:
+        return [OPERATIONS[name.lower()] for name in self.operations]
+
+    def _operations(self, default: Operation) -> Iterator[tuple[tuple[ResourceType, str], Operation]]:
+        for resource in self.names.resources():
+            of_roles = [
+                *(OF_PRODUCER.get(resource[0], ()) if self.roles.producer else ()),
+                *(OF_CONSUMER.get(resource[0], ()) if self.roles.consumer else ()),
+            ]
+            operations = of_roles if any(self.roles) else self._named_operations() or [default]
+            yield from ((resource, operation) for operation in operations)
+        if self.roles.idempotent:
+            yield CLUSTER, Operation.IDEMPOTENT_WRITE
+
+
+OPERATIONS = {operation.title.lower(): operation for operation in Operation}
+
+
+def principal_of(user: str) -> str:
+    """Kafka's name of a user: `User:NAME`, unless the type is given."""
+    return user if ":" in user else f"User:{user}"
+
+
+def wanted_of(names: Names, users: Sequence[str], *, applying: bool) -> list[Wanted]:
+    """What selects the rules of these names and users, of all if there are none."""
+    pattern = Pattern.MATCH if applying else Pattern.ANY
+    resources = [Wanted(*resource, pattern) for resource in names.resources()] or [Wanted()]
+    principals: list[str | None] = [principal_of(user) for user in users]
+    return [each._replace(principal=principal) for each in resources for principal in principals or [None]]
+
+
+@contextmanager
+def acl_admin(cluster: Cluster) -> Iterator[AclAdmin]:
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
+    with connected(cluster) as client, refusals_explained():
+        yield AclAdmin(client)
+
+
+@contextmanager
+def refusals_explained() -> Iterator[None]:
+    try:
+        yield
+    except errors.SecurityDisabledError as error:
+        raise CommandFailed(
+            "the broker has no authorizer, so everything is allowed; start it with "
+            "authorizer.class.name=kafka.security.auth.SimpleAclAuthorizer"
+        ) from error
+    except errors.ClusterAuthorizationFailedError as error:
+        raise CommandFailed(no_right("manage ACLs")) from error
+
+
+def no_right(what: str) -> str:
+    return f"this client may not {what}: that needs Describe or Alter on the cluster; ask a super user"
+
+
+class AclAdmin:
+    """The ACLs of one cluster."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def rules(self, wanted: Iterable[Wanted]) -> list[Rule]:
+        """The rules that any of these select, each once, in order."""
+        found: set[Rule] = set()
+        for each in wanted:
+            acls, _ = self._client.describe_acls(filter_of(each))
+            found.update(map(rule_of, acls))
+        return sorted(found)
+
+    def add(self, rules: Sequence[Rule]) -> list[Outcome]:
+        """Add rules; one that is there is not an error."""
+        acls = [acl_of(rule) for rule in rules]
+        answer = self._client.create_acls(acls)
+        failures = iter(answer["failed"])
+        made = {id(acl) for acl in answer["succeeded"]}
+        outcomes = []
+        for rule, acl in zip(rules, acls, strict=True):
+            if id(acl) in made:
+                outcomes.append(Outcome(str(rule), "added"))
+                continue
+            outcomes.append(Outcome(str(rule), "failed", refusal(rule, next(failures))))
+        return outcomes
+
+    def remove(self, wanted: Sequence[Wanted]) -> list[Outcome]:
+        """Remove the rules that any of these select."""
+        answer = self._client.delete_acls([filter_of(each) for each in wanted])
+        for _, _, error in answer:
+            if error.errno:
+                raise error
+        return [
+            Outcome(str(rule), "removed") for rule in sorted({rule_of(acl) for _, acls, _ in answer for acl in acls})
+        ]
+
+
+def refusal(rule: Rule, error: Any) -> str:
+    """A broker's refusal of a rule in one line, with the next step."""
+    if error.errno == errors.SecurityDisabledError.errno:
+        raise error
+    if error.errno == errors.ClusterAuthorizationFailedError.errno:
+        return f"{rule}: not added; {no_right('manage ACLs')}"
+    return f"{rule}: not added ({error_name(error.errno)}); correct the names"
+
+
+def rule_of(acl: Any) -> Rule:
+    resource = acl.resource_pattern
+    return Rule(
+        ResourceType(resource.resource_type),
+        resource.resource_name,
+        Pattern(resource.pattern_type),
+        acl.principal,
+        acl.host,
+        Permission(acl.permission_type),
+        Operation(acl.operation),
+    )
+
+
+def acl_of(rule: Rule) -> Any:
+    resource = ResourcePattern(AclResourceType(rule.resource_type), rule.name, ACLResourcePatternType(rule.pattern))
+    return ACL(rule.principal, rule.host, ACLOperation(rule.operation), ACLPermissionType(rule.permission), resource)
+
+
+def filter_of(wanted: Wanted) -> Any:
+    resource = ResourcePatternFilter(
+        AclResourceType(wanted.resource_type), wanted.name, ACLResourcePatternType(wanted.pattern)
+    )
+    operation, permission = ACLOperation(wanted.operation), ACLPermissionType(wanted.permission)
+    return ACLFilter(wanted.principal, wanted.host, operation, permission, resource)

@@ -1,0 +1,313 @@
+"""The only module that imports kafka-python: connects with it, and explains its exceptions in a line.
+
+Every failure inside `connected` is a CommandFailed with the next step. A plain connection of our own comes first and
+reports an unreachable cluster within seconds: kafka-python retries until its timeout, and gives no reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from minibroker.any_cluster import codecs
+from minibroker.any_cluster.address import Address
+from minibroker.any_cluster.bootstrap import Cluster, Properties
+from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
+from minibroker.any_cluster.login import Login, LoginError, logged_in
+from minibroker.any_cluster.logins import login_of, protocol_of, refusal
+from minibroker.errors import BadValue, CommandFailed
+
+with warnings.catch_warnings():
+    # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
+    from kafka.admin import (
+        ACL,
+        AbortTransactionSpec,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ConfigResource,
+        ConfigResourceType,
+        KafkaAdminClient,
+        OffsetSpec,
+        ResourcePattern,
+        ResourcePatternFilter,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
+    from kafka.admin import ResourceType as AclResourceType
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeGroupsRequest
+    from kafka.protocol.consumer import FetchRequest
+    from kafka.protocol.metadata import MetadataRequest
+    from kafka.protocol.producer import ProduceRequest
+    from kafka.structs import OffsetAndMetadata
+
+__all__ = [
+    "ACL",
+    "ACLFilter",
+    "ACLOperation",
+    "ACLPermissionType",
+    "ACLResourcePatternType",
+    "AbortTransactionSpec",
+    "AclResourceType",
+    "AlterClientQuotasRequest",
+    "ConfigResource",
+    "ConfigResourceType",
+    "DescribeClientQuotasRequest",
+    "FetchRequest",
+    "KafkaAdminClient",
+    "KafkaConsumer",
+    "KafkaProducer",
+    "ProduceRequest",
+]
+__all__ += ["ResourcePattern", "ResourcePatternFilter"]
+__all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
+
+CONNECT_SECONDS = 3.0
+ANSWER_SECONDS = 30.0
+LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
+CLIENT_ID = "minibroker-cli"
+NO_PROPERTIES: Properties = {}
+CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
+OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
+
+codecs.complete(codec)
+# Our one line explains more.
+logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """A KafkaAdminClient of the cluster behind the first address that can be reached. Raises CommandFailed."""
+    properties = checked(cluster.properties)
+    address = first_reachable(cluster.addresses, properties)
+    settings = {
+        "client_id": CLIENT_ID,
+        "request_timeout_ms": ANSWER_SECONDS * 1000,
+        **settings_of(properties, KafkaAdminClient),
+        "bootstrap_servers": str(address),
+        "bootstrap_timeout_ms": CONNECT_SECONDS * 1000,
+    }
+    try:
+        client = KafkaAdminClient(**settings)
+    except (errors.KafkaError, OSError, AssertionError) as error:  # OSError, such as of a certificate's file
+        raise CommandFailed(not_connected(address, properties, error)) from error
+    with closing(client), failures_explained(address):
+        yield client
+
+
+def scram_alterations(changes: Sequence[Any]) -> list[Any]:
+    """Changes of credentials as kafka-python has them; each has the fields of a row of AlterUserScramCredentials."""
+    made = []
+    for change in changes:
+        if len(change) == 2:
+            made.append(UserScramCredentialDeletion(*change))
+        else:
+            user, mechanism, iterations, salt, salted = change
+            upsertion = UserScramCredentialUpsertion(user, mechanism, b"", iterations=1, salt=salt)
+            upsertion.iterations, upsertion.salted_password = iterations, salted  # hashed already
+            made.append(upsertion)
+    return made
+
+
+def brokers_of(client: Any) -> list[Address]:
+    """Where the brokers of the cluster listen for this client."""
+    return [Address(row["host"], row["port"]) for row in client.describe_cluster()["brokers"]]
+
+
+def not_connected(address: Address, properties: Properties, error: Exception) -> str:
+    """Why a broker that accepts connections does not answer, as far as that is known."""
+    protocol = protocol_of(properties)
+    if protocol == "PLAINTEXT" and not isinstance(error, OSError):
+        return (
+            f"no Kafka broker answers in PLAINTEXT at {address}; wait until it has started, correct the port, "
+            f"{OR_ANOTHER}; for TLS or SASL set -X security.protocol=SSL, SASL_SSL or SASL_PLAINTEXT"
+        )
+    message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
+    return (
+        f"no Kafka broker answers in {protocol} at {address} ({message}); correct the properties of -X and "
+        f"--command-config, {OR_ANOTHER}"
+    )
+
+
+def answer_to(client: Any, request: Any, *, broker: int | None = None) -> Any:
+    """The answer of a broker, of any without an id, to a request that the KafkaAdminClient has no method for."""
+    manager = client._manager
+    return manager.run(manager.send, request, broker)
+
+
+def group_rows(client: Any, groups: Collection[str]) -> list[dict[str, Any]]:
+    """A row of DescribeGroups for each group, from its coordinator, with what its members wrote as bytes.
+
+    kafka-python's own method reads the metadata of every protocol type as a consumer's.
+    """
+    coordinators = client._manager.run(client._find_coordinator_ids, list(groups))
+    rows = []
+    for broker in sorted(set(coordinators.values())):
+        request = DescribeGroupsRequest(groups=[group for group in groups if coordinators[group] == broker])
+        rows += answer_to(client, request, broker=broker).to_dict(json=False)["groups"]
+    return rows
+
+
+def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """The brokers and all topics of the cluster in one answer, and the release of Kafka that its APIs are those of."""
+    answer = answer_to(client, MetadataRequest(topics=None, allow_auto_topic_creation=False)).to_dict()
+    return answer, release_of(client)
+
+
+def release_of(client: Any) -> tuple[int, ...]:
+    """The release of Kafka that the cluster's APIs are those of."""
+    return tuple(client._manager.broker_version or ())
+
+
+def checked(properties: Properties) -> Properties:
+    """The properties under one name each. Raises BadValue for an unknown one."""
+    given = normalized(properties)
+    known = [kind.DEFAULT_CONFIG for kind in (KafkaAdminClient, KafkaConsumer, KafkaProducer)]
+    for name in unknown_of(given, known):
+        raise BadValue(f"{name} is not a property of Kafka's clients, such as security.protocol=SSL")
+    return given
+
+
+def settings_of(properties: Properties, kind: Any) -> dict[str, Any]:
+    """Those of normalized properties that a client of this kind takes. Raises BadValue."""
+    settings = for_kafka_python(properties, kind.DEFAULT_CONFIG)
+    login = login_of(properties)
+    if login is not None and login.tls is not None:
+        settings["ssl_context"] = login.tls
+    if login is not None and login.token is not None:
+        settings["sasl_oauth_token_provider"] = TokenProvider(login.token)
+    return settings
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Tokens for kafka-python."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def token(self) -> str:
+        return self._make()
+
+
+def producer(addresses: str, settings: Properties) -> Any:
+    """A KafkaProducer with those normalized properties."""
+    typed = settings_of(settings, KafkaProducer)
+    return KafkaProducer(**typed, bootstrap_servers=addresses.split(","))
+
+
+def close(producer: Any) -> None:
+    """Abandon unanswered records here; kafka-python would do it with a traceback when the producer is collected."""
+    try:
+        producer.close(timeout=CONNECT_SECONDS)
+    except errors.KafkaTimeoutError:
+        producer._sender.force_close()
+        producer.close(timeout=CONNECT_SECONDS)
+
+
+def consumer(addresses: str, settings: Properties) -> Any:
+    """A KafkaConsumer with those normalized properties; it never commits by itself."""
+    typed = settings_of(settings, KafkaConsumer)
+    return KafkaConsumer(**typed, bootstrap_servers=addresses.split(","), enable_auto_commit=False)
+
+
+def revocation_listener(on_revoked: Callable[[], None]) -> Any:
+    """Calls that function before a rebalance takes partitions away."""
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: object) -> None:
+            on_revoked()
+
+        def on_partitions_assigned(self, assigned: object) -> None:
+            """Nothing to do."""
+
+    return Listener()
+
+
+@contextmanager
+def failures_explained(address: Address) -> Iterator[None]:
+    """Turn what kafka-python raises inside into a CommandFailed."""
+    try:
+        yield
+    # kafka-python raises RuntimeError when the controller changes faster than it can follow.
+    except (errors.KafkaError, RuntimeError) as error:
+        raise CommandFailed(explained(error, address)) from error
+
+
+def first_reachable(addresses: Sequence[Address], properties: Properties = NO_PROPERTIES) -> Address:
+    """The first address that accepts a connection; all are tried within CONNECT_SECONDS, with the login of properties.
+
+    Raises CommandFailed, and BadValue for properties without a login.
+    """
+    login = login_of(properties)
+    deadline = time.monotonic() + CONNECT_SECONDS
+    for left in range(len(addresses), 1, -1):
+        try:
+            return reached(addresses[-left], properties, login, seconds=(deadline - time.monotonic()) / left)
+        except CommandFailed:
+            continue
+    return reached(addresses[-1], properties, login, seconds=deadline - time.monotonic())
+
+
+def reached(address: Address, properties: Properties, login: Login | None, *, seconds: float) -> Address:
+    """The address, once it accepts a connection and the login. Raises CommandFailed."""
+    try:
+        with socket.create_connection(address, timeout=seconds) as connection:
+            if login is not None:
+                logged_in(connection, address.host, login).close()
+    except LoginError as error:
+        raise CommandFailed(refusal(error, address, properties)) from error
+    except ConnectionRefusedError as error:
+        raise CommandFailed(f"no broker at {address}; start one with `minibroker serve`, {OR_ANOTHER}") from error
+    except socket.gaierror as error:
+        raise CommandFailed(f"unknown host in {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
+    except TimeoutError as error:
+        raise CommandFailed(
+            f"no answer from {address} within {CONNECT_SECONDS:.0f} s; check that a broker runs there, {OR_ANOTHER}"
+        ) from error
+    except OSError as error:
+        raise CommandFailed(f"cannot reach {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
+    return address
+
+
+def explained(error: Exception, address: Address) -> str:
+    """A client's exception in one line, with the next step."""
+    message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
+    in_brackets = f" ({message})" if message else ""
+    if isinstance(error, (errors.UnsupportedVersionError, errors.UnrecognizedBrokerVersion)):
+        return f"the broker at {address} does not support this request{in_brackets}; use Apache Kafka 0.11 or later"
+    if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
+        return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
+    if isinstance(error, errors.KafkaConfigurationError):
+        return f"the client refuses its properties{in_brackets}; correct those of -X and --command-config"
+    if isinstance(error, errors.InconsistentGroupProtocolError):
+        return f"the members of the group use another protocol, as Kafka Connect's do, or assignor; {CHOOSE_A_GROUP}"
+    if isinstance(error, RuntimeError):
+        return f"the cluster at {address} has no controller now; try again in a few seconds"
+    if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
+        return f"the broker at {address} refused the request: {error_name(error.errno)}; see its log"
+    return (
+        f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
+        "machine can reach its advertised.listeners"
+    )
+
+
+def error_of(code: int, message: str) -> Any:
+    """kafka-python's error for librdkafka's: of that code, or of the connection for librdkafka's own codes."""
+    local = errors.KafkaTimeoutError if code in LIBRDKAFKA_TIMEOUTS else errors.KafkaConnectionError
+    return errors.for_code(code)(message) if code > 0 else local(message)
+
+
+def error_name(code: int) -> str:
+    """UNKNOWN_TOPIC_OR_PARTITION, or `error 123` for a code newer than kafka-python."""
+    error = errors.for_code(code)
+    return f"error {code}" if error.__name__ == "UnrecognizedBrokerError" else str(error.message)

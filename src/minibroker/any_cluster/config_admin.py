@@ -1,0 +1,139 @@
+"""The requests of the `configs` commands, and what a cluster's answers mean.
+
+A refusal keeps the broker's words, with the next step. Brokers before 2.3 can only replace all configs of a resource
+at once: kafka-python reads the others first and sends them along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, connected, errors
+from minibroker.any_cluster.partition_offsets import missing_topic
+from minibroker.errors import CommandFailed
+from minibroker.protocol.text import without_java_types
+
+DEFAULT_SOURCE = "DEFAULT_CONFIG"
+REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
+DONE = "OK"
+PROTOCOL_SETTING = "inter.broker.protocol.version"  # 2.0-IV1
+RELEASE = re.compile(r"\d+\.\d+")
+
+
+class Subject(NamedTuple):
+    """A topic, or a broker by its id."""
+
+    kind: Literal["topic", "broker"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class Config(NamedTuple):
+    """`value` is None if it is unset or secret."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == DEFAULT_SOURCE
+
+
+def release_of(client: Any, broker: int) -> str | None:
+    """The release of Kafka as which a broker acts, such as 2.0; None for one that has no setting for it (Kafka 4.0)."""
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), {PROTOCOL_SETTING: None})
+    answer = client.describe_configs([resource], config_filter="all")
+    found = answer.get("broker", {}).get(str(broker), {}).get(PROTOCOL_SETTING)
+    release = RELEASE.match(found["value"] or "") if found else None
+    return None if release is None else release[0]
+
+
+def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
+    """What a setting of a topic sets, in a line, or one of a broker that is the default of its topics; else None."""
+    from minibroker.storage.config import TOPIC_CONFIGS  # a command that does not ask starts without it
+
+    if kind == "topic":
+        return TOPIC_CONFIGS[name].doc if name in TOPIC_CONFIGS else None
+    return next((f"of topics: {row.doc}" for row in TOPIC_CONFIGS.values() if name in row.server_names), None)
+
+
+@contextmanager
+def config_admin(cluster: Cluster) -> Iterator[ConfigAdmin]:
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
+    with connected(cluster) as client:
+        yield ConfigAdmin(client)
+
+
+class ConfigAdmin:
+    """Configs of topics and brokers of one cluster."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def describe(self, subject: Subject) -> list[Config]:
+        """All configs by name. Raises CommandFailed if the topic or broker does not exist."""
+        self._check_exists(subject)
+        answer = self._client.describe_configs([self._resource(subject, None)], config_filter="all")
+        rows = answer.get(subject.kind, {}).get(subject.name)
+        if not rows:  # every resource has configs: kafka-python leaves a refusal out
+            raise CommandFailed(f"the broker did not return the configs of {subject}; see its log and its ACLs")
+        return [
+            Config(name, row["value"], row["config_source"], row["read_only"], row["is_sensitive"])
+            for name, row in sorted(rows.items())
+        ]
+
+    def set(self, subject: Subject, values: Mapping[str, str]) -> None:
+        """Raises CommandFailed; then nothing has changed."""
+        self._check_exists(subject)
+        resource = self._resource(subject, dict(values))
+        self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False))
+
+    def unset(self, subject: Subject, names: Sequence[str]) -> None:
+        """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
+        known = {config.name for config in self.describe(subject)}
+        for name in names:
+            if name not in known:
+                raise CommandFailed(f"{subject} has no config {name}; {all_configs(subject)} lists them all")
+        resource = self._resource(subject, list(names))
+        self._check(subject, self._client.reset_configs([resource], raise_on_unknown=False))
+
+    def _resource(self, subject: Subject, configs: Any) -> Any:
+        return ConfigResource(ConfigResourceType[subject.kind.upper()], subject.name, configs)
+
+    def _check_exists(self, subject: Subject) -> None:
+        if subject.kind == "topic":
+            (topic,) = self._client.describe_topics([subject.name])
+            if topic["error_code"] in (
+                errors.UnknownTopicOrPartitionError.errno,
+                errors.InvalidTopicError.errno,
+            ):
+                raise CommandFailed(missing_topic(self._client, subject.name))
+            return
+        ids = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
+        if int(subject.name) not in ids:
+            raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
+
+    def _check(self, subject: Subject, answer: Mapping[str, Mapping[str, str]]) -> None:
+        (result,) = answer[subject.kind].values()
+        if result != DONE:
+            raise CommandFailed(refusal(subject, result))
+
+
+def refusal(subject: Subject, result: str) -> str:
+    """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
+    parts = REFUSAL.match(result)
+    reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
+    return f"{subject}: {without_java_types(reason)}; {all_configs(subject)} lists them all"
+
+
+def all_configs(subject: Subject) -> str:
+    return f"`minibroker configs describe --{subject.kind} {subject.name} --all`"

@@ -1,0 +1,97 @@
+"""The requests of the `quotas` commands, and what a cluster's answers mean.
+
+The requests came with Kafka 2.6; before it, Kafka's own tools wrote quotas into ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    answer_to,
+    connected,
+    error_name,
+)
+from minibroker.errors import CommandFailed
+
+USER, CLIENT_ID = "user", "client-id"
+EXACT, IS_DEFAULT, ANY_NAME = range(3)  # how a filter matches
+REMOVED = 0.0  # the value of a quota that is removed: brokers ignore it
+
+
+class Entity(NamedTuple):
+    """A user, a client id, or both: names by type; None is the default."""
+
+    names: Mapping[str, str | None]
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"the default {kind}" if name is None else f"{kind} {name}" for kind, name in self.names.items()
+        )
+
+
+class EntityQuotas(NamedTuple):
+    entity: Entity
+    quotas: Mapping[str, float]
+
+
+@contextmanager
+def quota_admin(cluster: Cluster) -> Iterator[QuotaAdmin]:
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
+    with connected(cluster) as client:
+        yield QuotaAdmin(client)
+
+
+class QuotaAdmin:
+    """The quotas of one cluster's clients."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def quotas(self, names: Mapping[str, str | None]) -> list[EntityQuotas]:
+        """The quotas of the entities with these names, and perhaps with others."""
+        components = [(kind, IS_DEFAULT if name is None else EXACT, name) for kind, name in names.items()]
+        answer = answer_to(self._client, DescribeClientQuotasRequest(components=components, strict=False))
+        if answer.error_code:
+            raise CommandFailed(refusal(answer))
+        found = [
+            EntityQuotas(
+                Entity({kind: row[kind] for kind in (USER, CLIENT_ID) if kind in row} or row),
+                {value.key: value.value for value in sorted(entry.values, key=lambda value: str(value.key))},
+            )
+            for entry in answer.entries
+            for row in [{part.entity_type: part.entity_name for part in entry.entity}]
+        ]
+        return sorted(found, key=lambda each: [(kind, name or "") for kind, name in each.entity.names.items()])
+
+    def set(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """Raises CommandFailed; then nothing has changed."""
+        self._alter(entity, [(key, value, False) for key, value in quotas.items()])
+
+    def remove(self, entity: Entity, keys: Sequence[str]) -> list[str]:
+        """Remove these quotas of an entity, or all that it has; return their keys. Raises CommandFailed."""
+        own = next((each.quotas for each in self.quotas(entity.names) if each.entity.names == entity.names), {})
+        missing = [key for key in keys if key not in own]
+        if missing or not own:
+            named = f"quota {missing[0]}" if missing else "quotas"
+            raise CommandFailed(f"{entity} has no {named}; `minibroker quotas list` shows all quotas")
+        removed = list(keys) or list(own)
+        self._alter(entity, [(key, REMOVED, True) for key in removed])
+        return removed
+
+    def _alter(self, entity: Entity, ops: Sequence[tuple[str, float, bool]]) -> None:
+        request = AlterClientQuotasRequest(entries=[(list(entity.names.items()), ops)], validate_only=False)
+        (result,) = answer_to(self._client, request).entries
+        if result.error_code:
+            raise CommandFailed(f"{entity}: {refusal(result)}")
+
+
+def refusal(answer: Any) -> str:
+    """A broker's refusal in one line, with the next step."""
+    reason = (answer.error_message or error_name(answer.error_code)).rstrip(".")
+    return f"{reason}; `minibroker quotas set --help` has the quotas and their units"

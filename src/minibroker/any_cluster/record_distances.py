@@ -1,0 +1,114 @@
+"""The offset that is a number of records from the beginning or the end of a partition.
+
+Offsets are not enough: markers of transactions and compaction leave offsets without a record, and read_committed leaves
+out aborted ones. Batches are counted by their headers; only the one that the offset is in is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from minibroker.any_cluster.batch_fetching import ANSWER_BYTES, asked, batches_in, records_in, refused, rows_of
+from minibroker.any_cluster.partition_offsets import OffsetRange, leaders_of
+from minibroker.errors import CommandFailed
+from minibroker.protocol.errors import KafkaError
+
+WINDOW_MIN = 100
+
+
+class Counted(NamedTuple):
+    """A batch, and how many of its records a consumer gets."""
+
+    base_offset: int
+    next_offset: int
+    records: int
+
+
+class Counting:
+    """Counts the records of one partition. Raises CommandFailed, and errors of kafka-python."""
+
+    def __init__(self, client: Any, topic: str, partition: int, inside: OffsetRange, *, committed_only: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._partition = partition
+        self._inside = inside
+        self._committed_only = committed_only
+        self._leader = leaders_of(client, topic)[partition]
+
+    def behind_first(self, count: int) -> int:
+        """The offset behind the first `count` records, at most the end."""
+        for batch in self._batches(self._inside.earliest):
+            if batch.base_offset >= self._inside.latest:
+                break
+            if batch.base_offset < self._inside.earliest or batch.records > count:
+                offsets = self._offsets_in(batch)
+                if count < len(offsets):
+                    return min(offsets[count], self._inside.latest)
+                count -= len(offsets)
+            else:
+                count -= batch.records
+            if count == 0:
+                return min(batch.next_offset, self._inside.latest)
+        return self._inside.latest
+
+    def before_last(self, count: int) -> int:
+        """The offset of the first of the last `count` records; the beginning, if there are no more."""
+        earliest, upper = self._inside
+        window = max(count, WINDOW_MIN)
+        while upper > earliest and count < upper - earliest:
+            lower = max(earliest, upper - window)
+            batches = []
+            for batch in self._batches(lower):
+                if batch.base_offset >= upper:
+                    break
+                batches.append(batch)
+            for batch in reversed(batches):
+                if batch.records >= count:
+                    offsets = self._offsets_in(batch)
+                    if len(offsets) >= count:
+                        return offsets[-count]
+                count -= batch.records
+            upper = min([lower, *(batch.base_offset for batch in batches)])
+            window *= 2
+        return earliest
+
+    def _batches(self, position: int) -> Iterator[Counted]:
+        """The batches from that offset to the end."""
+        while position < self._inside.latest:
+            row, data = self._fetched(position)
+            reached = position
+            with suppress(KafkaError):  # where a batch should begin; none behind it can be found from here
+                for view, is_shown in batches_in(row, data, self._committed_only):
+                    reached = max(reached, view.next_offset)
+                    count = 0
+                    if is_shown:
+                        count = view.records_count if view.magic >= 2 else len(records_in(data, view))
+                    yield Counted(view.base_offset, view.next_offset, count)
+            if reached == position:
+                return
+            position = reached
+
+    def _offsets_in(self, batch: Counted) -> list[int]:
+        """Those of the batch's records that are in the partition; none of a batch that cannot be read."""
+        row, data = self._fetched(max(batch.base_offset, self._inside.earliest))
+        view = next(view for view, _ in batches_in(row, data, False))
+        return [each.offset for each in records_in(data, view) if each.offset >= self._inside.earliest]
+
+    def _fetched(self, position: int) -> tuple[Any, bytes]:
+        if self._leader < 0:
+            raise CommandFailed(f"partition {self._topic}-{self._partition} has no leader; check its brokers")
+        answer = asked(
+            self._client,
+            self._leader,
+            self._topic,
+            {self._partition: position},
+            self._committed_only,
+            0,
+            ANSWER_BYTES,
+        )
+        row = next(rows_of(answer))
+        if row.error_code:
+            raise CommandFailed(f"cannot read partition {self._topic}-{self._partition}: {refused(row.error_code)}")
+        return row, bytes(row.records or b"")

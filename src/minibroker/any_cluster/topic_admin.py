@@ -1,0 +1,293 @@
+"""The requests of the `topics` commands, and what a cluster's answers mean.
+
+A broker's refusal becomes one line with the next step. Any other failure is a CommandFailed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
+    ConfigResource,
+    ConfigResourceType,
+    OffsetSpec,
+    TopicPartition,
+    connected,
+    error_name,
+    errors,
+)
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.positions import Position
+from minibroker.errors import CommandFailed
+from minibroker.protocol.text import without_java_types
+
+REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
+OFFSETS_TIMEOUT_MS = 5_000
+SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+NO_ERROR = 0
+NOTHING_HARMLESS: Mapping[int, str] = {}
+
+ADVICE: dict[int, str] = {
+    errors.TopicAlreadyExistsError.errno: (
+        "choose another name, or see it with `minibroker topics describe {name}`; --if-not-exists accepts it"
+    ),
+    errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
+    errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower --replication-factor",
+    errors.InvalidPartitionsError.errno: "correct --partitions",
+    errors.InvalidConfigurationError.errno: (
+        "correct --config; `minibroker topics describe TOPIC --all-configs` lists them all"
+    ),
+    errors.UnknownError.errno: "see the broker's log",
+    errors.OffsetOutOfRangeError.errno: "`minibroker offsets {name}` shows where its partitions begin and end",
+    errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
+    errors.RequestTimedOutError.errno: "it may still complete; check with `minibroker topics list`",
+    errors.NotControllerError.errno: "the controller has just changed; try again",
+    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.ClusterAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+}
+
+
+COLLIDES = " collides with existing topics: "  # in Kafka's message, whose code is that of a malformed name
+COLLISION = "choose another name: in names of metrics, `.` and `_` are the same"
+
+
+class TopicSummary(NamedTuple):
+    name: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+
+
+class Partition(NamedTuple):
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    isr: list[int]
+    earliest: int | None
+    latest: int | None
+
+
+class Deletion(NamedTuple):
+    """A partition whose records were deleted up to `earliest`."""
+
+    partition: int
+    earliest_before: int
+    earliest: int
+    latest: int
+
+
+class TopicDescription(NamedTuple):
+    name: str
+    internal: bool
+    partitions: list[Partition]
+    configs: dict[str, str | None]  # set on the topic
+    defaults: dict[str, str | None]  # all others
+
+
+@contextmanager
+def topic_admin(cluster: Cluster) -> Iterator[TopicAdmin]:
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
+    with connected(cluster) as client:
+        yield TopicAdmin(client)
+
+
+class TopicAdmin:
+    """Topics of one cluster."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def topics(self) -> list[TopicSummary]:
+        """All topics by name."""
+        return sorted(
+            TopicSummary(
+                row["name"],
+                len(row["partitions"]),
+                max((len(partition["replica_nodes"]) for partition in row["partitions"]), default=0),
+                row["is_internal"],
+            )
+            for row in self._client.describe_topics()
+        )
+
+    def create(
+        self,
+        names: Sequence[str],
+        *,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        may_exist: bool,
+    ) -> list[Outcome]:
+        options = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": configs}
+        answer = self._client.create_topics(
+            dict.fromkeys(names, options), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
+        )
+        harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
+        return [outcome_of(row, "created", harmless) for row in answer["topics"]]
+
+    def grow(self, names: Sequence[str], *, partitions: int, with_internal: bool) -> list[Outcome]:
+        """Raise topics to this number of partitions; existing records stay in theirs.
+
+        An internal topic is refused unless `with_internal`: groups and transactional ids would move to other
+        partitions, away from their state.
+        """
+        allowed, refused = self._allowed(names, "grow", with_internal=with_internal)
+        if not allowed:
+            return refused
+        answer = self._client.create_partitions(
+            dict.fromkeys(allowed, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
+        ).to_dict()
+        return [self._outcome(row, "grown") for row in answer["results"]] + refused
+
+    def delete(self, names: Sequence[str], *, may_be_absent: bool, with_internal: bool) -> list[Outcome]:
+        """An internal topic is refused unless `with_internal`: the state of all groups or transactions goes with it."""
+        allowed, refused = self._allowed(names, "delete", with_internal=with_internal)
+        if not allowed:
+            return refused
+        answer = self._client.delete_topics(allowed, timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False)
+        harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
+        return [self._outcome(row, "deleted", harmless) for row in answer["topics"]] + refused
+
+    def _outcome(self, row: Mapping[str, Any], done: str, harmless: Mapping[int, str] = NOTHING_HARMLESS) -> Outcome:
+        """The outcome for a topic that may be missing."""
+        outcome = outcome_of(row, done, harmless)
+        if outcome.error is not None and row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+            return outcome._replace(error=missing_topic(self._client, outcome.name))
+        return outcome
+
+    def _allowed(self, names: Sequence[str], verb: str, *, with_internal: bool) -> tuple[list[str], list[Outcome]]:
+        """The names, each once, and the refusals of internal ones."""
+        internal = set() if with_internal else internal_among(self._client, names)
+        advice = f"--internal allows to {verb} it all the same"
+        refused = [Outcome(name, "failed", internal_refusal(name, advice)) for name in sorted(internal)]
+        return [name for name in dict.fromkeys(names) if name not in internal], refused
+
+    def delete_records(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
+        """Delete the records before a position, of all partitions without numbers. Raises CommandFailed."""
+        plan = self.plan_deletion(name, numbers, position)
+        earliest = self.delete_before(name, {each.partition: each.earliest for each in plan})
+        return [each._replace(earliest=earliest[each.partition]) for each in plan]
+
+    def plan_deletion(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
+        """Where each partition would begin if the records before a position were deleted. Raises CommandFailed."""
+        ranges = ranges_of(self._client, chosen(partitions_of(self._client, [name]), numbers))
+        offsets = offsets_at(self._client, position, ranges)
+        return [
+            Deletion(each.partition, inside.earliest, offsets[each], inside.latest) for each, inside in ranges.items()
+        ]
+
+    def delete_before(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records before an offset of each partition; return where each begins now. Raises CommandFailed."""
+        asked = {TopicPartition(name, partition): offset for partition, offset in offsets.items()}
+        try:
+            answer = self._client.delete_records(asked, timeout_ms=REQUEST_TIMEOUT_MS)
+        except errors.BrokerResponseError as error:
+            raise CommandFailed(refusal_of_deletion(name, error)) from error
+        return {each.partition: answer[each]["low_watermark"] for each in asked}
+
+    def describe(self, name: str) -> TopicDescription:
+        """Raises CommandFailed if the topic does not exist."""
+        (topic,) = self._client.describe_topics([name])
+        # A topic without a leader still has partitions to show.
+        if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+            raise CommandFailed(missing_topic(self._client, name))
+        if topic["error_code"] not in (NO_ERROR, errors.LeaderNotAvailableError.errno):
+            raise CommandFailed(refusal(name, topic["error_code"]))
+        rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
+        earliest = self._offsets(name, rows, OffsetSpec.EARLIEST)
+        latest = self._offsets(name, rows, OffsetSpec.LATEST)
+        configs = self._configs(name)
+        return TopicDescription(
+            name,
+            topic["is_internal"],
+            [
+                Partition(
+                    row["partition_index"],
+                    None if row["leader_id"] < 0 else row["leader_id"],
+                    list(row["replica_nodes"]),
+                    list(row["isr_nodes"]),
+                    earliest.get(row["partition_index"]),
+                    latest.get(row["partition_index"]),
+                )
+                for row in rows
+            ],
+            {key: row["value"] for key, row in configs.items() if row["config_source"] == SET_ON_TOPIC},
+            {key: row["value"] for key, row in configs.items() if row["config_source"] != SET_ON_TOPIC},
+        )
+
+    def _offsets(self, name: str, rows: Iterable[Any], spec: Any) -> dict[int, int]:
+        """Offset by partition, of those whose leader answered."""
+        partitions_of: dict[int, list[int]] = {}
+        for row in rows:
+            if row["leader_id"] >= 0:
+                partitions_of.setdefault(row["leader_id"], []).append(row["partition_index"])
+        offsets = {}
+        for partitions in partitions_of.values():
+            asked = {TopicPartition(name, partition): spec for partition in partitions}
+            try:
+                found = self._client.list_partition_offsets(asked, timeout_ms=OFFSETS_TIMEOUT_MS)
+            except errors.KafkaError:
+                continue  # the offset is shown as unknown; the rest of the description is still useful
+            offsets.update({key.partition: row.offset for key, row in found.items()})
+        return offsets
+
+    def _configs(self, name: str) -> Mapping[str, Any]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, name)
+        configs: Mapping[str, Any] = self._client.describe_configs([resource], config_filter="all")["topic"][name]
+        if not configs:  # every topic has configs: kafka-python leaves a refusal out
+            raise CommandFailed(f"the broker did not return the configs of topic {name}; see its log and its ACLs")
+        return configs
+
+
+def internal_among(client: Any, names: Collection[str]) -> set[str]:
+    """Those that are Kafka's internal topics."""
+    return {row["name"] for row in client.describe_topics(list(names)) if row["is_internal"]}
+
+
+def internal_refusal(name: str, advice: str) -> str:
+    return f"topic {name} is internal, with the state of groups or transactions; {advice}"
+
+
+def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -> Outcome:
+    name, code = row["name"], row["error_code"]
+    if code == NO_ERROR:
+        return Outcome(name, done)
+    if code in harmless:
+        return Outcome(name, harmless[code])
+    return Outcome(name, "failed", refusal(name, code, row.get("error_message")))
+
+
+def refusal_of_deletion(name: str, error: Any) -> str:
+    """Why records were not deleted. kafka-python names the errors of several partitions only in its message."""
+    message = str(error.args[0]) if error.args else ""
+
+    def has(kind: type[Exception]) -> bool:
+        return isinstance(error, kind) or f": {kind.__name__}" in message
+
+    if has(errors.PolicyViolationError):
+        return (
+            f"topic {name} is compacted: a record goes when a newer one has its key; "
+            f"`minibroker configs set --topic {name} cleanup.policy=compact,delete` allows more"
+        )
+    if has(errors.InvalidTopicError):
+        return internal_refusal(name, "Kafka deletes none of its records")
+    if error.errno is None:
+        return f"topic {name}: not all was deleted ({message.partition(': ')[2]}); see the broker's log"
+    return refusal(name, error.errno)
+
+
+def refusal(name: str, code: int, message: str | None = None) -> str:
+    """A topic's error in one line: the broker's message, and the next step."""
+    if message:
+        reason = without_java_types(" ".join(message.split()).rstrip("."))
+    else:
+        reason = (
+            f"topic {name} does not exist" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
+        )
+    subject = "" if name in reason else f"topic {name}: "
+    advice = COLLISION if COLLIDES in reason else ADVICE.get(code)
+    return f"{subject}{reason}" + (f"; {advice.format(name=name)}" if advice else "")

@@ -1,0 +1,191 @@
+"""The requests of the `users` commands, to a broker or to the data directory of one that is not running.
+
+A password is hashed here, with a salt of its own for each mechanism, as KIP-554 has it: no broker gets it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.scram import BY_NAME, BY_NUMBER, new_salt, salted_password
+
+# As in protocol/scram.py, which the help does not need.
+NOT_THERE = "does not exist"  # in the message about a missing credential
+
+
+class User(NamedTuple):
+    """A user's credential for one mechanism."""
+
+    user: str
+    mechanism: str
+    iterations: int
+
+
+class Upsertion(NamedTuple):
+    """A changed credential; `salt` and `salted_password` are secret."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class Deletion(NamedTuple):
+    user: str
+    mechanism: int
+
+
+class Credentials(Protocol):
+    """Where credentials are."""
+
+    def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
+        """The mechanisms and iterations of each user."""
+
+    def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
+        """The error of each user, None without one."""
+
+
+@contextmanager
+def user_admin(cluster: Cluster, data_dir: Path | None) -> Iterator[UserAdmin]:
+    """Connect to the first broker that answers, or use a data directory. Raises CommandFailed, also for later
+    failures."""
+    if data_dir is not None:
+        yield UserAdmin(DirectoryCredentials(data_dir))
+        return
+    from minibroker.any_cluster.cluster import connected
+
+    with connected(cluster) as client:
+        yield UserAdmin(BrokerCredentials(client))
+
+
+class UserAdmin:
+    """The users of one cluster."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def users(self) -> list[User]:
+        """All credentials by user and mechanism."""
+        return sorted(
+            User(user, BY_NUMBER[number].name if number in BY_NUMBER else f"mechanism {number}", iterations)
+            for user, infos in self._credentials.described().items()
+            for number, iterations in infos
+        )
+
+    def add(self, user: str, password: str, *, mechanisms: Sequence[str], iterations: int) -> list[Outcome]:
+        """Add the user, or change its password for these mechanisms."""
+        changes = []
+        for mechanism in map(BY_NAME.__getitem__, mechanisms):
+            salt = new_salt()
+            salted = salted_password(mechanism, password, salt, iterations)
+            changes.append(Upsertion(user, mechanism.number, iterations, salt, salted))
+        return [outcome_of(*each, "added") for each in self._credentials.altered(changes).items()]
+
+    def remove(self, users: Sequence[str], *, mechanisms: Sequence[str], may_be_absent: bool) -> list[Outcome]:
+        """Remove the credentials that users have for these mechanisms."""
+        numbers = [BY_NAME[mechanism].number for mechanism in mechanisms]
+        described = self._credentials.described()
+        outcomes, deletions = [], []
+        for user in dict.fromkeys(users):
+            found = [number for number, _ in described.get(user, ()) if number in numbers]
+            deletions += [Deletion(user, number) for number in found]
+            if not found:
+                missing = f"user {user} does not exist; `minibroker users list` shows all"
+                outcomes.append(Outcome(user, "absent", None if may_be_absent else missing))
+        removed = self._credentials.altered(deletions) if deletions else {}
+        return outcomes + [outcome_of(*each, "removed") for each in removed.items()]
+
+
+def outcome_of(user: str, error: str | None, done: str) -> Outcome:
+    return Outcome(user, done if error is None else "failed", None if error is None else f"user {user}: {error}")
+
+
+class BrokerCredentials:
+    """Those of a cluster, through a connected client of kafka-python."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
+        answer = self._client.describe_user_scram_credentials()
+        return {
+            user: [(int(info["mechanism"]), info["iterations"]) for info in row["credential_infos"]]
+            for user, row in answer.items()
+        }
+
+    def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
+        from minibroker.any_cluster.cluster import scram_alterations
+
+        errors: dict[str, str | None] = {}
+        for round_of_changes in one_of_each_user(changes):
+            allowed = [change for change in round_of_changes if errors.get(change.user) is None]
+            if allowed:
+                answer = self._client.alter_user_scram_credentials(scram_alterations(allowed))
+                errors |= {
+                    user: None if error is None else error or "the broker refused it" for user, error in answer.items()
+                }
+        return errors
+
+
+def one_of_each_user(changes: Sequence[Upsertion | Deletion]) -> list[list[Upsertion | Deletion]]:
+    """Split changes into requests: Apache Kafka without ZooKeeper refuses two changes of one user in a request."""
+    rounds: list[list[Upsertion | Deletion]] = []
+    for change in changes:
+        for each in rounds:
+            if all(other.user != change.user for other in each):
+                each.append(change)
+                break
+        else:
+            rounds.append([change])
+    return rounds
+
+
+class DirectoryCredentials:
+    """Those in the data directory of a broker that is not running: the broker's own code reads and writes them, in a
+    process of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
+        found: dict[str, list[tuple[int, int]]] = self._asked({})["users"]
+        return found
+
+    def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
+        rows = [[each.hex() if isinstance(each, bytes) else each for each in change] for change in changes]
+        errors: dict[str, str | None] = self._asked({"changes": rows})["errors"]
+        return errors
+
+    def _asked(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Raises CommandFailed."""
+        # -P: a module in the current directory, such as `json.py`, must not shadow ours.
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "minibroker.broker.security.sasl.offline", str(self._data_dir)],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            raise CommandFailed(f"{reason}; to change users of a running broker, leave --data-dir out")
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+def chosen_mechanisms(names: list[str] | None) -> list[str]:
+    """Raises BadValue."""
+    for name in names or ():
+        if name not in BY_NAME:
+            raise BadValue(f"--mechanism {name} is not {' or '.join(BY_NAME)}")
+    return list(dict.fromkeys(names or BY_NAME))
