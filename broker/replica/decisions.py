@@ -14,7 +14,7 @@ from minibroker.protocol.primitives import TopicPartition
 
 
 class PartitionDecision(NamedTuple):
-    """Who leads a partition in this epoch. Replicas are broker ids, in order of preference."""
+    """The leader of a partition in this epoch, and its replicas. Replicas are broker ids, in order of preference."""
 
     leader: int
     leader_epoch: int
@@ -25,7 +25,7 @@ class PartitionDecision(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """What this broker does with its replicas: lead, or follow the leader."""
+    """A decision on the replicas of this broker: to lead, or to follow the leader."""
 
     controller_id: int
     controller_epoch: int

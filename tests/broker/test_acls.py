@@ -103,7 +103,7 @@ IMPLIED = {
 
 
 @pytest.mark.parametrize("held", [each for each in Operation if each is not Operation.ANY])
-def test_an_operation_implies_those_that_kafka_says_and_its_denial_implies_none(held: Operation) -> None:
+def test_an_operation_implies_those_of_kafka_and_its_denial_implies_none(held: Operation) -> None:
     for asked in set(Operation) - {Operation.ANY, ALL}:
         is_enough = held in (asked, ALL) or held in IMPLIED.get(asked, ())
         assert allows([rule(operation=held)], asked) == is_enough, asked
@@ -253,7 +253,7 @@ def may(rules: set[AclRule], who: Client, operation: Operation, name: str) -> bo
 
 @given(steps=changes)
 @settings(max_examples=150, deadline=None)
-def test_what_is_allowed_follows_from_the_rules_that_are_left(
+def test_access_follows_from_the_rules_that_are_left(
     steps: list[tuple[str, list[object]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """After any additions and removals (CVE-2024-27309), also read back from the file."""

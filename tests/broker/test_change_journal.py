@@ -164,7 +164,7 @@ def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
     assert is_the_same(again(tmp_path), store)
 
 
-def test_a_line_that_is_no_change_is_said(store: TopicStore, tmp_path: Path) -> None:
+def test_a_line_that_is_no_change_is_an_error(store: TopicStore, tmp_path: Path) -> None:
     add(store, "c")
     store.save(Changed(["c"]))
     with (tmp_path / CHANGES).open("a") as file:

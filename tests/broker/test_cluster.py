@@ -18,7 +18,7 @@ from tests.broker.conftest import InMemoryBroker
 from tests.integration.brokers import Minibroker
 
 
-async def test_the_size_of_the_disk_is_told_from_v4(broker: InMemoryBroker) -> None:
+async def test_the_size_of_the_disk_is_answered_from_version_4_on(broker: InMemoryBroker) -> None:
     disk = os.statvfs(broker.app._log_manager.log_dir)
 
     answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=[])
@@ -27,7 +27,7 @@ async def test_the_size_of_the_disk_is_told_from_v4(broker: InMemoryBroker) -> N
     assert 0 < answer.results[0].usable_bytes < answer.results[0].total_bytes
 
 
-async def test_a_failed_directory_is_told_as_such(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_directory_is_a_storage_error(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
     with monkeypatch.context() as failed:
         failed.setattr(broker.app._log_manager, "is_offline", True)

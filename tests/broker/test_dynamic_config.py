@@ -18,7 +18,7 @@ def changed(config: KafkaConfig, changes: dict[str, str], broker: str = "0") -> 
     return config
 
 
-def test_a_changed_setting_is_read_by_who_holds_the_configuration() -> None:
+def test_a_changed_setting_is_read_by_all_that_hold_the_configuration() -> None:
     config = KafkaConfig({"log.retention.ms": "100000"})
 
     changed(config, {"log.retention.ms": "5", "message.max.bytes": "77"})
@@ -38,7 +38,7 @@ def test_a_change_wins_over_the_settings_that_stand_in_for_it() -> None:
     ]
 
 
-def test_what_stands_in_for_a_changed_setting_is_as_if_never_set() -> None:
+def test_settings_that_a_changed_one_replaces_are_as_if_never_set() -> None:
     """As Apache Kafka describes it."""
     config = changed(KafkaConfig({"log.retention.hours": "5"}), {"log.retention.ms": "9"})
 
@@ -46,7 +46,7 @@ def test_what_stands_in_for_a_changed_setting_is_as_if_never_set() -> None:
     assert changed(config, {}).text_of("log.retention.hours") == "5"
 
 
-def test_parts_that_hold_copies_are_told_of_a_change() -> None:
+def test_parts_that_hold_copies_are_called_after_a_change() -> None:
     seen: list[int] = []
     config = KafkaConfig({})
     dynamic = DynamicConfig(config)
@@ -57,7 +57,7 @@ def test_parts_that_hold_copies_are_told_of_a_change() -> None:
     assert seen == [77]
 
 
-def test_what_was_changed_in_an_earlier_run_is_not_held_against_the_settings_of_this_start() -> None:
+def test_changes_of_an_earlier_run_are_not_checked_against_the_settings_of_this_start() -> None:
     config = KafkaConfig({})
 
     DynamicConfig(config).restore({"0": {"num.io.threads": "64"}, "7": {"message.max.bytes": "77"}})

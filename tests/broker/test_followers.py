@@ -60,7 +60,7 @@ async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monk
 
 
 @pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
-async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker_ends(
+async def test_row_58_records_without_a_copy_are_not_acknowledged_when_the_broker_ends(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch, is_disk_failed: bool
 ) -> None:
     await assign(broker, "t", [0, 1])
@@ -124,7 +124,7 @@ def test_row_56_the_lag_may_be_as_long_as_is_allowed_and_no_longer(now_ms: int, 
     assert replica(last_caught_up_ms=7).is_caught_up(now_ms, LAG_MS) is expected
 
 
-async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker: InMemoryBroker) -> None:
+async def test_row_52_a_fetch_that_waited_changes_nothing_when_it_wakes(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     waiting = await broker.park(follow, broker, "t", 0, max_wait_ms=LONG_MS)
     replica = partition_of(broker, "t").remote_replicas[FOLLOWER]

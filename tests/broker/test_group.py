@@ -67,7 +67,7 @@ def test_a_group_goes_only_where_the_table_allows(after: GroupState) -> None:
             assert group.state is before
 
 
-def test_what_the_table_allows() -> None:
+def test_the_table_of_states_is_that_of_kafka() -> None:
     assert {state.value: sorted(each.value for each in before) for state, before in VALID_PREVIOUS_STATES.items()} == {
         "PreparingRebalance": ["CompletingRebalance", "Empty", "Stable"],
         "CompletingRebalance": ["PreparingRebalance"],
@@ -88,7 +88,7 @@ def test_the_first_member_leads_and_the_next_follows_when_it_goes() -> None:
     assert group.leader_id is None
 
 
-def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
+def test_a_rebalance_may_take_as_long_as_its_most_patient_member_allows() -> None:
     assert group_of(member("a"), member("abc"), member("ab")).rebalance_timeout_ms == 3000
     assert Group("group").rebalance_timeout_ms == 0
 
@@ -154,7 +154,7 @@ def test_each_generation_has_the_next_number_and_an_empty_one_no_protocol() -> N
     assert (group.protocol, group.protocol_type) == (None, "consumer")
 
 
-def test_all_have_joined_when_nobody_is_missing_and_nobody_was_promised_a_place() -> None:
+def test_all_have_joined_when_no_member_is_missing_or_promised_a_place() -> None:
     first, second = member("a"), member("b")
     group = group_of(first, second)
     first.join_reply = Answers()
@@ -167,7 +167,7 @@ def test_all_have_joined_when_nobody_is_missing_and_nobody_was_promised_a_place(
     assert not group.has_all_members_joined()
 
 
-def test_somebody_leads_who_has_joined() -> None:
+def test_a_member_that_has_joined_leads() -> None:
     first, second = member("a", instance_id="one"), member("b", instance_id="two")
     group = group_of(first, second)
     assert not group.elect_joined_leader()
@@ -178,7 +178,7 @@ def test_somebody_leads_who_has_joined() -> None:
     assert group.is_leader("b")
 
 
-def test_a_static_member_that_comes_back_takes_the_place_and_fences_who_had_it() -> None:
+def test_a_static_member_that_comes_back_fences_the_old_one() -> None:
     static = member("old", instance_id="one")
     group = stable(static, member("b"))
     joining, syncing = Answers(), Answers()
@@ -216,7 +216,7 @@ def test_a_group_without_members_comes_back_empty() -> None:
     assert Group.from_record("group", None, GroupOffsets()).protocol_type is None
 
 
-def test_what_a_consumer_group_is_subscribed_to_is_in_its_metadata_or_may_be_anything() -> None:
+def test_a_consumer_group_without_readable_metadata_may_be_subscribed_to_anything() -> None:
     reader = member("a", metadata=SUBSCRIBED_TO_A)
     group = stable(reader)
 
@@ -227,7 +227,7 @@ def test_what_a_consumer_group_is_subscribed_to_is_in_its_metadata_or_may_be_any
     assert not Group("group").is_subscribed_to("b")
 
 
-def test_only_who_has_been_in_a_generation_is_kept_alive_by_waiting() -> None:
+def test_a_member_of_a_generation_is_kept_alive_by_waiting() -> None:
     waiting = member("a")
     assert not waiting.is_kept_alive
     waiting.join_reply = Answers()

@@ -55,7 +55,7 @@ async def test_a_client_that_disconnects_while_it_waits_breaks_nothing(client: G
     assert len((await client.join(first.member_id)).members) == 1
 
 
-async def test_when_the_broker_stops_who_waits_is_told_to_look_for_another(client: GroupClient) -> None:
+async def test_when_the_broker_stops_members_that_wait_get_not_coordinator(client: GroupClient) -> None:
     first = await client.stable()
     joining = await client.start_join()
     other = GroupClient(client.broker, "other")
@@ -98,7 +98,7 @@ def storing_ends_in(monkeypatch: pytest.MonkeyPatch, client: GroupClient, error:
 
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.pure
-async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
+async def test_an_assignment_that_cannot_be_stored_is_given_to_no_member(
     client: GroupClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
     first, second = await client.two_members()

@@ -174,7 +174,7 @@ def test_broker_settings_are_described_as_kafka_describes_them(kafka: Any) -> No
     assert {name: each for name, each in ours.items() if not is_later(name)} == kafka["described"]
 
 
-def test_what_only_the_authorizer_knows_is_described_as_an_unknown_setting() -> None:
+def test_a_setting_of_the_authorizer_is_described_as_an_unknown_one() -> None:
     assert SETTINGS_OF_AUTHORIZER.isdisjoint(entry.name for entry in config_entries(KafkaConfig({})))
 
     (entry,) = config_entries(KafkaConfig({"super.users": "User:a"}), ["super.users"])
@@ -243,13 +243,13 @@ def settings_read() -> set[str]:
     return found
 
 
-def test_a_setting_that_changes_nothing_is_said_to() -> None:
+def test_a_setting_that_changes_nothing_is_listed() -> None:
     read = settings_read() | OBEYED_BY_RULES
 
     assert sorted(name for name in ATTRIBUTES.values() if name not in read and reason_unused(name) is None) == []
 
 
-def test_a_setting_that_is_said_to_change_nothing_is_read_nowhere() -> None:
+def test_a_setting_that_is_listed_to_change_nothing_is_read_nowhere() -> None:
     assert sorted(settings_read() & (ONLY_CHECKED.keys() | UNUSED_SETTINGS.keys())) == []
     assert ONLY_CHECKED.keys() <= set(ATTRIBUTES.values())
     assert not UNUSED_SETTINGS.keys() & set(ATTRIBUTES.values())

@@ -19,7 +19,7 @@ async def produced(broker: InMemoryBroker, batch: bytes | bytearray, *, version:
     return answer.topics[0].partitions[0]
 
 
-async def test_no_more_than_a_hundred_wrong_records_are_told(broker: InMemoryBroker) -> None:
+async def test_no_more_than_a_hundred_wrong_records_are_answered(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", cleanup_policy="compact")
     batch = build_batch([Record(offset, NOW_MS, None, b"") for offset in range(5000)])
 

@@ -101,7 +101,7 @@ def test_the_document_has_the_tables() -> None:
 
 
 @pytest.mark.parametrize("habit", Habit)
-def test_the_document_tells_every_habit_and_who_has_it(habit: Habit) -> None:
+def test_the_document_has_every_habit_and_its_releases(habit: Habit) -> None:
     marks = " | ".join("yes" if habit in profile_of(name).habits else "-" for name in RELEASES)
 
     assert f"| {habit.value} | {marks} | " in DOCUMENT.read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ async def test_a_release_offers_its_versions_of_what_is_here(make_broker: MakeBr
 
 
 @pytest.mark.parametrize("name", RELEASES)
-async def test_what_came_after_the_release_closes_the_connection(make_broker: MakeBroker, name: str) -> None:
+async def test_an_api_or_version_after_the_release_closes_the_connection(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name))
     last_versions = versions_of(name)
 
@@ -197,11 +197,13 @@ def test_message_formats_are_those_up_to_the_release(name: str, known: list[str]
         ("2.0", ErrorCode.NONE, ErrorCode.NONE),
     ],
 )
-def test_a_code_that_came_after_the_release_is_said_otherwise(name: str, code: ErrorCode, said: ErrorCode) -> None:
+def test_a_code_that_came_after_the_release_is_replaced_by_an_older_one(
+    name: str, code: ErrorCode, said: ErrorCode
+) -> None:
     assert profile_of(name).error_code_for(code) == said
 
 
-async def test_a_partitions_code_is_said_otherwise_and_the_rest_stays(make_broker: MakeBroker) -> None:
+async def test_a_partitions_code_is_replaced_and_the_rest_stays(make_broker: MakeBroker) -> None:
     broker = make_broker(profile=profile_of("0.11")._replace(last_error=ErrorCode.OFFSET_OUT_OF_RANGE))
     await create(broker, "topic")
     await create(broker, "other")

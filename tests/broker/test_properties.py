@@ -34,7 +34,7 @@ from minibroker.broker.config.properties import PropertiesError, parse_propertie
         ("vertical\x0btab=\u2028x", {"vertical\x0btab": "\u2028x"}),
     ],
 )
-def test_entries(text: str, expected: dict[str, str]) -> None:
+def test_entries_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
     assert read_properties(text) == expected
 
 
@@ -100,11 +100,11 @@ OF_THE_IMAGES_DOCUMENTATION = {
         ({"KAFKA_NODE_ID": "1", "KAFKA_BROKER_ID": "2"}, {"broker.id": ("2", "KAFKA_BROKER_ID")}),
     ],
 )
-def test_which_variables_stand_for_which_settings(variables: dict[str, str], found: dict[str, tuple[str, str]]) -> None:
+def test_variables_stand_for_settings(variables: dict[str, str], found: dict[str, tuple[str, str]]) -> None:
     assert settings_of_environment(variables) == found
 
 
-def test_what_starts_the_image_starts_this_broker() -> None:
+def test_variables_that_start_the_image_start_this_broker() -> None:
     config = load_config(None, [], listen=None, data_dir=None, environment=OF_THE_IMAGES_DOCUMENTATION)
 
     assert config.broker_id == 1
@@ -168,6 +168,6 @@ def test_the_command_line_wins_over_the_environment() -> None:
     assert config.num_partitions == 5
 
 
-def test_a_value_that_is_wrong_is_told_with_its_variable() -> None:
+def test_an_error_names_the_variable_of_a_wrong_value() -> None:
     with pytest.raises(ConfigError, match="KAFKA_NUM_PARTITIONS"):
         load_config(None, [], listen=None, data_dir=None, environment={"KAFKA_NUM_PARTITIONS": "many"})

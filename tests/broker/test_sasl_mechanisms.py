@@ -151,7 +151,7 @@ def test_scram_refuses_what_is_no_final_message(token: bytes) -> None:
     assert outcome(scram(), FIRST, token) == SCRAM_INVALID
 
 
-def test_a_made_up_credential_lets_nobody_in_even_by_its_own_keys() -> None:
+def test_a_made_up_credential_logs_in_no_user_even_by_its_own_keys() -> None:
     """Whoever knew the keys of a made-up credential could compute a proof; it must not count."""
     server = ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, False), lambda: NONCE)
 

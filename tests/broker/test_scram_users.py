@@ -50,7 +50,7 @@ async def alter(broker: InMemoryBroker, *changes: Change) -> list[tuple[str, int
     return [(row.user, row.error_code, row.error_message) for row in answer.results]
 
 
-async def test_what_is_stored_is_the_credential_of_kafka_and_no_password(
+async def test_the_stored_credential_is_that_of_kafka_and_has_no_password(
     make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     broker = make_broker(tmp_path / "d")

@@ -45,7 +45,7 @@ async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_p
     assert await committed(again, "a") == [b"1", b"2"]
 
 
-async def test_what_timed_out_meanwhile_is_aborted_soon_after_a_start(
+async def test_a_transaction_that_timed_out_meanwhile_is_aborted_soon_after_a_start(
     make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW), timeout_ms=5000)
@@ -59,7 +59,7 @@ async def test_what_timed_out_meanwhile_is_aborted_soon_after_a_start(
 
 
 @pytest.mark.pure
-async def test_what_was_decided_is_completed_at_the_start(
+async def test_a_decided_transaction_is_completed_at_the_start(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW))
@@ -140,7 +140,7 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
     assert await committed(broker, "a") == [b"1"]
 
 
-async def test_what_cannot_be_written_down_is_as_before(broker: InMemoryBroker) -> None:
+async def test_a_change_that_cannot_be_stored_leaves_the_transaction_as_before(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     log_manager = broker.parts.transactions._log._log._replica_manager.log_manager
@@ -207,7 +207,7 @@ async def test_a_completion_that_cannot_be_written_down_is_tried_again(
     assert state_of(broker) is COMPLETE_COMMIT
 
 
-async def test_what_cannot_be_read_is_told_of_and_passed_over(
+async def test_unreadable_records_are_logged_and_passed_over(
     make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Kafka's admin client may write to internal topics, and disks may forget."""
