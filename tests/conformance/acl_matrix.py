@@ -3,13 +3,11 @@
 Made from `protocol/api_table.py`. All clients are ANONYMOUS, and rules name their hosts: so one broker without SASL
 serves all rows of the matrix at once. The connection of a step is the address that it comes from.
 
-What Apache Kafka 2.0.1 answers is kept in tests/golden/. To record it anew: python -m tests.conformance.acl_matrix
+What Apache Kafka 2.0.1 answers is kept in tests/golden/: python -m tests.conformance rights --record
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -24,9 +22,10 @@ from tests.conformance.answers import Plain
 from tests.conformance.conversation import SocketPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
+from tests.conformance.recordings import Comparison, read
 from tests.conformance.steps import KEYS, Batch, Script, call
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-acls.json.gz"
+RECORDED = "kafka-2.0.1-acls.json.gz"
 PREFIX = "a000001-"
 AUTHORIZER: dict[str, str | int] = {
     "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
@@ -389,17 +388,13 @@ def answers_at(host: str, port: int) -> list[Plain]:
         peer.close()
 
 
-def record() -> None:
-    kept = [list(each) for each in zip(titles(cases()), answers_of_apache_kafka(), strict=True)]
-    RECORDED.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), 9, mtime=0))
-    print(f"{len(kept)} answers, {RECORDED.stat().st_size} bytes")
+def compared(seeds: range) -> Comparison:
+    """Kafka's answers; they are compared with this broker's by test_acl_matrix.py."""
+    answers = answers_of_apache_kafka()
+    return Comparison([list(each) for each in zip(titles(cases()), answers, strict=True)], len(answers), [])
 
 
 def recorded() -> list[tuple[str, Plain]]:
     """Each kept answer with its title."""
-    kept: list[tuple[str, Plain]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    kept: list[tuple[str, Plain]] = read(RECORDED)
     return kept
-
-
-if __name__ == "__main__":
-    record()

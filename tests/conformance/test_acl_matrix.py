@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.api import API_TABLE
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance.acl_matrix import (
@@ -35,6 +34,7 @@ from tests.conformance.answers import Plain, differences
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import SETTINGS
+from tests.conformance.recordings import live_kafka
 from tests.conformance.steps import KEYS
 from tests.integration.brokers import Minibroker
 
@@ -88,10 +88,8 @@ def test_a_broker_in_a_process_knows_clients_by_their_addresses(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_the_recording_is_what_apache_kafka_answers() -> None:
-    try:
+    with live_kafka():
         answers = answers_of_apache_kafka()
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
 
     check_recorded(answers)
 

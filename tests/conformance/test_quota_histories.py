@@ -1,14 +1,14 @@
 """Throttle times of 300 drawn histories: those of Apache Kafka 2.0.1's own classes, recorded and live.
 
-To record anew: python -m tests.conformance.quota_histories --record
+To record anew: python -m tests.conformance quotas --record
 """
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable
 from tests.conformance.quota_histories import HISTORIES, drawn, kafkas_throttle_times, recorded, throttle_times
+from tests.conformance.recordings import live_kafka
 
 RECORDED = recorded()
 
@@ -30,10 +30,8 @@ def test_throttle_times_are_those_of_apache_kafka(seed: int) -> None:
 def test_throttle_times_are_those_of_apache_kafkas_classes() -> None:
     seeds = range(10_000, 12_000)
     histories = [drawn(seed) for seed in seeds]
-    try:
+    with live_kafka():
         kafkas = kafkas_throttle_times(histories)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
 
     assert [
         seed for seed, history, times in zip(seeds, histories, kafkas, strict=True) if throttle_times(history) != times

@@ -1,6 +1,6 @@
 """The recorded conversations of clients that authenticate are those of a live Apache Kafka 2.0.1.
 
-To record anew: python -m tests.conformance.sasl
+To record anew: python -m tests.conformance logins --record
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable
+from tests.conformance.recordings import live_kafka
 from tests.conformance.sasl import apache_kafka, hold_all, recorded, scripts
 
 
@@ -21,10 +21,7 @@ def test_every_conversation_is_recorded() -> None:
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_answers_are_those_of_a_live_apache_kafka(tmp_path: Path) -> None:
-    try:
-        with apache_kafka(tmp_path) as (_, port):
-            answers = hold_all(port)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
+    with live_kafka(), apache_kafka(tmp_path) as (_, port):
+        answers = hold_all(port)
 
     assert answers == recorded()

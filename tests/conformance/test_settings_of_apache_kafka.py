@@ -1,7 +1,7 @@
 """Which settings a broker starts with: the verdicts of Apache Kafka 2.0.1 on 200 drawn files, recorded and live.
 
-And on 200 files with listeners that encrypt. To record anew: python -m tests.conformance.settings --record, and again
-with --encrypted.
+And on 200 files with listeners that encrypt. To record anew: python -m tests.conformance settings --record, and again
+with encrypted-settings.
 """
 
 from __future__ import annotations
@@ -10,16 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable
-from tests.conformance.settings import (
-    FILES,
-    RECORDED_ENCRYPTED,
-    Verdict,
-    differs,
-    draw,
-    kafka_verdicts,
-    recorded,
-)
+from tests.conformance.recordings import live_kafka
+from tests.conformance.settings import FILES, RECORDED_ENCRYPTED, Verdict, differs, draw, kafka_verdicts, recorded
 
 pytestmark = pytest.mark.pure  # settings are read in Python in both forms
 
@@ -50,10 +42,8 @@ def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(verdict
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_settings_are_judged_as_by_a_live_apache_kafka() -> None:
-    try:
+    with live_kafka():
         files = [draw(seed, encrypted=seed % 2 == 0) for seed in range(1000, 1000 + LIVE_FILES)]
         verdicts = kafka_verdicts(files)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
 
     assert [each for each in verdicts if differs(each)] == []
