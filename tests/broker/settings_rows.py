@@ -8,6 +8,7 @@ tests.broker.settings_rows [FILE...]` judges them again and writes the outcomes 
     > num.partitions=3 | broker.id=x             a row: its settings
     > change 0: log.roll.ms=0                    a change of broker 0 while it runs, "" for all brokers
     > jaas M required a="b";                     a login module; \\n is a new line
+    > properties 'a=1\\nb=2'                       a file; also: environment A=1, principal 'RULES', 'NAME'
     < starts                                     the outcome; then values that are read otherwise than they are written,
     < broker.id=0                                warnings and notes, and where the broker listens
 
@@ -16,6 +17,7 @@ tests.broker.settings_rows [FILE...]` judges them again and writes the outcomes 
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tempfile
@@ -31,10 +33,13 @@ from cryptography.hazmat.primitives.serialization import (
 
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.dynamic_settings import SETTINGS, InvalidDynamicConfig
+from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.jaas import JaasError, parse_jaas
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.config.properties import PropertiesError, read_properties
+from minibroker.broker.security.principal_mapping import InvalidRules, NoMatchingRule, parse_rules, user_of
 from minibroker.broker.security.tls import problems_of
-from tests.broker.conversations import Script, read_book
+from tests.broker.conversations import Script, read_book, settings_of
 from tests.certificates import PASSWORD, Certificates
 
 FOLDER = Path(__file__).parent.parent / "golden" / "settings"
@@ -63,10 +68,17 @@ def outcome(text: str, beside: dict[str, str]) -> Iterator[str]:
             broker, _, rows = rest.partition(": ")
             DynamicConfig(KafkaConfig(beside)).changed(broker.strip('"'), settings_in(rows))
             yield "changed"
+        elif kind == "properties":
+            yield str(read_properties(ast.literal_eval(rest)))
+        elif kind == "environment":
+            yield str(settings_of_environment(settings_of(rest)))
+        elif kind == "principal":
+            rules, name = ast.literal_eval(f"[{rest}]")
+            yield user_of(name, parse_rules(rules))
         else:
             yield from started(settings_in(text), beside)
-    except (ConfigError, InvalidDynamicConfig, JaasError) as refused:
-        yield str(refused)
+    except (ConfigError, InvalidDynamicConfig, JaasError, PropertiesError, InvalidRules, NoMatchingRule) as refused:
+        yield str(refused) or type(refused).__name__
         yield from remarks(refused) if isinstance(refused, ConfigError) else ()
 
 
