@@ -20,7 +20,7 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.broker.app import BrokerApp
-from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER, SETTINGS, THREADS
 from minibroker.broker.config.unused_settings import reason_unused
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
@@ -32,6 +32,7 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.config import TOPIC_CONFIGS
+from tests.broker.asking import BROKER
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.conversations import FOLDER, held, read_book
 from tests.broker.transactional import FEW, Producer
@@ -400,18 +401,47 @@ async def test_a_config_of_a_topic_changes_what_is_seen(make_broker: MakeBroker,
     assert await look(plain) != await look(changed)
 
 
+# Other values than the defaults, for settings that "5" is no value of.
+VALUES = {
+    "compression.type": "gzip", "log.cleanup.policy": "compact", "log.message.format.version": "1.1",
+    "log.message.timestamp.type": "LogAppendTime", "log.cleaner.min.cleanable.ratio": "0.25",
+    "unclean.leader.election.enable": "true", "log.preallocate": "true", "log.message.downconversion.enable": "false",
+    "log.segment.bytes": "100000",
+}  # fmt: skip
+# The cleaner's own, which compaction reads off the broker's configuration for each log; and reporters: refused.
+NOT_OF_LOGS = {
+    *(f"log.cleaner.{name}" for name in ("backoff.ms", "dedupe.buffer.size", "io.buffer.load.factor", "threads")),
+    *(f"log.cleaner.io.{name}" for name in ("buffer.size", "max.bytes.per.second")),
+    "metric.reporters",
+}
+
+
 @pytest.mark.parametrize("name", DEFAULTS_OF_TOPICS)
 async def test_a_setting_of_the_broker_is_the_default_of_topics(make_broker: MakeBroker, name: str) -> None:
-    row = DEFAULTS_OF_TOPICS[name]
-    values = {"compression.type": "gzip", "log.cleanup.policy": "compact", "log.message.format.version": "1.1"}
-    values |= {"log.message.timestamp.type": "LogAppendTime", "log.cleaner.min.cleanable.ratio": "0.25"}
-    values |= {"unclean.leader.election.enable": "true", "log.preallocate": "true"}
-    values |= {"log.message.downconversion.enable": "false", "log.segment.bytes": "100000"}
+    attribute, value = DEFAULTS_OF_TOPICS[name].attribute, VALUES.get(name, "5")
     beside = {"log.segment.bytes": 100_000} if name == "log.preallocate" else {}
-    plain, changed = make_broker(**beside), make_broker(**beside, **{name: values.get(name, "5")})
     configs = []
-    for broker in (plain, changed):
+    for broker in (make_broker(**beside), make_broker(**beside, **{name: value})):
         await broker.create_topic("t")
-        configs.append(getattr(broker.log_of("t").config, row.attribute))
+        configs.append(getattr(broker.log_of("t").config, attribute))
 
     assert configs[0] != configs[1]
+
+
+@pytest.mark.parametrize("whose", ["0", ""], ids=["of this broker", "of all brokers"])
+@pytest.mark.parametrize("name", sorted(CHANGEABLE & DEFAULTS_OF_TOPICS.keys()))
+async def test_an_open_log_has_a_changed_default_at_once(make_broker: MakeBroker, name: str, whose: str) -> None:
+    broker, attribute = make_broker(**{"log.segment.bytes": 200_000}), DEFAULTS_OF_TOPICS[name].attribute
+    await broker.create_topic("t")
+    log = broker.log_of("t")
+    before = getattr(log.config, attribute)
+
+    resources = [(BROKER, whose, [(name, 0, VALUES.get(name, "5"))])]
+    answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=resources, validate_only=False)
+
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    assert getattr(log.config, attribute) != before
+
+
+def test_no_setting_that_may_be_changed_is_left_out() -> None:
+    assert (CHANGEABLE & DEFAULTS_OF_TOPICS.keys()) | NOT_OF_LOGS == CHANGEABLE - PER_BROKER - THREADS
