@@ -159,7 +159,8 @@ class Conversation:
         self._client_id = "test"
         self._masks: dict[object, str] = {}
         self._known: dict[str, Any] = {"configs": script.configs}
-        self._known |= {"batch": batch_of, "message_set": message_set, "member": member}
+        self._known |= {"batch": batch_of, "message_set": message_set, "member": member, "producer": producer}
+        self._known["in_transaction"] = in_transaction
         self._known |= {"NO_ID": ZERO_UUID, "NOW_MS": NOW_MS, "scram": scram, "batches": batches, "Codec": Codec}
         self._known |= {"nan": math.nan, "inf": math.inf}
         self.broker = self._made(None)
@@ -379,6 +380,16 @@ async def outcome_of(ask: Callable[[], Any]) -> Any:
 def member(joined: Any) -> dict[str, Any]:
     """The identity of who has joined, for its next requests."""
     return {"generation_id": joined.generation_id, "member_id": joined.member_id}
+
+
+def producer(initialized: Any) -> dict[str, Any]:
+    """The identity of a producer, for its next requests."""
+    return {"producer_id": initialized.producer_id, "producer_epoch": initialized.producer_epoch}
+
+
+def in_transaction(initialized: Any, sequence: int, value: bytes) -> bytearray:
+    """A batch of a record in the transaction of a producer."""
+    return batch_of(value, **producer(initialized), base_sequence=sequence, is_transactional=True)
 
 
 def scram(

@@ -9,40 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock
 
-from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
+from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, PREPARE_COMMIT
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import GroupClient
-from tests.broker.transactional import (
-    FEW,
-    Producer,
-    committed,
-    last_stable_offset,
-    started,
-    state_of,
-    with_open_transaction,
-)
+from tests.broker.transactional import FEW, committed, started, state_of, with_open_transaction
 
 
 @pytest.fixture
 async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     return make_broker(**FEW)
-
-
-async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker: InMemoryBroker) -> None:
-    await broker.create_topic("a")
-    producer = await started(broker)
-    producer_id = producer.producer_id
-
-    assert await producer.initialize(resume=True) is ErrorCode.NONE
-
-    assert (producer.producer_id, producer.epoch) == (producer_id, 1)
-    await producer.send("a", b"1")
-    assert await producer.end() is ErrorCode.NONE
 
 
 async def test_the_markers_follow_the_answer_to_the_decision(broker: InMemoryBroker) -> None:
@@ -54,43 +32,6 @@ async def test_the_markers_follow_the_answer_to_the_decision(broker: InMemoryBro
     broker.parts.afterwards.end_pass()
 
     assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
-
-
-@pytest.mark.parametrize(
-    ("settings", "interval_seconds"),
-    [({}, 10), ({"transaction_abort_timed_out_transaction_cleanup_interval_ms": 60_000}, 60)],
-)
-async def test_an_open_transaction_is_aborted_at_its_timeout(
-    make_broker: MakeBroker, autojump_clock: MockClock, settings: dict[str, int], interval_seconds: int
-) -> None:
-    producer = await with_open_transaction(broker := make_broker(**FEW, **settings), timeout_ms=5000)
-    await trio.sleep(1 + interval_seconds - 0.1)  # the first look comes a second after the start
-    assert state_of(broker) is ONGOING
-    broker.clock.wall_now_ms += 5001
-
-    await trio.sleep(0.2)
-
-    assert state_of(broker) is COMPLETE_ABORT
-    assert (await committed(broker, "a"), await last_stable_offset(broker, "a")) == ([], 2)
-    assert await producer.end() is ErrorCode.PRODUCER_FENCED
-    assert await producer.initialize() is ErrorCode.NONE
-    assert producer.epoch == 2
-
-
-async def test_an_idle_id_is_forgotten(make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock) -> None:
-    broker = make_broker(tmp_path / "one", **FEW, transactional_id_expiration_ms=1000)
-    for name in ("idle", "busy"):
-        await started(broker, name)
-    broker.clock.wall_now_ms += 1000
-    busy = Producer(broker, "busy")
-    await busy.initialize()
-
-    await trio.sleep(3601)
-    assert list(broker.parts.transactions.transactions) == ["busy"]
-    broker.close()
-
-    again = make_broker(tmp_path / "one", **FEW)
-    assert list(again.parts.transactions.transactions) == ["busy"]
 
 
 async def write_markers(broker: InMemoryBroker, *markers: tuple[Any, ...], version: int = 1) -> list[Any]:
