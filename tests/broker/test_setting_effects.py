@@ -329,7 +329,7 @@ SEEN_ELSEWHERE = {
     "integration/test_serve.py": "socket.send.buffer.bytes socket.receive.buffer.bytes",
     "broker/test_sasl_settings.py": "sasl.enabled.mechanisms sasl.oauthbearer.jwks.endpoint.url"
     " connections.max.reauth.ms",
-    "broker/secured.py": "super.users",
+    "golden/conversations/authorization.txt": "super.users",
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
