@@ -21,7 +21,7 @@ IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { ex
 PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py compiled_form.py compiled_profile.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
 # The compiled form, where it is found before the sources.
 COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
@@ -70,7 +70,7 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 wheel: $(COMPILED)/.made
 
 # What a build has generated and compiled stays in build/: the next one compiles what has changed.
-$(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py compiled_profile.py benchmarks/frames.py $(shell find -L src/minibroker -name '*.py')
+$(COMPILED)/.made: $(VENV)/.dev setup.py $(wildcard build_tools/*.py) benchmarks/frames.py $(shell find -L src/minibroker -name '*.py')
 	@rm -rf $(COMPILED) dist/minibroker-*-linux_*.whl
 	@MINIBROKER_COMPILE=1 PYTHONPATH= $(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w dist .
 	@$(BIN)/python -m zipfile -e dist/minibroker-*-linux_*.whl $(COMPILED) && touch $@

@@ -28,7 +28,7 @@ from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
-from minibroker.broker.way.codec import Codec, KnownErrors
+from minibroker.broker.way.codec import Codec, KnownErrors, Watch
 from minibroker.broker.way.guard import Guard
 from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.throttling import Throttling
@@ -268,7 +268,8 @@ def way_of(parts: BrokerParts, *, logins: Logins | None = None, faults: FaultInj
     stages = (
         logins and logins.frames,
         faults and faults.frames,
-        Codec(parts.apis, parts.probes),
+        Codec(parts.apis),
+        Watch(parts.probes),
         logins,
         KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,
         faults,

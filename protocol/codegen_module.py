@@ -1,4 +1,4 @@
-"""Writes the generated codecs out as modules, which mypyc compiles (compiled_form.py).
+"""Writes the generated codecs out as modules, which mypyc compiles (build_tools/compiled_form.py).
 
 A module has the codecs of one family of messages, those that a broker needs: decoders of requests, encoders of
 responses, both of the records in internal topics. Their lines are those that run in the pure form, with the types of

@@ -72,8 +72,8 @@ TEXT_ERRORS = "kafka"  # a handler of errors, as "replace" is
 codecs.register_error(TEXT_ERRORS, _replace_rest)
 
 
-# Makes a NamedTuple of all its fields: `new(TopicPartition, (topic, partition))`. Its own constructor is a function in
-# Python, and takes three times as long.
+# Makes a NamedTuple of a tuple of its fields: of one whose class is made at run time, such as a row of a message, for
+# which its own constructor would be a function in Python. The compiled form calls it for `TopicPartition(...)` too.
 new = tuple.__new__
 
 

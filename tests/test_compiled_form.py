@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import runpy
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 import pytest
 
 from benchmarks.frames import FrameError
+from build_tools import compiled_form, compiled_profile
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchRequest
 from tests.sources import ROOT, tree_of
 
-FORM: dict[str, Any] = runpy.run_path(str(ROOT / "compiled_form.py"))
-LOAD: dict[str, Any] = runpy.run_path(str(ROOT / "compiled_profile.py"))
-LISTED = FORM["listed"]()
+LISTED = compiled_form.listed()
 MODULES = [ROOT / "src" / module for modules in LISTED.modules().values() for module in modules]
 # They take all that they are given at once, or save what is complete.
 CONSUMERS = {
@@ -28,8 +26,7 @@ CONSUMERS = {
 
 
 def prepared(text: str, **classes: Any) -> list[str]:
-    lines: list[str] = FORM["prepared"](text, **classes).splitlines()
-    return lines
+    return compiled_form.prepared(text, **classes).splitlines()
 
 
 def test_slots_and_constants_are_prepared_on_their_lines() -> None:
@@ -160,14 +157,14 @@ def check(code: Literal[Code.BAD], others: list[Code]) -> bool:
 
 @pytest.mark.pure
 def test_every_prepared_module_is_python() -> None:
-    trees = [tree_of(path) for path in FORM["package_files"]()]
-    fields, enums = FORM["named_tuples_of"](trees), FORM["enums_of"](trees)
+    trees = [tree_of(path) for path in compiled_form.package_files()]
+    fields, enums = compiled_form.named_tuples_of(trees), compiled_form.enums_of(trees)
 
     assert list(fields["LogAppendInfo"].values()) == [None] * 9
     assert {"NONE", "CORRUPT_MESSAGE"} < enums["ErrorCode"]
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
-        ready = FORM["prepared"](text, named_tuples=fields, enums=enums)
+        ready = compiled_form.prepared(text, named_tuples=fields, enums=enums)
         before, after = tree_of(path), ast.parse(ready)
         assert {node.lineno for node in before.body} == {node.lineno for node in after.body if not is_new(node)}, path
 
@@ -246,10 +243,10 @@ def test_a_traceback_has_the_lines_of_the_sources_in_both_forms() -> None:
 @pytest.mark.pure
 def test_a_build_imports_what_pip_has_put_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/pip/overlay")
-    assert FORM["environment_with"](Path("/here"))["PYTHONPATH"] == "/here:/pip/overlay"
+    assert compiled_form.environment_with(Path("/here"))["PYTHONPATH"] == "/here:/pip/overlay"
 
     monkeypatch.delenv("PYTHONPATH")
-    assert FORM["environment_with"](Path("/here"))["PYTHONPATH"] == "/here"
+    assert compiled_form.environment_with(Path("/here"))["PYTHONPATH"] == "/here"
 
 
 # -- the profile that gcc compiles by
@@ -259,19 +256,19 @@ def test_a_build_imports_what_pip_has_put_on_the_path(monkeypatch: pytest.Monkey
 @pytest.mark.pure
 def test_all_of_the_profiles_load_is_answered_and_the_broker_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROUNDS", "TRANSACTIONS"):
-        monkeypatch.setitem(LOAD["load"].__globals__, name, 11)
+        monkeypatch.setattr(compiled_profile, name, 11)
 
-    with LOAD["broker"]() as bootstrap_servers:
-        LOAD["load"](bootstrap_servers)
+    with compiled_profile.broker() as bootstrap_servers:
+        compiled_profile.load(bootstrap_servers)
 
 
 @pytest.mark.slow
 @pytest.mark.pure
 def test_a_load_that_is_refused_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOAD["load"].__globals__, "PARTITIONS", 0)
+    monkeypatch.setattr(compiled_profile, "PARTITIONS", 0)
 
-    with pytest.raises(FrameError, match="CREATE_TOPICS"), LOAD["broker"]() as bootstrap_servers:
-        LOAD["load"](bootstrap_servers)
+    with pytest.raises(FrameError, match="CREATE_TOPICS"), compiled_profile.broker() as bootstrap_servers:
+        compiled_profile.load(bootstrap_servers)
 
 
 @pytest.mark.pure
@@ -279,7 +276,7 @@ def test_a_profile_is_of_the_c_code_that_it_was_taken_of(tmp_path: Path) -> None
     source = tmp_path / "c" / "storage" / "log.c"
     source.parent.mkdir(parents=True)
     source.write_text("int a;")
-    profile = FORM["Profile"](tmp_path)
+    profile = compiled_form.Profile(tmp_path)
     assert not profile.is_of_this_code()
 
     profile.temp.mkdir(parents=True)
@@ -292,7 +289,7 @@ def test_a_profile_is_of_the_c_code_that_it_was_taken_of(tmp_path: Path) -> None
 
 @pytest.mark.pure
 def test_what_was_counted_is_put_beside_the_object_files(tmp_path: Path) -> None:
-    profile = FORM["Profile"](tmp_path / "build")
+    profile = compiled_form.Profile(tmp_path / "build")
     counters = profile.temp / "tmp" / "log.gcda"
     counters.parent.mkdir(parents=True)
     counters.write_bytes(b"counted")
@@ -317,4 +314,4 @@ def test_a_profile_is_taken_for_gcc_and_for_use(
     monkeypatch.setenv("MINIBROKER_COMPILE_OPT", optimisation)
     monkeypatch.setenv("CC", f"echo '{compiler}'")
 
-    assert FORM["Profile"](tmp_path).is_wanted() == is_wanted
+    assert compiled_form.Profile(tmp_path).is_wanted() == is_wanted

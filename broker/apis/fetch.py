@@ -84,17 +84,14 @@ class FetchApis:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
         is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
-        params = new(
-            FetchParams,
-            (
-                body.replica_id,
-                body.max_wait_ms,
-                body.min_bytes,
-                MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
-                is_hard_limit,
-                body.isolation_level,
-                version >= FIRST_VERSION_WITH_ZSTD,
-            ),
+        params = FetchParams(
+            body.replica_id,
+            body.max_wait_ms,
+            body.min_bytes,
+            MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
+            is_hard_limit,
+            body.isolation_level,
+            version >= FIRST_VERSION_WITH_ZSTD,
         )
         context = self._fetch_manager.new_context(
             body.session_id,
@@ -215,9 +212,10 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
     rows = {}
     for name, partitions in topics:
         for partition, leader_epoch, fetch_offset, last_epoch, log_start_offset, max_bytes in partitions:
-            topic_partition = new(TopicPartition, (name, partition))
-            row = (topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch)
-            rows[topic_partition] = new(FetchRow, row)
+            topic_partition = TopicPartition(name, partition)
+            rows[topic_partition] = FetchRow(
+                topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch
+            )
     return rows
 
 

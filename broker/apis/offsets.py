@@ -75,7 +75,7 @@ class OffsetApis:
         for name, rows in body.topics:
             topic = self._metadata_cache.topics.get(name)
             for row in rows:
-                topic_partition = new(TopicPartition, (name, row.partition))
+                topic_partition = TopicPartition(name, row.partition)
                 if topic is not None and (self._takes_any_partition or row.partition in topic.partitions):
                     commits[topic_partition] = self._record(row, body.retention_time_ms, now_ms)
                 else:
@@ -84,7 +84,7 @@ class OffsetApis:
             return committed(errors)
         if request.api_version == 0:
             return committed(errors | self._commit_v0(body.group_id, commits))
-        identity = new(MemberIdentity, (body.member_id, body.group_instance_id, body.generation_id))
+        identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         outcome = self._offsets.commit(body.group_id, identity, commits)
         return then(outcome, lambda outcomes: committed(errors | outcomes))
 
@@ -116,7 +116,7 @@ class OffsetApis:
         elif row.commit_timestamp != NOT_GIVEN:
             expire_ms = min(row.commit_timestamp + self._offsets.retention_ms, MAX_TIMESTAMP_MS)
         metadata = row.committed_metadata or ""
-        return new(OffsetRecord, (row.committed_offset, row.committed_leader_epoch, metadata, now_ms, expire_ms))
+        return OffsetRecord(row.committed_offset, row.committed_leader_epoch, metadata, now_ms, expire_ms)
 
     # -- OffsetFetch ------------------------------------------------------------------------------------------
 

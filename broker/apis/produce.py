@@ -79,7 +79,7 @@ class ProduceApis:
         for topic, partitions in request.body.topics:
             is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
             for partition, records in partitions:
-                topic_partition = new(TopicPartition, (topic, partition))
+                topic_partition = TopicPartition(topic, partition)
                 if records is None:
                     raise KafkaProtocolError(f"Produce to {topic}-{partition} has null records")
                 if request.api_version >= FIRST_VERSION_WITH_RECORD_BATCHES and not is_one_batch_of_magic_2(records):

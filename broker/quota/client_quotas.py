@@ -5,7 +5,7 @@ The three kinds are looked up independently. A broker without quotas counts noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from minibroker.broker.quota.client_quota import ClientQuota
 from minibroker.broker.quota.entities import Entity
@@ -32,7 +32,13 @@ class ClientQuotas:
         self.produced = ClientQuota(window, everybody=producer_default)
         self.fetched = ClientQuota(window, everybody=consumer_default)
         self.requests = ClientQuota(window, throttle_ms_max=sample_ms)
-        self.is_used = producer_default is not None or consumer_default is not None  # there is a quota, or has been one
+        # Whether there is a quota, or has been one.
+        self.is_used = producer_default is not None or consumer_default is not None
+        self._when_used: list[Callable[[], None]] = []
+
+    def when_used(self, call: Callable[[], None]) -> None:
+        """Call `call` when the first quota is set."""
+        self._when_used.append(call)
 
     def set(self, entity: Entity, quotas: Quotas) -> None:
         """Replace the quotas of an entity; from now on they hold, also for what was counted before."""
@@ -44,4 +50,8 @@ class ClientQuotas:
         self.fetched.set(entity, quotas.get(CONSUMER_BYTE_RATE))
         if REQUEST_PERCENTAGE in quotas or self.requests.is_used:  # else no request is timed
             self.requests.set(entity, quotas.get(REQUEST_PERCENTAGE))
+        was_used = self.is_used
         self.is_used = self.produced.is_used or self.fetched.is_used or self.requests.is_used
+        if self.is_used and not was_used:
+            for call in self._when_used:
+                call()

@@ -15,7 +15,7 @@ from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import LONG_NAME
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
 
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
@@ -76,11 +76,11 @@ class CoordinatorLog:
 
     def log_of(self, partition: int) -> Log:
         """The partition's log, for its format and its end. Raises KafkaError."""
-        return self._replica_manager.partitions.led(new(TopicPartition, (self.topic, partition))).log
+        return self._replica_manager.partitions.led(TopicPartition(self.topic, partition)).log
 
     def append(self, partition: int, records: bytearray) -> ErrorCode | Pending[ErrorCode]:
         """Append one batch or more; return the outcome, or a Pending of it while `required_acks` are missing."""
-        topic_partition = new(TopicPartition, (self.topic, partition))
+        topic_partition = TopicPartition(self.topic, partition)
         results = self._replica_manager.append(
             {topic_partition: memoryview(records)},
             required_acks=self._required_acks,

@@ -35,7 +35,7 @@ from minibroker.broker.replica.fetch_session import (
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ class SessionlessContext:
         self.rows = list(rows.values())
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        return new(FetchAnswer, (ErrorCode.NONE, NO_SESSION_ID, results))
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
     def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
         """Return the answer, but change no session."""
-        return new(FetchAnswer, (ErrorCode.NONE, NO_SESSION_ID, results))
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
     def throttled_answer(self) -> FetchAnswer:
         """Return the answer to a client that exceeds its quota: it begins no session."""
@@ -85,7 +85,7 @@ class FullFetchContext(SessionlessContext):
         """Create the session, with the partitions in the order of the answer and with the answered offsets."""
         is_privileged = self._is_from_follower
         if not self._cache.has_room_for(len(results), is_privileged=is_privileged, now_ms=now_ms):
-            return new(FetchAnswer, (ErrorCode.NONE, NO_SESSION_ID, results))
+            return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
         partitions = {
             result.topic_partition: CachedPartition(
                 self._requested[result.topic_partition], result.high_watermark, result.log_start_offset
@@ -113,13 +113,13 @@ class IncrementalFetchContext:
             return self._overtaken()
         changed = session.changed(results)
         session.remember(changed)
-        return new(FetchAnswer, (ErrorCode.NONE, session.id, changed))
+        return FetchAnswer(ErrorCode.NONE, session.id, changed)
 
     def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
         """Return the answer, but change no session."""
         session = self._session
         changed = () if session.epoch != self._next_epoch else session.changed(results)
-        return new(FetchAnswer, (ErrorCode.NONE, session.id, changed))
+        return FetchAnswer(ErrorCode.NONE, session.id, changed)
 
     def throttled_answer(self) -> FetchAnswer:
         """Return the answer to a client that exceeds its quota: the epoch moves on, but no partition is answered."""

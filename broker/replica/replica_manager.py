@@ -38,7 +38,7 @@ from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Observer as PurgatoryObserver
 from minibroker.purgatory.purgatory import Purgatory
@@ -129,7 +129,7 @@ class ReplicaManager:
             except KafkaError as error:
                 results[topic_partition] = self._refused_append(topic_partition, error, len(records))
                 continue
-            results[topic_partition] = new(AppendResult, (ErrorCode.NONE, info, info.log_start_offset, None, ()))
+            results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset, None, ())
             if info.needs_flush:
                 unflushed.append(partition)
             else:

@@ -30,21 +30,15 @@ logger = logging.getLogger(__name__)
 class Codec(Stage):
     """Between frames and requests, and between answers and chunks. It knows the APIs that this broker serves."""
 
-    def __init__(self, apis: Mapping[int, Api], probes: Probes) -> None:
+    def __init__(self, apis: Mapping[int, Api]) -> None:
         self._apis = apis
-        self._probes = probes
 
     def enter(self, exchange: Exchange) -> Any:
         exchange.request = exchange.served = request = decode_request(exchange.frame, self._apis)
         exchange.client.name(request.client_id)
-        for asked in self._probes.asked:
-            asked(exchange)
         return GO_ON
 
     def leave(self, exchange: Exchange, answer: Body) -> list[Any] | None:
-        exchange.body = answer
-        for answered in self._probes.answered:
-            answered(exchange)
         if answer is None:
             return None
         assert exchange.request is not None
@@ -53,6 +47,31 @@ class Codec(Stage):
         except Exception as error:
             logger.error("%s: cannot encode the response", describe(exchange), exc_info=error)
             raise CloseConnectionError("cannot encode the response") from error
+
+
+class Watch(Stage):
+    """Right behind the codec: lets probes look at the request as it was decoded, and at the answer to be encoded."""
+
+    def __init__(self, probes: Probes) -> None:
+        self._probes = probes
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._probes.is_looking
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        self._probes.when_changed(call)
+
+    def enter(self, exchange: Exchange) -> Any:
+        for asked in self._probes.asked:
+            asked(exchange)
+        return GO_ON
+
+    def leave(self, exchange: Exchange, answer: Body) -> Body:
+        exchange.body = answer
+        for answered in self._probes.answered:
+            answered(exchange)
+        return answer
 
 
 class Handlers(Stage):

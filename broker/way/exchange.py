@@ -21,24 +21,25 @@ class Exchange:
     what the handler gets of it: stages leave out what is denied. `body` is the answer, as it is encoded.
     """
 
-    __slots__ = ("body",
-        "charge", "client", "denied", "frame", "has_failed", "is_login", "is_token", "last_words",
-                 "request", "served", "strike")  # fmt: skip
+    # Most requests need none of these: they are the class's until a stage sets them.
+    request: Request | None = None
+    served: Request | None = None
+    body: Body = None
+    has_failed = False  # the handler: `body` has its error for the whole request
+    charge: Charge | None = None  # on a broker with quotas
+    denied: Denied | None = None  # what the guard has left out
+    strike: Any = None  # of the faults of a test
+    last_words = ""  # why the connection ends after this answer
+    is_login = False  # its client has yet to authenticate, or does so again
+    is_token = False  # of SASL, without a header
 
     def __init__(self, frame: bytearray, client: Client) -> None:
         self.frame = frame
         self.client = client
         login = client.login
-        self.is_login = login is not None and not login.is_done  # its client has yet to authenticate, or does so again
-        self.is_token = login is not None and login.expects_token  # of SASL, without a header
-        self.request: Request | None = None
-        self.served: Request | None = None
-        self.body: Body = None
-        self.has_failed = False  # the handler: `body` has its error for the whole request
-        self.charge: Charge | None = None  # on a broker with quotas
-        self.denied: Denied | None = None  # what the guard has left out
-        self.strike: Any = None  # of the faults of a test
-        self.last_words = ""  # why the connection ends after this answer
+        if login is not None:
+            self.is_login = not login.is_done
+            self.is_token = login.expects_token
 
     def narrow(self, body: Body) -> None:
         """Let the handler get a request with this body instead."""

@@ -63,6 +63,7 @@ class Probes:
 
     def __init__(self) -> None:
         self._looking: tuple[Probe, ...] = ()
+        self._when_changed: list[Callable[[], None]] = []
         self._find()
 
     def add(self, probe: Probe) -> None:
@@ -74,6 +75,10 @@ class Probes:
     def remove(self, probe: Probe) -> None:
         self._looking = tuple([each for each in self._looking if each is not probe])
         self._find()
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        """Call `call` when a probe has begun or ended to look."""
+        self._when_changed.append(call)
 
     def _find(self) -> None:
         self.is_looking = bool(self._looking)
@@ -89,6 +94,8 @@ class Probes:
         self._parked = self._of("parked")
         self._woken = self._of("woken")
         self._refused_append = self._of("refused_append")
+        for call in self._when_changed:
+            call()
 
     def _of(self, step: str) -> tuple[Callable[..., None], ...]:
         """The functions of those that override a step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
@@ -20,10 +21,16 @@ GO_ON: Final = GoOn.GO_ON
 
 
 class Stage:
-    """Overrides `enter`, `leave` or both.
+    """Overrides `enter`, `leave` or both, which raise what closes the connection: KafkaProtocolError and
+    CloseConnectionError. A stage that has nothing to do for some time is idle, and overrides `when_changed`."""
 
-    Both raise KafkaProtocolError and CloseConnectionError, which close the connection.
-    """
+    @property
+    def is_idle(self) -> bool:
+        """Whether requests pass it by."""
+        return False
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        """Call `call` when `is_idle` has changed."""
 
     def enter(self, exchange: Exchange) -> Any:
         """Return GO_ON, or the answer in place of the stages behind; or a Pending of one of them."""

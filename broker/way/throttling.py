@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from minibroker.broker.apis.charge import Charge, Charging
@@ -15,13 +16,19 @@ class Throttling(Stage):
     def __init__(self, charging: Charging) -> None:
         self._charging = charging
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._charging.quotas.is_used
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        self._charging.quotas.when_used(call)
+
     def enter(self, exchange: Exchange) -> Any:
-        if self._charging.quotas.is_used:
-            assert exchange.served is not None
-            exchange.charge = Charge(self._charging, exchange.served, exchange.client)
-            exchange.client.account(exchange.charge)
+        assert exchange.served is not None
+        exchange.charge = Charge(self._charging, exchange.served, exchange.client)
+        exchange.client.account(exchange.charge)
         return GO_ON
 
     def leave(self, exchange: Exchange, answer: Body) -> Body:
-        charge = exchange.charge
-        return answer if charge is None else charge.throttled(answer)
+        assert exchange.charge is not None
+        return exchange.charge.throttled(answer)

@@ -9,7 +9,7 @@ stages a broker has, and in which order, is in one place: `app.way_of`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,20 +21,62 @@ from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.protocol.errors import KafkaProtocolError
 
 Encoded = list[Any] | None
+Leave = Callable[[Exchange, Any], Any]
+
+
+class Course:
+    """The stages that are at work now. A request that has entered one goes its course to the end."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self._enter = tuple([each.enter for each in stages])
+        # The way out of each stage that answers: the stages before it that change answers, the last of them first.
+        self._out = tuple(
+            [
+                tuple([each.leave for each in reversed(stages[:place]) if type(each).leave is not Stage.leave])
+                for place in range(len(stages))
+            ]
+        )
+
+    def lead(self, exchange: Exchange, place: int) -> Any:
+        """Enter the stages from `place` on, up to one that answers, and return with its answer."""
+        for enter in self._enter[place:]:
+            answer = enter(exchange)
+            if answer is not GO_ON:
+                break
+            place += 1
+        if type(answer) is Pending:
+            return answer.then(partial(self._go_on, exchange, place))
+        return self._leave(exchange, self._out[place], answer)
+
+    def _go_on(self, exchange: Exchange, place: int, answer: Any) -> Any:
+        """Go on after a wait in a stage: into the next one, or out with its answer."""
+        if answer is GO_ON:
+            return self.lead(exchange, place + 1)
+        return self._leave(exchange, self._out[place], answer)
+
+    def _leave(self, exchange: Exchange, out: Sequence[Leave], answer: Any) -> Any:
+        for place, leave in enumerate(out):
+            answer = leave(exchange, answer)
+            if type(answer) is Pending:
+                return answer.then(partial(self._leave, exchange, out[place + 1 :]))
+        return answer
 
 
 class Way:
-    """Leads each request through `stages`, of which the last one answers; `probes` look on."""
+    """Leads each request through `stages`, of which the last one answers; `probes` look on.
+
+    A stage that is idle is passed by: it costs nothing.
+    """
 
     def __init__(self, stages: Sequence[Stage], probes: Probes) -> None:
-        self.stages = stages
+        self._stages = stages
         self._probes = probes
-        self._enter = [each.enter for each in stages]
-        # The way out of each stage that answers: the stages before it that change answers, the last of them first.
-        self._out = [
-            tuple([each.leave for each in reversed(stages[:place]) if type(each).leave is not Stage.leave])
-            for place in range(len(stages))
-        ]
+        for each in stages:
+            each.when_changed(self._find_course)
+        self._find_course()
+
+    def _find_course(self) -> None:
+        self._course = Course([each for each in self._stages if not each.is_idle])
 
     def serve(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """Return the response to a frame in chunks, None for none; a Pending of it if the request waits.
@@ -44,14 +86,14 @@ class Way:
         exchange = Exchange(frame, client)
         if self._probes.is_looking:
             return self._serve_observed(exchange)
-        return self._lead(0, exchange)  # type: ignore[no-any-return]
+        return self._course.lead(exchange, 0)  # type: ignore[no-any-return]
 
     def _serve_observed(self, exchange: Exchange) -> Encoded | Pending[Encoded]:
         probes = self._probes
         for began in probes.began:
             began(exchange)
         try:
-            answer: Encoded | Pending[Encoded] = self._lead(0, exchange)
+            answer: Encoded | Pending[Encoded] = self._course.lead(exchange, 0)
         except (KafkaProtocolError, CloseConnectionError) as error:
             for refused in probes.refused:
                 refused(exchange, error)
@@ -71,27 +113,3 @@ class Way:
         for refused in self._probes.refused:
             refused(exchange, error)
         raise error
-
-    def _lead(self, place: int, exchange: Exchange) -> Any:
-        """Enter the stages from `place` on, up to one that answers, and return with its answer."""
-        while True:
-            answer = self._enter[place](exchange)
-            if answer is not GO_ON:
-                break
-            place += 1
-        if type(answer) is Pending:
-            return answer.then(partial(self._go_on, place, exchange))
-        return self._return(self._out[place], exchange, answer)
-
-    def _go_on(self, place: int, exchange: Exchange, answer: Any) -> Any:
-        """Go on after a wait in a stage: into the next one, or out with its answer."""
-        if answer is GO_ON:
-            return self._lead(place + 1, exchange)
-        return self._return(self._out[place], exchange, answer)
-
-    def _return(self, out: Sequence[Any], exchange: Exchange, answer: Any) -> Any:
-        for index, leave in enumerate(out):
-            answer = leave(exchange, answer)
-            if type(answer) is Pending:
-                return answer.then(partial(self._return, out[index + 1 :], exchange))
-        return answer

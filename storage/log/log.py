@@ -19,7 +19,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
 from minibroker.protocol.record_batch import (
     NO_PRODUCER_ID,
@@ -456,19 +455,16 @@ class Log:
             producer.note_first_offset(start)
             self.producer_state.update(producer)
         needs_flush = last_offset - self.recovery_point >= self.config.flush_messages - 1
-        return new(
-            LogAppendInfo,
-            (
-                first_offset,
-                last_offset,
-                max_timestamp_ms,
-                NO_TIMESTAMP,
-                self.log_start_offset,
-                1,
-                size,
-                False,
-                needs_flush,
-            ),
+        return LogAppendInfo(
+            first_offset,
+            last_offset,
+            max_timestamp_ms,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            1,
+            size,
+            False,
+            needs_flush,
         )
 
     def _append_batches(

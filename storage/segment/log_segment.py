@@ -27,7 +27,6 @@ from minibroker.protocol.batches import (
 )
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import new
 from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import (
@@ -268,7 +267,7 @@ class LogSegment:
         if found is None:
             return None
         _, start, batch_size, read, read_from = found
-        metadata = new(LogOffsetMetadata, (start_offset, self.base_offset, start))
+        metadata = LogOffsetMetadata(start_offset, self.base_offset, start)
         if min_one_message and max_size < batch_size:
             max_size = batch_size
         if max_size == 0:

@@ -20,7 +20,7 @@ from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
-from minibroker.broker.way.codec import Codec
+from minibroker.broker.way.codec import Codec, Watch
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.last_response import LINGER_MS
 from minibroker.broker.way.logins import FIRST_ALLOCATION_BYTES, Logins
@@ -83,7 +83,7 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
         limits = {"failure_delay_ms": 100, "max_token_bytes": 1000, "max_request_bytes": 5000, **settings}
         logins = Logins({"PLAINTEXT": rules}, timers, **limits)
         probes = Probes() if probes is None else probes
-        way = Way([logins.frames, Served(), Codec(API_TABLE, probes), logins], probes)
+        way = Way([logins.frames, Served(), Codec(API_TABLE), Watch(probes), logins], probes)
         peer = connect(way.serve, runs=False, timers=timers, probes=probes)
         logins.begin(peer.connection.client)
         nursery.start_soon(peer.run)

@@ -25,7 +25,7 @@ from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import UnsecuredTokens
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
-from minibroker.broker.way.codec import Codec
+from minibroker.broker.way.codec import Codec, Watch
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.logins import Logins
 from minibroker.broker.way.probes import Probes
@@ -95,7 +95,7 @@ class Hostile:
         self.client = Client("hostile", "127.0.0.1", 9092)
         logins.begin(self.client)
         probes = Probes()
-        self._way = Way([logins.frames, Codec(API_TABLE, probes), logins, Broker()], probes)
+        self._way = Way([logins.frames, Codec(API_TABLE), Watch(probes), logins, Broker()], probes)
 
     def ask(self, frame: bytes | bytearray) -> Any:
         return self._way.serve(bytearray(frame), self.client)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import email
 import email.message
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import minibroker
+from build_tools.package_page import page
 from tests.unpacking import unpack
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def metadata_of(wheel: Path) -> email.message.Message:
 
 
 @pytest.mark.parametrize(
-    ("readme", "source", "page"),
+    ("readme", "source", "made"),
     [
         ("[docs/a.md](docs/a.md), [below](#here)", None, "`docs/a.md`, [below](#here)"),
         ("[a recipe](docs/a.md)", None, "a recipe (`docs/a.md`)"),
@@ -141,10 +141,8 @@ def metadata_of(wheel: Path) -> email.message.Message:
         ("[elsewhere](https://example.org)", "https://example.org/m", "[elsewhere](https://example.org)"),
     ],
 )
-def test_links_of_the_packages_page_do_not_need_a_clone(readme: str, source: str | None, page: str) -> None:
-    made = runpy.run_path(str(ROOT / "setup.py"))["page"]
-
-    assert made(readme, source) == page
+def test_links_of_the_packages_page_do_not_need_a_clone(readme: str, source: str | None, made: str) -> None:
+    assert page(readme, source) == made
 
 
 def test_the_licence_is_whole_and_named() -> None:

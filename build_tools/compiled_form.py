@@ -34,11 +34,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PACKAGE = "minibroker"
 CODECS = Path(PACKAGE, "protocol", "codecs")
-LOAD = ROOT / "compiled_profile.py"
+LOAD = ROOT / "build_tools" / "compiled_profile.py"
 REQUESTS_OF_LOAD = ROOT / "benchmarks" / "frames.py"
 OPEN_DECORATOR = "@mypyc_attr(allow_interpreted_subclasses=True)"
 # Any decorator that mypyc does not know keeps a class out of its hands.
@@ -279,7 +279,8 @@ def is_slots(statement: ast.stmt) -> bool:
 
 
 def names_in(statement: ast.stmt) -> set[str]:
-    return {each.value for each in ast.walk(statement) if isinstance(each, ast.Constant)}
+    constants = (each.value for each in ast.walk(statement) if isinstance(each, ast.Constant))
+    return {each for each in constants if isinstance(each, str)}
 
 
 def prepare(tree: Path, compiled: Compiled) -> None:
@@ -378,7 +379,7 @@ def extensions(build: Path) -> list[Any]:
 
 
 class Profile:
-    """What gcc knows of the code from a load on it (compiled_profile.py): which parts are hot, and how branches go.
+    """What gcc knows of the code from a load on it (`compiled_profile.py`): which parts are hot, and how branches go.
 
     A commit takes four fifths of the time then, and other small requests a twentieth less.
     """
@@ -417,8 +418,8 @@ class Profile:
         shutil.copytree(
             SOURCE / PACKAGE, self.lib / PACKAGE, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
-        command = [sys.executable, str(LOAD), str(self.lib)]
-        done = subprocess.run(command, env=environment_with(SOURCE), check=False)
+        command = [sys.executable, "-m", f"build_tools.{LOAD.stem}", str(self.lib)]
+        done = subprocess.run(command, cwd=ROOT, env=environment_with(SOURCE), check=False)
         if done.returncode:
             raise SystemExit("no profile of the compiled form: MINIBROKER_COMPILE_OPT=1 makes it without one")
 

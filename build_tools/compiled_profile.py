@@ -1,8 +1,9 @@
-"""`compiled_profile.py FOLDER`: puts a load on the instrumented form in FOLDER, so that gcc learns which code is hot.
+"""`python -m build_tools.compiled_profile FOLDER`: puts a load on the instrumented form in FOLDER.
 
-setup.py compiles twice: first with counters in the code, which the broker writes down when it ends, then by what they
-have counted. What clients send all the time is asked here, in the versions that they send, over ten connections; what
-is not asked is compiled as it would be without a profile. The load itself runs in pure Python: it must not be counted.
+gcc learns from it which code is hot: `setup_commands.py` compiles twice, first with counters in the code, which the
+broker writes down when it ends, then by what they have counted. The load sends the requests that clients send all the
+time, in the versions that they send, over ten connections; code that it does not run is compiled as without a profile.
+The load itself runs in pure Python: it must not be counted.
 """
 
 from __future__ import annotations
