@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
 
 from minibroker.broker.group.group import VALID_PREVIOUS_STATES, Group, GroupState
 from minibroker.broker.group.member import JoinResult, Member, SyncResult
 from minibroker.broker.group.offsets import GroupOffsets
-from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord
 
 NOW_MS = 1000
@@ -77,94 +74,9 @@ def test_the_table_of_states_is_that_of_kafka() -> None:
     }
 
 
-def test_the_first_member_leads_and_the_next_follows_when_it_goes() -> None:
-    first, second = member("a"), member("b")
-    group = group_of(first, second)
-
-    assert group.is_leader("a")
-    group.remove(first)
-    assert group.is_leader("b")
-    group.remove(second)
-    assert group.leader_id is None
-
-
 def test_a_rebalance_may_take_as_long_as_its_most_patient_member_allows() -> None:
     assert group_of(member("a"), member("abc"), member("ab")).rebalance_timeout_ms == 3000
     assert Group("group").rebalance_timeout_ms == 0
-
-
-@pytest.mark.parametrize(
-    ("members", "chosen"),
-    [
-        ([("a", "b")], "a"),
-        ([("a", "b"), ("b", "a"), ("b", "a")], "b"),
-        ([("a", "b", "c"), ("c", "b"), ("b", "c")], "b"),
-        ([("a", "c"), ("b", "c")], "c"),
-    ],
-)
-def test_of_the_protocols_all_speak_most_votes_decide(members: list[tuple[str, ...]], chosen: str) -> None:
-    group = group_of(*(member(str(number), *protocols) for number, protocols in enumerate(members)))
-
-    assert group.select_protocol() == chosen
-
-
-@pytest.mark.parametrize(
-    ("members", "protocol_type", "protocols", "is_supported"),
-    [
-        ([("x", "y"), ("y",)], "consumer", "y", True),
-        ([("x", "y"), ("y",)], "consumer", "zy", True),
-        ([("x", "y"), ("y",)], "consumer", "x", False),
-        ([("x", "y"), ("y",)], "connect", "y", False),
-        ([("x", "y"), ("y",)], "consumer", "", False),
-        ([], "anything", "x", True),
-        ([], "", "x", False),
-        ([], "anything", "", False),
-    ],
-)
-def test_a_member_must_speak_a_protocol_that_all_others_do_and_in_an_empty_group_any(
-    members: list[tuple[str, ...]], protocol_type: str, protocols: str, is_supported: bool
-) -> None:
-    everyone = [member(str(number), *each) for number, each in enumerate(members)]
-
-    group = stable(*everyone) if everyone else Group("group")
-
-    assert group.supports(protocol_type, [(name, b"") for name in protocols]) is is_supported
-
-
-def test_protocols_are_counted_anew_when_members_change() -> None:
-    first, second = member("a", "x", "y"), member("b", "y")
-    group = stable(first, second)
-
-    group.update(first, first.terms._replace(protocols=[("z", b""), ("y", b"")]))
-    assert not group.supports("consumer", [("z", b"")])
-    group.remove(second)
-    assert group.supports("consumer", [("z", b"")])
-
-
-def test_each_generation_has_the_next_number_and_an_empty_one_no_protocol() -> None:
-    only = member("a")
-    group = stable(only)
-    assert (group.generation_id, group.protocol) == (1, "range")
-
-    group.remove(only)
-    group.become(GroupState.PREPARING_REBALANCE, NOW_MS)
-    group.begin_generation(NOW_MS)
-
-    assert (group.state, group.generation_id) == (GroupState.EMPTY, 2)
-    assert (group.protocol, group.protocol_type) == (None, "consumer")
-
-
-def test_all_have_joined_when_no_member_is_missing_or_promised_a_place() -> None:
-    first, second = member("a"), member("b")
-    group = group_of(first, second)
-    first.join_reply = Answers()
-    assert not group.has_all_members_joined()
-
-    second.join_reply = Answers()
-    assert group.has_all_members_joined()
-
-    group.pending_members["c"] = Mock()
-    assert not group.has_all_members_joined()
 
 
 def test_a_member_that_has_joined_leads() -> None:
@@ -176,20 +88,6 @@ def test_a_member_that_has_joined_leads() -> None:
 
     assert group.elect_joined_leader()
     assert group.is_leader("b")
-
-
-def test_a_static_member_that_comes_back_fences_the_old_one() -> None:
-    static = member("old", instance_id="one")
-    group = stable(static, member("b"))
-    joining, syncing = Answers(), Answers()
-    static.join_reply, static.sync_reply = joining, syncing
-
-    group.rename(static, "new")
-
-    assert group.is_leader("new")
-    assert set(group.members) == {"new", "b"}
-    assert group.is_fenced("old", "one") and not group.is_fenced("new", "one") and not group.is_fenced("old", None)
-    assert [each.error for each in joining.given + syncing.given] == [ErrorCode.FENCED_INSTANCE_ID] * 2
 
 
 def test_a_group_comes_back_from_its_record_as_it_was() -> None:
