@@ -12,32 +12,21 @@ import argparse
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.text import counted
-from tests.conformance import acl_matrix, quota_histories, quotas, recordings, sasl, settings
+from tests.conformance import recordings
 from tests.conformance.generator import FAMILIES, generated
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recording import record
-from tests.conformance.recordings import Subject
 from tests.conformance.scripts import ALL
 from tests.conformance.shrinking import shrunk
 from tests.conformance.steps import Script, read_script, script_text
+from tests.conformance.subjects import SUBJECTS
 
 MAX_REPORTED = 10
 CONVERSATIONS = 100
-SUBJECTS = {
-    "rights": Subject(acl_matrix.RECORDED, acl_matrix.compared),
-    "logins": Subject(sasl.RECORDED, sasl.compared),
-    "throttling": Subject(quotas.RECORDED, quotas.compared),
-    "quotas": Subject(quota_histories.RECORDED, quota_histories.compared, range(quota_histories.HISTORIES)),
-    "settings": Subject(settings.RECORDED, settings.compared, range(1, settings.FILES + 1)),
-    "encrypted-settings": Subject(
-        settings.RECORDED_ENCRYPTED, partial(settings.compared, encrypted=True), range(1, settings.FILES + 1)
-    ),
-}
 
 
 def main(arguments: list[str] | None = None) -> int:

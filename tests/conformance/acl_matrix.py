@@ -18,7 +18,7 @@ from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from minibroker.protocol.api_table import API_TABLE
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission, Right
-from tests.conformance.answers import Plain
+from tests.conformance.answers import Plain, differences
 from tests.conformance.conversation import SocketPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
@@ -389,9 +389,14 @@ def answers_at(host: str, port: int) -> list[Plain]:
 
 
 def compared(seeds: range) -> Comparison:
-    """Kafka's answers; they are compared with this broker's by test_acl_matrix.py."""
-    answers = answers_of_apache_kafka()
-    return Comparison([list(each) for each in zip(titles(cases()), answers, strict=True)], len(answers), [])
+    """Kafka's answers, and what of them is not as it was recorded."""
+    kept = [list(each) for each in zip(titles(cases()), answers_of_apache_kafka(), strict=True)]
+    return Comparison(kept, len(kept), unlike_recorded([answer for _, answer in kept]))
+
+
+def unlike_recorded(answers: Sequence[Plain]) -> list[str]:
+    rows = ((title, differences(kafkas, mine)) for (title, kafkas), mine in zip(recorded(), answers, strict=True))
+    return [f"{title}: {found[:3]}" for title, found in rows if found]
 
 
 def recorded() -> list[tuple[str, Plain]]:

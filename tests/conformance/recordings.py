@@ -33,11 +33,12 @@ Compare = Callable[[range], Comparison]
 
 
 class Subject(NamedTuple):
-    """What is compared: `compare` holds as many cases as there are seeds, where they are drawn."""
+    """What is compared. Where cases are drawn, those of `seeds` are recorded, those of `other_seeds` are not."""
 
     file_name: str
     compare: Compare
     seeds: range = range(0)
+    other_seeds: range = range(0)
 
 
 def read(file_name: str) -> Any:

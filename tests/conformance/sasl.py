@@ -488,7 +488,11 @@ def add_scram_user(kafka: ApacheKafka, jars: Path, user: str, password: str) -> 
 
 
 def compared(seeds: range) -> Comparison:
-    """Kafka's answers; they are compared with this broker's by tests/broker/test_sasl_conversations.py."""
+    """Kafka's answers, and what of them is not as it was recorded."""
     with tempfile.TemporaryDirectory() as directory, apache_kafka(Path(directory)) as (_, port):
         answers = hold_all(port)
-    return Comparison(answers, len(answers), [])
+    before = recorded()
+    found = [
+        f"{name}: {before.get(name)}, now {answer}" for name, answer in answers.items() if answer != before.get(name)
+    ]
+    return Comparison(answers, len(answers), found)

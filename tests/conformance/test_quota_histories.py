@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.quota_histories import HISTORIES, drawn, kafkas_throttle_times, recorded, throttle_times
-from tests.conformance.recordings import live_kafka
+from tests.conformance.quota_histories import HISTORIES, drawn, recorded, throttle_times
 
 RECORDED = recorded()
 
@@ -22,17 +21,3 @@ def test_the_recording_has_every_history_and_throttles_in_most() -> None:
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_throttle_times_are_those_of_apache_kafka(seed: int) -> None:
     assert throttle_times(drawn(seed)) == RECORDED[seed], "\n".join(drawn(seed).lines)
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_throttle_times_are_those_of_apache_kafkas_classes() -> None:
-    seeds = range(10_000, 12_000)
-    histories = [drawn(seed) for seed in seeds]
-    with live_kafka():
-        kafkas = kafkas_throttle_times(histories)
-
-    assert [
-        seed for seed, history, times in zip(seeds, histories, kafkas, strict=True) if throttle_times(history) != times
-    ] == []

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.recordings import live_kafka
-from tests.conformance.settings import FILES, RECORDED_ENCRYPTED, Verdict, differs, draw, kafka_verdicts, recorded
+from tests.conformance.settings import FILES, RECORDED_ENCRYPTED, Verdict, differs, draw, recorded
 
 pytestmark = pytest.mark.pure  # settings are read in Python in both forms
 
@@ -36,14 +35,3 @@ def test_the_recording_has_as_many_files_as_are_drawn_and_both_verdicts(encrypte
 @pytest.mark.parametrize("verdict", list(cases()))
 def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(verdict: Verdict) -> None:
     assert not differs(verdict)
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_settings_are_judged_as_by_a_live_apache_kafka() -> None:
-    with live_kafka():
-        files = [draw(seed, encrypted=seed % 2 == 0) for seed in range(1000, 1000 + LIVE_FILES)]
-        verdicts = kafka_verdicts(files)
-
-    assert [each for each in verdicts if differs(each)] == []
