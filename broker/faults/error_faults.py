@@ -25,19 +25,14 @@ from minibroker.broker.faults.rows import (
     without,
 )
 from minibroker.broker.pending import unchanged
-from minibroker.broker.replica.fetch_session import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    UNKNOWN_OFFSET,
-    FetchSession,
-    FetchSessionCache,
-)
+from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchSessionCache
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.stage import GO_ON
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 
 # The errors of a Fetch answer as a whole; all others are in its rows.
 SESSION_ERRORS = {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
@@ -122,7 +117,7 @@ class ErrorFaults:
         session = self._fetch_sessions.get(session_id)
         if session is not None:
             for place in struck:
-                session.partitions[TopicPartition(*place)].high_watermark = UNKNOWN_OFFSET
+                session.partitions[TopicPartition(*place)].high_watermark = NO_OFFSET
 
     def _session(self, body: Body) -> FetchSession | None:
         session = self._fetch_sessions.get(body.session_id)

@@ -16,14 +16,6 @@ class LogOffsetMetadata(NamedTuple):
     relative_position: int = -1
 
 
-class OffsetPosition(NamedTuple):
-    """The batch that holds an offset, or the first one after it."""
-
-    offset: int
-    position: int
-    size_bytes: int
-
-
 class FetchDataInfo:
     """The result of a read. `records` is b"" if there is nothing to return; the metadata is right even then."""
 

@@ -31,14 +31,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from minibroker.broker.config.dynamic_config import DynamicConfig
-from minibroker.broker.config.dynamic_settings import SETTINGS, InvalidDynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.environment import settings_of_environment
-from minibroker.broker.config.jaas import JaasError, parse_jaas
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
-from minibroker.broker.config.properties import PropertiesError, read_properties
+from minibroker.broker.config.settings.changeable import SETTINGS, InvalidDynamicConfig
 from minibroker.broker.security.principal_mapping import InvalidRules, NoMatchingRule, parse_rules, user_of
 from minibroker.broker.security.tls import problems_of
+from minibroker.protocol.jaas import JaasError, parse_jaas
+from minibroker.protocol.java_properties import PropertiesError, read_properties
 from tests.broker.conversations import Script, read_book, settings_of
 from tests.certificates import PASSWORD, Certificates
 

@@ -5,10 +5,10 @@ The messages are what it answered; tests/conformance/scripts/reconfiguring.py ha
 
 from __future__ import annotations
 
-from minibroker.broker.config.dynamic_config import DynamicConfig
-from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER, SETTINGS, is_read_only
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER, SETTINGS, is_read_only
 
 
 def changed(config: KafkaConfig, changes: dict[str, str], broker: str = "0") -> KafkaConfig:

@@ -14,7 +14,7 @@ import trio
 
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.isr import IsrChange, IsrChanges, IsrOutcomes
-from minibroker.broker.replica.leading import Leadership
+from minibroker.broker.replica.leading import ACKS_ALL, Leadership
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -27,7 +27,6 @@ from tests.broker.scripted_follower import FOLLOWER, answers, assign, consume, f
 pytestmark = pytest.mark.time_jumps
 
 THREE = [b"a", b"b", b"c"]
-ACKS_ALL = -1
 T0 = TopicPartition("t", 0)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config.dynamic_config import DynamicConfig
-from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.security.cipher_suites import openssl_names
 from minibroker.broker.security.tls import TlsListener, TlsSettings, make_context, problems_of
 from tests.broker.tls_peers import SSL

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.config.kafka_config import ConfigError, load_config
-from minibroker.broker.config.properties import parse_properties
+from minibroker.protocol.java_properties import parse_properties
 
 
 def test_an_entry_knows_the_line_it_starts_on() -> None:

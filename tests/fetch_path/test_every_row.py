@@ -50,7 +50,9 @@ def test_every_row_has_a_test_or_a_reason() -> None:
 
     missing = sorted(set(ROWS) - rows_with_tests() - explained)
 
-    assert missing == [], f"neither a test_row_NN_... in tests/, nor a conversation `row NN:`, nor a line under {TABLE!r}: {missing}"
+    assert missing == [], (
+        f"neither a test_row_NN_... in tests/, nor a conversation `row NN:`, nor a line under {TABLE!r}: {missing}"
+    )
 
 
 def test_there_are_no_rows_beyond_the_last() -> None:

@@ -22,17 +22,7 @@ from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from tests.protocol.batch_bytes import commit_marker, views_of, with_fields
 from tests.refusals import refusal_of
-from tests.storage.logs import (
-    EPOCH,
-    NOW_MS,
-    batch_of,
-    batches_of,
-    open_log,
-    read_bytes,
-    records_of,
-    send,
-    values_of,
-)
+from tests.storage.logs import EPOCH, NOW_MS, batch_of, batches_of, open_log, read_bytes, records_of, send, values_of
 
 RECORDS = [Record(number, NOW_MS - number, b"k%d" % number, b"v%d" % number) for number in range(3)]
 # A topic that stores batches as they come, and three that must look inside first: each refuses the same.
@@ -113,7 +103,7 @@ class TestRefusing:
         assert log.log_end_offset == 0
 
     @pytest.mark.parametrize("policy", ["delete", "compact"])
-    def test_too_large_is_said_before_a_wrong_checksum(self, tmp_path: Path, policy: str) -> None:
+    def test_a_size_over_the_limit_is_refused_before_a_wrong_checksum(self, tmp_path: Path, policy: str) -> None:
         batch = batch_of(["a"])
         fits = log_of(tmp_path / "fits", max_message_bytes=len(batch), cleanup_policy=(policy,))
         exceeds = log_of(tmp_path / "exceeds", max_message_bytes=len(batch) - 1, cleanup_policy=(policy,))
@@ -163,7 +153,7 @@ class TestRefusing:
             (16, 0, ErrorCode.CORRUPT_MESSAGE),  # another magic
         ],
     )
-    def test_messages_are_read_before_the_trailer_that_says_that_they_are_damaged(
+    def test_messages_are_read_before_a_trailer_that_refuses_them(
         self, tmp_path: Path, position: int, byte: int, code: ErrorCode
     ) -> None:
         """As kafka 2.0.1, whose GZIPInputStream meets the wrong checksum after the messages."""
