@@ -136,7 +136,7 @@ class GroupCoordinator:
 
     @property
     def rebalance_purgatory(self) -> Purgatory:
-        """Where rebalances wait for the members."""
+        """The purgatory in which rebalances wait for the members."""
         return self._rebalances.joins
 
     # -- for administrators -----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class TopicMetadata(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """What this broker does with its replicas: lead, or follow the leader."""
+    """A decision on the replicas of this broker: to lead, or to follow the leader."""
 
     controller_id: int
     controller_epoch: int

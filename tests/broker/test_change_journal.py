@@ -162,7 +162,7 @@ def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
     assert is_the_same(again(tmp_path), state)
 
 
-def test_a_line_that_is_no_change_is_said(state: FileState, tmp_path: Path) -> None:
+def test_a_line_that_is_no_change_is_an_error(state: FileState, tmp_path: Path) -> None:
     add(state, "c")
     with (tmp_path / CHANGES).open("a") as file:
         file.write("no change\n")
