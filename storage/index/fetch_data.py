@@ -34,6 +34,11 @@ class FetchDataInfo:
         self.first_entry_incomplete = first_entry_incomplete
         self.aborted_transactions = aborted_transactions
 
+    def with_aborted(self, transactions: list[AbortedTxn]) -> FetchDataInfo:
+        """Have the aborted transactions come along; return this result."""
+        self.aborted_transactions = transactions
+        return self
+
     @property
     def size_bytes(self) -> int:
         return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
