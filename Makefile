@@ -95,7 +95,7 @@ test-fast: $(VENV)/.dev $(FORM)
 test-compiled: wheel
 	@$(AS_COMPILED) $(BIN)/python -m minibroker --version | grep -q compiled
 	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)" $(OF_COMPILED)
-	@$(AS_COMPILED) $(PYTEST) -q tests/integration/test_bad_input.py
+	@$(AS_COMPILED) $(PYTEST) -n 1 -q tests/integration/test_bad_input.py
 
 nightly: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py

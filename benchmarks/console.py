@@ -1,4 +1,4 @@
-"""What the console costs: `python -m benchmarks.console` starts one beside a broker of 2,000 partitions, and prints
+"""The cost of the console: `python -m benchmarks.console` starts one beside a broker of 2,000 partitions, and prints
 
 - the time from the command to its first page, and to its first answer about the cluster;
 - the time from opening Topics in Chromium to its first paint, the first rows, and their figures;

@@ -127,7 +127,7 @@ def panel(title: str, curves: Mapping[str, Curve], x: int, y: int) -> Iterator[s
 
 
 def share(value: float, least: float, most: float) -> float:
-    """Where a value lies between two others, by their logarithms."""
+    """The place of a value between two others, by their logarithms."""
     return math.log(value / least) / math.log(most / least) if most > least else 0.5
 
 

@@ -1,4 +1,4 @@
-"""Where the cases run: brokers side by side, the load client, a folder for all files; closing it ends everything.
+"""Runs the cases: brokers side by side, the load client, a folder for all files; closing it ends everything.
 
 Brokers start when a case first asks for them. Everything started is killed when the lab closes, error or not, and
 the folder goes with it.

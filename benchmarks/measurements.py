@@ -38,7 +38,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 class Change(NamedTuple):
-    """What became of a quantity; `is_apart` when the two spreads have nothing in common."""
+    """The change of a quantity; `is_apart` when the two spreads have nothing in common."""
 
     ratio: Spread
     is_worse: bool
@@ -78,7 +78,7 @@ class Measurement:
         return self.metric.endswith("_per_s")
 
     def change(self, contender: str, other: str) -> Change | None:
-        """What differs in every round; None when nothing does, or when the rounds are too few to say."""
+        """The difference that every round has; None without one, or if the rounds are too few for it."""
         ratio = self.ratio(contender, other)
         ours, theirs = self.of(contender), self.of(other)
         if ratio is None or ours is None or theirs is None or ratio.low <= 1 <= ratio.high:

@@ -110,7 +110,7 @@ def own_function(stack: Sequence[str]) -> str:
 
 
 def read_samples(path: Path) -> Samples:
-    """What load/profiled_broker.py has written."""
+    """The file that load/profiled_broker.py has written."""
     rows = (line.rpartition(" ") for line in path.read_text().splitlines())
     return Samples([(stack.split(";"), int(count)) for stack, _, count in rows])
 

@@ -65,7 +65,7 @@ def write_segment(directory: Path, base_offset: int, pairs: int) -> None:
 
 
 def filler(offset: int, size_bytes: int) -> bytes:
-    """The header of a batch of one record that nobody reads."""
+    """The header of a batch of one record that is never read."""
     return HEADER.pack(
         offset,
         size_bytes - LENGTH_COUNTS_FROM,

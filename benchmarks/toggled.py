@@ -1,8 +1,8 @@
-"""What something costs that can be turned on and off in a running broker: in turns of less than half a second, under
+"""The cost of what can be turned on and off in a running broker: in turns of less than half a second, under
 one load that goes on.
 
 Two processes of the same program differ by some percent, and so do two loads: more than what is measured here. The load
-is told from the bytes on the loopback device, which nobody else may use meanwhile.
+is measured by the bytes on the loopback device, which no other process may use meanwhile.
 """
 
 from __future__ import annotations
@@ -65,6 +65,6 @@ def one_turn(broker: Broker) -> Turn:
 
 
 def loopback_bytes() -> int:
-    """What the loopback device has carried."""
+    """The bytes that the loopback device has carried."""
     line = next(each for each in Path("/proc/net/dev").read_text().splitlines() if each.strip().startswith("lo:"))
     return int(line.split()[RECEIVED_BYTES])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.cluster.topic_store import TopicStore
-from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
 from minibroker.broker.network.connection import Connection

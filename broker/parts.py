@@ -28,21 +28,21 @@ from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
+from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
-from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
-from minibroker.broker.config.settings import LONG_MAX
+from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.quota.client_quotas import ClientQuotas
-from minibroker.broker.replica.append import ACKS_ALL
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
+from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -59,6 +59,8 @@ from minibroker.broker.way.codec import Handlers
 from minibroker.broker.way.probes import Probes
 from minibroker.protocol.api import API_TABLE, Api
 from minibroker.protocol.api_table import versions_of
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
 
@@ -144,11 +146,13 @@ def build(
         controller,
         metadata_cache,
         replica_manager,
+        clock=clock,
+        codec=Codec(config.offsets_topic_compression_codec),
         required_acks=config.offsets_commit_required_acks,
         timeout_ms=config.offsets_commit_timeout_ms,
     )
     groups = GroupCoordinator(
-        OffsetStore(group_log, config, clock),
+        OffsetStore(group_log, config),
         group_log,
         config=config,
         clock=clock,
@@ -161,13 +165,15 @@ def build(
         controller,
         metadata_cache,
         replica_manager,
+        clock=clock,
+        codec=Codec.NONE,
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
     markers = MarkerWriter(replica_manager, clock, complete_offsets=groups.on_transaction_completed)
     transactions = TransactionCoordinator(
         config=config,
-        log=TransactionLog(transaction_log, clock, load_bytes=config.transaction_state_log_load_buffer_size),
+        log=TransactionLog(transaction_log, load_bytes=config.transaction_state_log_load_buffer_size),
         markers=markers,
         next_producer_id=controller.next_producer_id,
         timer=timers.timer,
@@ -279,6 +285,8 @@ def coordinator_log(
     metadata_cache: MetadataCache,
     replica_manager: ReplicaManager,
     *,
+    clock: Clock,
+    codec: Codec,
     required_acks: int,
     timeout_ms: int,
 ) -> CoordinatorLog:
@@ -288,6 +296,8 @@ def coordinator_log(
         replica_manager=replica_manager,
         create_topic=lambda: len(controller.ensure_internal_topic(topic).partitions),
         partition_count=partial(metadata_cache.partition_count, topic),
+        clock=clock,
+        codec=codec,
         required_acks=required_acks,
         timeout_ms=timeout_ms,
     )

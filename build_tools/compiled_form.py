@@ -63,7 +63,7 @@ Edit = tuple[int, int, str, int]  # line, column in bytes, what to insert there,
 
 
 class Compiled(NamedTuple):
-    """What pyproject.toml lists. Modules are paths below `src/minibroker`."""
+    """The lists in pyproject.toml. Modules are paths below `src/minibroker`."""
 
     groups: dict[str, list[str]]
     python: list[str]
@@ -379,7 +379,7 @@ def extensions(build: Path) -> list[Any]:
 
 
 class Profile:
-    """What gcc knows of the code from a load on it (`compiled_profile.py`): which parts are hot, and how branches go.
+    """A profile of the code under a load (`compiled_profile.py`): which parts are hot, and how branches go.
 
     A commit takes four fifths of the time then, and other small requests a twentieth less.
     """

@@ -41,7 +41,7 @@ FIRST_VERSIONS = {
     ApiKey.OFFSET_FETCH: 1,
 }
 FIRST_VERSION_WITH_SESSIONS = 7
-LAST_JOIN_AT_ONCE = 3  # from version 4 on, a member without an id is told one, and joins again
+LAST_JOIN_AT_ONCE = 3  # from version 4 on, a member without an id gets one, and joins again
 
 
 def load(bootstrap_servers: str) -> None:

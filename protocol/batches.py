@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 UNKNOWN_COUNT = -1
 NEWEST_MAGIC = 2
 
-BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
-
 _unpack_kind: Callable[..., tuple[int, int]] = struct.Struct(
     partial_format(BATCH_HEADER, "attributes", "producer_id")
 ).unpack_from
@@ -112,6 +110,14 @@ class BatchView(NamedTuple):
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+
+class BatchPosition(NamedTuple):
+    """A batch in a buffer or a file; the offset is the one in its header."""
+
+    base_offset: int
+    position: int
+    size_bytes: int
 
 
 def scan_batches(buffer: ReadableBuffer, start: int, end: int) -> Iterator[BatchView]:
@@ -187,8 +193,8 @@ def _view_message(buffer: ReadableBuffer, position: int) -> BatchView:
     )
 
 
-def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int) -> tuple[int, int, int] | None:
-    """Return (base offset, position, size) of the first whole batch that ends at `target_offset` or later.
+def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int) -> BatchPosition | None:
+    """Return the first whole batch that ends at `target_offset` or later.
 
     Returns None if `buffer[start:end]` has none. Raises as `scan_batches`.
     """
@@ -200,26 +206,15 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
             last_delta = 0
         if offset + last_delta >= target_offset:
             size += LOG_OVERHEAD
-            return (offset, position, size) if position + size <= end else None
+            return BatchPosition(offset, position, size) if position + size <= end else None
         position += size + LOG_OVERHEAD
     # A message of magic 0 without key and value is a byte smaller than the part of a header that is read above.
     if position <= end - MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD:
         offset, size, magic = unpack_prefix(buffer, position)
         _check(offset, size, magic, position)
         if offset >= target_offset and position + size + LOG_OVERHEAD <= end:
-            return offset, position, size + LOG_OVERHEAD
+            return BatchPosition(offset, position, size + LOG_OVERHEAD)
     return None
-
-
-def last_batch(buffer: bytes | bytearray | memoryview, position: int, last_offset: int) -> BatchPosition | None:
-    """Return the place of the buffer's last batch in a file, if the buffer was written at `position`.
-
-    Returns None for messages of old formats: each may be a single record, and there may be too many to scan.
-    """
-    if len(buffer) < RECORD_BATCH_OVERHEAD or buffer[MAGIC_AT] != 2:
-        return None
-    found = find_offset(buffer, 0, len(buffer), last_offset)
-    return None if found is None else (found[0], last_offset, position + found[1], found[2])
 
 
 def batch_is_valid(buffer: ReadableBuffer, view: BatchView) -> bool:

@@ -1,4 +1,4 @@
-"""Which form of the package runs: pure Python, or compiled by mypyc (build_tools/compiled_form.py)."""
+"""Names the form of the package that runs: pure Python, or compiled by mypyc (build_tools/compiled_form.py)."""
 
 from __future__ import annotations
 

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import Bytes, Int32sb, Int64sb, NullableString, String, TopicPartition
-from minibroker.protocol.record import Headers, Record
+from minibroker.protocol.record import NO_TIMESTAMP, Headers, Record
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.schema import Message, array, since, versions
 
-NO_LEADER_EPOCH = -1
-NO_TIMESTAMP = -1
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
 NO_TIMEOUT = -1
 
 OFFSET_KEY_VERSION = 1  # the newest; v0 is the same

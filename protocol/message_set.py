@@ -159,7 +159,7 @@ def stamp_message(
 
 
 class DamagedStreamError(KafkaError):
-    """What a codec raises for the compressed bytes of a wrapper."""
+    """A codec cannot read the compressed bytes of a wrapper."""
 
 
 def iter_message_records(

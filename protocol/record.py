@@ -18,8 +18,10 @@ from minibroker.protocol.compression import corrupt
 SMALLEST_RECORD_BYTES = 7
 SMALLEST_HEADER_BYTES = 2
 
-MAX_INT32 = 2**31 - 1
-MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+INT32_MAX = 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+# In place of a number that is not known, or does not exist.
+NO_OFFSET = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
@@ -53,7 +55,7 @@ class RecordOrigin(NamedTuple):
 
 def increment_sequence(sequence: int, by: int) -> int:
     """Return the sequence number `by` further on; 0 follows 2^31 - 1."""
-    return (sequence + by) & MAX_INT32
+    return (sequence + by) & INT32_MAX
 
 
 def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Record, int]:
@@ -80,7 +82,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
     timestamp = origin.log_append_time_ms
     if timestamp is None:
         timestamp = origin.base_timestamp + timestamp_delta
-        if not MIN_INT64 <= timestamp <= MAX_INT64:
+        if not INT64_MIN <= timestamp <= INT64_MAX:
             timestamp = _wrapped(timestamp)
     if not origin.base_offset <= offset <= origin.last_offset:
         raise corrupt(
@@ -88,7 +90,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
         )
     sequence = origin.base_sequence
     if sequence >= 0:
-        sequence = (sequence + offset_delta) & MAX_INT32
+        sequence = (sequence + offset_delta) & INT32_MAX
     return Record(offset, timestamp, key, value, headers, sequence), end
 
 
@@ -116,7 +118,7 @@ def encode_record(output: bytearray, record: Record, *, offset_delta: int, times
 
 def _wrapped(timestamp: int) -> int:
     """Return the low 64 bits, as Java's arithmetic does: a difference of two timestamps may need 65."""
-    return ((timestamp - MIN_INT64) & (2**64 - 1)) + MIN_INT64
+    return ((timestamp - INT64_MIN) & (2**64 - 1)) + INT64_MIN
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

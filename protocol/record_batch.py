@@ -104,8 +104,10 @@ SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 
 # Parts of a header; called without a wrapper, for they run for each batch.
 BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
-PlainHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]  # the fields of BATCH_HEADER
-unpack_header: Callable[..., PlainHeader] = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
+# The fields of BATCH_HEADER.
+unpack_header: Callable[..., tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]] = struct.Struct(
+    BATCH_HEADER_FORMAT
+).unpack_from
 _prefix = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic"))
 unpack_prefix: Callable[..., tuple[int, int, int]] = _prefix.unpack_from
 OFFSETS = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic", "last_offset_delta"))

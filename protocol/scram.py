@@ -39,7 +39,7 @@ BY_NUMBER = {each.number: each for each in (SCRAM_SHA_256, SCRAM_SHA_512)}
 
 
 class ScramCredential(NamedTuple):
-    """What a server keeps of a password. `repr` shows no key."""
+    """The credential that a server stores of a password. `repr` shows no key."""
 
     salt: bytes
     stored_key: bytes

@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 
 class Purgatory:
-    """Where operations of one kind wait. Several may share a timer. Not for several threads.
+    """Holds operations of one kind while they wait. Several purgatories may share a timer. Not for several threads.
 
     Operations may watch, complete and cancel others from their hooks. An exception from a hook leaves through
     the call that set it off; that operation stays completed and every other stays watched.
@@ -112,7 +112,7 @@ class Purgatory:
 
     @property
     def delayed(self) -> int:
-        """How many operations wait now."""
+        """The number of operations that wait now."""
         return self._delayed
 
     def statistics(self) -> PurgatoryStatistics:

@@ -110,7 +110,7 @@ class Timer:
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `advance` next; None if nothing is pending. Never later than the first deadline."""
+        """The time to call `advance` next, not later than the first deadline; None if nothing is pending."""
         if self._due._next is not self._due or self._moving._next is not self._moving:
             self._announced_ms = self._now_ms
             return self._now_ms

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.java_numbers import double_text, parse_double, parse_whole
+from minibroker.protocol.record import INT64_MAX
 
 Value = int | float | bool | str | tuple[str, ...]
 Check = Callable[[Value], None]  # raises ValueError: a message, and before it the invalid part if that is not all
 
-_LONG_MAX = 2**63 - 1
 _DAY_MS = 24 * 60 * 60 * 1000
 _SMALLEST_RECORD_BYTES = 14  # of message format 0
 
@@ -58,15 +58,15 @@ class LogConfig:
     segment_ms: int = 7 * _DAY_MS
     segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 * 1024 * 1024
-    flush_messages: int = _LONG_MAX
-    flush_ms: int = _LONG_MAX
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
     retention_bytes: int = -1
     retention_ms: int = 7 * _DAY_MS
     max_message_bytes: int = 1_000_012
     index_interval_bytes: int = 4096
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = _LONG_MAX
+    max_compaction_lag_ms: int = INT64_MAX
     file_delete_delay_ms: int = 60_000
     min_cleanable_dirty_ratio: float = 0.5
     cleanup_policy: tuple[str, ...] = ("delete",)
@@ -76,7 +76,7 @@ class LogConfig:
     preallocate: bool = False
     message_format_version: str = "2.0-IV1"
     message_timestamp_type: str = "CreateTime"
-    message_timestamp_difference_max_ms: int = _LONG_MAX
+    message_timestamp_difference_max_ms: int = INT64_MAX
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     message_downconversion_enable: bool = True
@@ -88,7 +88,7 @@ class LogConfig:
         # In Kafka's order, of which the first wrong value is answered; the format last, which Kafka does not check.
         names = sorted((name for name in TOPIC_CONFIGS if name in overrides), key="message.format.version".__eq__)
         values = {TOPIC_CONFIGS[name].attribute: parse_value(name, overrides[name]) for name in names}
-        least_ms, most_ms = values.get("min_compaction_lag_ms", 0), values.get("max_compaction_lag_ms", _LONG_MAX)
+        least_ms, most_ms = values.get("min_compaction_lag_ms", 0), values.get("max_compaction_lag_ms", INT64_MAX)
         if least_ms > most_ms:  # type: ignore[operator]
             raise _invalid(
                 f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"

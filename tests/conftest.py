@@ -20,7 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.jvm import CLASSES
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden"  # bytes recorded from Apache Kafka 2.0.1
 NIGHTLY = "nightly"
 # These take their turn one by one: each starts programs of its own.
 TEST_BY_TEST = {"tests/test_recipes.py"}
@@ -120,9 +120,3 @@ def turn_of(item: pytest.Item) -> int:
         if item.get_closest_marker(marker):
             return turn
     return len(LONGEST_FIRST)
-
-
-@pytest.fixture(scope="session")
-def golden_dir() -> Path:
-    """The folder of bytes recorded from Apache Kafka 2.0.1."""
-    return GOLDEN

@@ -26,7 +26,7 @@ def measured(metric: str, now: list[float], before: list[float]) -> Change | Non
     return Measurement("case", metric, "text", "", {MINIBROKER: now, BEFORE: before}).change(MINIBROKER, BEFORE)
 
 
-def test_nothing_is_said_of_rounds_that_disagree_or_are_few_or_of_one_contender_alone() -> None:
+def test_rounds_that_disagree_or_are_few_or_of_one_contender_get_no_verdict() -> None:
     assert measured("fetches_per_s", [100, 104, 99, 100, 100], [101, 100, 98, 100, 100]) is None
     assert measured("fetches_per_s", [50, 50, 50, 50], [100, 100, 100, 100]) is None
     assert Measurement("case", "metric", "text", "", {MINIBROKER: [1.0]}).change(MINIBROKER, BEFORE) is None

@@ -1,4 +1,9 @@
-"""What `compiled_form.py` hands to mypyc: the sources as they are, each statement on its line, nothing lazy lost."""
+"""`compiled_form.py` hands the sources to mypyc as they are, each statement on its line, nothing lazy lost.
+
+mypyc 2.4 evaluates the bounds of a slice twice where it does not know what is sliced: a test looks for such slices. It
+hands `**options` on to a compiled `__init__` as if they were one argument, believes a `type: ignore`, and fails on a
+NamedTuple's field that is a memoryview: the tests of the compiled form meet these.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +165,7 @@ def test_every_prepared_module_is_python() -> None:
     trees = [tree_of(path) for path in compiled_form.package_files()]
     fields, enums = compiled_form.named_tuples_of(trees), compiled_form.enums_of(trees)
 
-    assert list(fields["LogAppendInfo"].values()) == [None] * 9
+    assert list(fields["LogAppendInfo"].values()) == [None] * 8
     assert {"NONE", "CORRUPT_MESSAGE"} < enums["ErrorCode"]
     for path in MODULES:
         text = path.read_text(encoding="utf-8")

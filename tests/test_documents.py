@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import minibroker
-from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS_PACKAGE, OLD_KAFKA_PYTHON_PACKAGES
-from tests.sources import PACKAGES, ROOT, source_files
+from tests.sources import PACKAGES, ROOT, TOOLKIT, source_files, tree_of
 
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
@@ -26,6 +26,10 @@ LINK = re.compile(r"\[[^]]+\]\((?![a-z]+:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SHORTEST_PIECE = 6  # of a message that is looked for in the source
+# A docstring that begins so has no subject: it describes without a name what it could name.
+WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Where) ")
+OF_BROKER = ("broker/config", "broker/control")
+WITH_SUBJECTS = (TOOLKIT, *OF_BROKER, "transcript", "storage", "spark_jobs", "benchmarks", "build_tools", "docs")
 OWN_SECTIONS = ("The broker does not start", "In tests", "Messages of the command")
 
 
@@ -139,3 +143,17 @@ def test_the_versions_of_clients_are_those_that_the_tests_run_with() -> None:
     assert rows["KafkaJS"] == KAFKAJS_PACKAGE.partition("@")[2]
     assert f"franz-go v{rows['franz-go']}\n" in go
     assert "pyspark==" + rows["Spark's Kafka source and sink"] in requirements
+
+
+def test_a_docstring_has_a_subject_or_begins_with_its_verb() -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in source_files(*WITH_SUBJECTS)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, documented)
+        and (text := ast.get_docstring(node)) is not None
+        and WITHOUT_SUBJECT.match(text)
+    ]
+
+    assert found == [], "begin with a noun or the verb: `The prefix of ...`, `Read ...`; see Words in CONTRIBUTING.md"

@@ -85,6 +85,7 @@ def test_the_commands_packages_come_with_a_plain_installation() -> None:
 
 @pytest.mark.slow
 @pytest.mark.integration
+@pytest.mark.nightly  # minibroker/test_packaging.py installs the wheel
 @pytest.mark.timeout(600)
 def test_the_pytest_recipe_works_in_a_new_virtual_environment_as_printed(tmp_path: Path) -> None:
     """The clone lies beside the project; nothing of this environment is used."""

@@ -68,7 +68,7 @@ STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > ind
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > decorator > process > security topic_reader
     > broker_clock certificates client_settings explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl metrics > any_cluster control > errors
+    > administration waiting > acl metrics story > any_cluster control > errors
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS}
 
@@ -245,6 +245,14 @@ def test_every_part_of_a_package_has_its_place_in_the_order(package: str) -> Non
     fail_if(sorted(known - real), f"these parts are not there; take them out of {package.upper()}_LAYERS.")
 
 
+@pytest.mark.parametrize("package", LAYERS)
+def test_architecture_md_has_the_order(package: str) -> None:
+    order = " > ".join(" ".join(parts) for parts in LAYERS[package])
+    document = " ".join((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split())
+
+    fail_if([] if order in document else [f"not in ARCHITECTURE.md: {order}"], "write the order there as it is here.")
+
+
 def test_importing_a_package_runs_next_to_nothing() -> None:
     allowed = {"__future__", "typing", "collections"}
     broken = []
@@ -290,7 +298,6 @@ NOT_YET = {
     *(f"broker/cluster/{name}.py" for name in ("controller", "topic_store", "zookeeper")),
     *("broker/apis/client_quotas.py", "broker/security/acls/acl_store.py", "broker/group/coordinator.py"),
     *("broker/parts.py", "broker/inside/metrics.py", "broker/inside/tracer.py"),
-    *("storage/log/log.py", "storage/producers/producer_state.py"),
 }
 
 

@@ -47,4 +47,4 @@ def test_a_new_row_has_all_its_fields(path: Path, call: ast.Call) -> None:
 
 
 def test_the_calls_are_found() -> None:
-    assert len(CALLS) > 10
+    assert {"fetch.py", "produce.py"} <= {path.name for path, _ in CALLS}

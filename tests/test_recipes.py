@@ -48,13 +48,16 @@ def skip_what_cannot_run(recipe: str) -> None:
 
 
 RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in (*RUN_ELSEWHERE, CI))
-MARKS = {"spark": [pytest.mark.spark, pytest.mark.nightly]}  # the README's first screen has Spark, too
+# Of these many commands, the tests of each command and client try what they do; their text is tried at night.
+AT_NIGHT = ("acls", "grafana", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
+# The README's first screen has Spark, too.
+MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | {"spark": [pytest.mark.spark, pytest.mark.nightly]}
 
 
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", [pytest.param(name, marks=MARKS.get(name, [])) for name in RUN_HERE])
-def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_recipe_print_its_output(recipe: str, tmp_path: Path) -> None:
     skip_what_cannot_run(recipe)
     address = f"127.0.0.1:{free_port()}"
     text = recipe_text(recipe, address)
@@ -69,8 +72,9 @@ def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.sample(of=lambda job: job.endswith("tests.yml"))
 @pytest.mark.parametrize("job", [".github/workflows/tests.yml", ".github/workflows/program.yml", ".gitlab-ci.yml"])
-def test_a_ci_job_does_what_it_says(job: str, tmp_path: Path) -> None:
+def test_a_ci_job_passes(job: str, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     files = files_of(recipe_text(CI, address))
 
@@ -84,7 +88,8 @@ def test_a_ci_job_does_what_it_says(job: str, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_the_page_on_security_does_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_the_commands_of_the_page_on_security_print_its_output(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").replace(USUAL_ADDRESS, address)
 
@@ -94,7 +99,7 @@ def test_the_page_on_security_does_what_it_says(tmp_path: Path) -> None:
             started.run(command)
 
 
-def test_the_known_recipes_are_there_and_each_is_run() -> None:
+def test_each_recipe_is_listed_and_run() -> None:
     assert {path.stem for path in RECIPES.glob("*.md")} == KNOWN
     for name, test in {**RUN_ELSEWHERE, **ALSO_RUN_ELSEWHERE}.items():
         assert name in (ROOT / test).read_text(encoding="utf-8")
@@ -141,7 +146,9 @@ def serve_of(start: str) -> str:
         pytest.param(1, "python", "hello", marks=pytest.mark.spark, id="spark"),
     ],
 )
-def test_the_readmes_first_screen_does_what_it_says(tmp_path: Path, number: int, program: str, printed: str) -> None:
+def test_the_commands_of_the_readmes_first_screen_print_its_output(
+    tmp_path: Path, number: int, program: str, printed: str
+) -> None:
     if program == "python":
         skip_what_cannot_run("spark")
     address = f"127.0.0.1:{free_port()}"
@@ -157,7 +164,7 @@ def test_the_readmes_first_screen_does_what_it_says(tmp_path: Path, number: int,
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1], ids=["kafka-python", "confluent-kafka"])
-def test_the_readmes_six_lines_of_a_client_do_what_they_say(tmp_path: Path, number: int) -> None:
+def test_the_readmes_six_lines_of_a_client_read_their_record(tmp_path: Path, number: int) -> None:
     address = f"127.0.0.1:{free_port()}"
     (_, start, *_), _ = first_screen(address)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -203,7 +210,9 @@ def test_background_commands_are_waited_for_killed_by_their_number_and_end_with_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("line", "output"), [("false", []), ("echo a", ["b"]), ("sh -c 'echo a' &", ["b"])])
-def test_a_command_that_fails_or_prints_something_else_is_told(tmp_path: Path, line: str, output: list[str]) -> None:
+def test_a_command_that_fails_or_prints_something_else_fails_its_recipe(
+    tmp_path: Path, line: str, output: list[str]
+) -> None:
     with shell(tmp_path) as started, pytest.raises(AssertionError, match=line.partition(" ")[0]):
         started.run(Command(line, output))
 

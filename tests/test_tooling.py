@@ -21,7 +21,7 @@ from tests.setup_clients import prepare
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SCRATCH = "out/debugging"
-LONG_TESTS = "tests/integration"
+LONG_TESTS = "tests/integration/test_old_clients.py"
 START_SECONDS = 60.0
 END_SECONDS = 30.0
 
@@ -108,7 +108,7 @@ def test_a_command_that_takes_too_long_is_not_printed(capsys: pytest.CaptureFixt
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_what_is_said_of_debugging_works(tmp_path: Path) -> None:
+def test_the_commands_under_debugging_print_their_output(tmp_path: Path) -> None:
     """Every command of the section, in the clone; the broker's files are in a folder of the test."""
     address = f"127.0.0.1:{free_port()}"
     section = CONTRIBUTING.read_text(encoding="utf-8").partition("## Debugging")[2].partition("\n## ")[0]

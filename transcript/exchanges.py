@@ -185,7 +185,7 @@ class Reading:
         return self._reader.position
 
     def rest(self, *, is_end: bool = False) -> Iterator[Exchange | Event]:
-        """What was written since the last call; with `is_end`, also the pending exchanges. Raises TranscriptError."""
+        """The exchanges written since the last call; with `is_end`, also the pending ones. Raises TranscriptError."""
         for entry in self._reader.entries():
             yield from self._read(entry)
         if is_end:

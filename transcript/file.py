@@ -35,7 +35,7 @@ class TranscriptError(Exception):
 
 
 class Kind(IntEnum):
-    """What an entry records."""
+    """The kind of an entry."""
 
     STARTED = 0  # a broker, with its version
     OPENED = 1  # a connection, with the client's address

@@ -1,4 +1,4 @@
-"""What consumers send: ten of them, ten partitions each.
+"""The requests of consumers: of ten, with ten partitions each.
 
     session    an incremental fetch session at the end of the log: each request has the next epoch, names no partition
     appended   the same, with one append to a partition of the consumer after every ten answers

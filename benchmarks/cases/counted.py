@@ -1,4 +1,4 @@
-"""What counting for metrics costs: small requests of a broker while it counts, beside those while it does not."""
+"""The cost of counting for metrics: small requests of a broker while it counts, beside those while it does not."""
 
 from __future__ import annotations
 

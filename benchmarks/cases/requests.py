@@ -86,7 +86,7 @@ def small_requests(lab: Lab, server: Broker | ServerProcess, *requests: Frame, c
 
 
 def under_load(server: Broker | ServerProcess, load: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """What the load has measured, and the CPU time that the server took for each of its requests."""
+    """The figures of a load, and the CPU time that the server took for each of its requests."""
     before, kernel_before = server.cpu_seconds(), server.kernel_seconds()
     measured = load()
     cpu_seconds, kernel_seconds = server.cpu_seconds() - before, server.kernel_seconds() - kernel_before

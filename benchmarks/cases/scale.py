@@ -163,7 +163,7 @@ def with_logs(lab: Lab, build: str, count: int) -> dict[str, float]:
 
 
 def memory_of_clients(lab: Lab) -> Iterator[Measurement]:
-    """What an idle consumer and a member of a group take of the broker's memory."""
+    """The broker's memory for an idle consumer, and for a member of a group."""
     allow_many_connections(CONSUMERS)
     runs: dict[str, Run] = {build: partial(with_clients, lab, build) for build in lab.builds}
     samples = lab.interleave(f"{CASE}, memory of clients", runs, warm_ups=0)

@@ -1,5 +1,5 @@
-"""What the inside view costs: small requests of a broker with `--control` while a console pulls from it ten times a
-second, beside those while nobody looks."""
+"""The cost of the inside view: small requests of a broker with `--control` while a console pulls from it ten times a
+second, beside those while no console pulls."""
 
 from __future__ import annotations
 

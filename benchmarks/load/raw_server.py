@@ -1,4 +1,4 @@
-"""What sockets allow: servers that read a frame and answer with as many bytes as a broker would, and do nothing else.
+"""The bound that sockets set: servers that read a frame and answer with as many bytes as a broker, and no more.
 
     echo           one epoll loop in Python; an answer is bytes already made. The limit of a single-threaded broker.
     sendfile       a blocking loop in one thread a connection; an answer is a header and a part of a file, by sendfile.

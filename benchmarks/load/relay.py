@@ -1,4 +1,4 @@
-"""What a message, or a transaction, takes without a broker: a relay from a Produce to the Fetch that waits for it.
+"""The bound for a message, or a transaction: a relay, without a broker, from a Produce to the Fetch that waits.
 
 `python -m benchmarks.load.relay PORT [--busy]`. It is the limit of a broker of one thread in Python: it looks at no
 batch and keeps none, has one partition of whatever topic it is asked for, takes every transaction for committed, and

@@ -1,4 +1,4 @@
-"""What Python and trio alone take: a server that imports nothing else, and answers each read with the same bytes.
+"""The bound that Python and trio set: a server of nothing else, which answers each read with the same bytes.
 
 `python trio_server.py PORT`. It listens before it imports trio, as `minibroker serve` does.
 """

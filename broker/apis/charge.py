@@ -21,6 +21,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.quota.client_quotas import ClientQuotas
+from minibroker.broker.replica.leading import ACKS_NONE
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 THROTTLE_TIME = "throttle_time_ms"
 NOT_THROTTLED = 0  # a response is made with it
 PERCENT_PER_NS = 100.0 / 1_000_000_000
-ACKS_NONE = 0
 
 Body = Any
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minibroker.broker.config.dynamic_settings import SETTINGS
-from minibroker.broker.config.endpoints import base_name
+from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.endpoints import base_name
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig, check_names
 

@@ -31,10 +31,10 @@ from minibroker.broker.apis.failures import answer_to_all
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
-from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
-from minibroker.broker.config.settings import INT, InvalidValueError
+from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
+from minibroker.broker.config.settings.types import INT, InvalidValueError
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (

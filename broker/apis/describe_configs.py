@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from minibroker.broker.config.dynamic_settings import SETTINGS
-from minibroker.broker.config.endpoints import base_name
 from minibroker.broker.config.entries import (
     ConfigEntry,
     ConfigSource,
@@ -20,6 +18,8 @@ from minibroker.broker.config.entries import (
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
+from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.endpoints import base_name
 from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 

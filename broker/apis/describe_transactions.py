@@ -20,10 +20,10 @@ from minibroker.protocol.messages.transactions import (
     ListTransactionsResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.transaction_records import by_topic
 from minibroker.storage.producers.producer_append import ProducerStateEntry
 
-NO_OFFSET = -1
 STATES = {state.title for state in TransactionState}
 
 Body = Any

@@ -15,17 +15,17 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.replica.fetched_partition import NO_OFFSET
-from minibroker.broker.replica.leading import NO_EPOCH, Leading
+from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
+from minibroker.storage.log.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 CONSUMER_REPLICA_ID = -1
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 UNKNOWN_TIMESTAMP = -1
 FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
@@ -152,7 +152,7 @@ def list_offsets_row(
     error: ErrorCode = ErrorCode.NONE,
     timestamp: int = UNKNOWN_TIMESTAMP,
     offset: int = NO_OFFSET,
-    leader_epoch: int = NO_EPOCH,
+    leader_epoch: int = NO_LEADER_EPOCH,
     old_style_offsets: Sequence[int] = (),
 ) -> Body:
     return ListOffsetsResponse.row("topics.partitions")(
@@ -173,7 +173,7 @@ def epoch_row(
     partition: int,
     *,
     error: ErrorCode = ErrorCode.NONE,
-    leader_epoch: int = NO_EPOCH,
+    leader_epoch: int = NO_LEADER_EPOCH,
     end_offset: int = NO_OFFSET,
 ) -> Body:
     return OffsetForLeaderEpochResponse.row("topics.partitions")(

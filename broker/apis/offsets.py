@@ -21,7 +21,8 @@ from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.group.member import MemberIdentity
-from minibroker.broker.group.offset_manager import Errors, FetchedOffset, OffsetManager
+from minibroker.broker.group.offset_manager import FetchedOffset, OffsetManager
+from minibroker.broker.group.offsets import Commit, Errors
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
@@ -85,8 +86,8 @@ class OffsetApis:
         if request.api_version == 0:
             return committed(errors | self._commit_v0(body.group_id, commits))
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
-        outcome = self._offsets.commit(body.group_id, identity, commits)
-        return then(outcome, lambda outcomes: committed(errors | outcomes))
+        commit = Commit(body.group_id, identity, commits, errors)
+        return then(self._offsets.commit(commit), committed)
 
     def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
         """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""

@@ -19,7 +19,8 @@ from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append
+from minibroker.broker.replica.append import AppendResults, failed_append
+from minibroker.broker.replica.leading import ACKS_ALL, ACKS_NONE
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
@@ -27,6 +28,7 @@ from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, 
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 

@@ -15,17 +15,19 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.group.offsets import Commit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
-from minibroker.broker.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+from minibroker.broker.transaction.transaction import NO_PRODUCER, ProducerIdentity
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC, OffsetRecord
 from minibroker.protocol.messages.transactions import (
     AddPartitionsToTxnResponse,
     InitProducerIdResponse,
@@ -33,10 +35,9 @@ from minibroker.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
-
-NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 Body = Any
 MarkersOfProducer = dict[int, Errors]
@@ -80,7 +81,7 @@ class TransactionApis:
         expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
         if expected == NO_PRODUCER:
             expected = None
-        elif body.producer_id == NO_PRODUCER_ID or body.producer_epoch == NO_EPOCH:
+        elif body.producer_id == NO_PRODUCER_ID or body.producer_epoch == NO_PRODUCER_EPOCH:
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)  # one without the other
 
         def answer(result: Initialized) -> Body:
@@ -151,16 +152,9 @@ class TransactionApis:
 
         if not commits:
             return answer({})
-        outcome = self._groups.commit_transactional_offsets(
-            body.group_id,
-            member_id=body.member_id,
-            generation_id=body.generation_id,
-            group_instance_id=body.group_instance_id,
-            producer_id=body.producer_id,
-            producer_epoch=body.producer_epoch,
-            commits=commits,
-        )
-        return then(outcome, answer)
+        identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
+        commit = Commit(body.group_id, identity, commits, {}, body.producer_id, body.producer_epoch)
+        return then(self._groups.offsets.commit_transactional(commit), answer)
 
     def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Write the markers of another coordinator, one after the other; answer by producer id, as Kafka does.

@@ -29,7 +29,7 @@ from minibroker.broker.cluster.metadata_cache import (
 from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.cluster.topic_store import Changed, TopicStore
-from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Decision, LeaderAndIsr, PartitionDecision, StopReplica
 from minibroker.broker.replica.replica_manager import ReplicaManager

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 
 
 class InternalTopic(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from minibroker.broker.config.dynamic_settings import SETTINGS, SYNONYMS, is_read_only
-from minibroker.broker.config.endpoints import base_name
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
+from minibroker.broker.config.settings.changeable import SETTINGS, SYNONYMS, is_read_only
+from minibroker.broker.config.settings.endpoints import base_name
+from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER
 
 
 class ConfigSource(IntEnum):

@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from minibroker.broker.config.dynamic_settings import SETTINGS, overridden
-from minibroker.broker.config.endpoints import (
+from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.settings.changeable import SETTINGS, overridden
+from minibroker.broker.config.settings.endpoints import (
     Endpoint,
     EndpointError,
     listener_prefix,
@@ -25,16 +26,15 @@ from minibroker.broker.config.endpoints import (
     parse_listeners,
     split_list,
 )
-from minibroker.broker.config.kafka_settings import KafkaSettings
-from minibroker.broker.config.profiles import EVERYTHING, Profile
-from minibroker.broker.config.rules import (
+from minibroker.broker.config.settings.rules import (
     VERSIONS,
     broken_listener_rule,
     broken_rules,
     listener_of_brokers,
 )
-from minibroker.broker.config.settings import InvalidValueError, Setting
-from minibroker.broker.config.unused_settings import UNUSED_SETTINGS, Reason, own_name, reason_unused
+from minibroker.broker.config.settings.table import KafkaSettings
+from minibroker.broker.config.settings.types import InvalidValueError, Setting
+from minibroker.broker.config.settings.unused import UNUSED_SETTINGS, Reason, own_name, reason_unused
 
 if TYPE_CHECKING:
     from minibroker.broker.config.sasl import SaslListener
@@ -423,7 +423,7 @@ def log_warnings(config: KafkaConfig | ConfigError) -> None:
 
 def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> list[str]:
     """Add the entries of a file; return a warning for each repeated one."""
-    from minibroker.broker.config.properties import PropertiesError, parse_properties
+    from minibroker.protocol.java_properties import PropertiesError, parse_properties
 
     try:
         content = path.read_bytes()

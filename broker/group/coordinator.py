@@ -11,19 +11,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
-from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.membership import Membership
-from minibroker.broker.group.offset_manager import Commits, Errors, OffsetManager
+from minibroker.broker.group.offset_manager import OffsetManager
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.rebalance import Rebalances
-from minibroker.broker.pending import Pending
 from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, java_hash
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer
@@ -106,23 +104,6 @@ class GroupCoordinator:
         """The partition of `__consumer_offsets` that holds the group, or will once the topic exists."""
         partition = self._log.partition_for(group_id)
         return abs_of(java_hash(group_id)) % self._planned_partitions if partition is None else partition
-
-    def commit_transactional_offsets(
-        self,
-        group_id: str,
-        *,
-        member_id: str = "",
-        generation_id: int = -1,
-        group_instance_id: str | None = None,
-        producer_id: int,
-        producer_epoch: int,
-        commits: Commits,
-    ) -> Errors | Pending[Errors]:
-        """Return an error for each partition, or a Pending of them. The offsets count once the transaction commits."""
-        identity = MemberIdentity(member_id, group_instance_id, generation_id)
-        return self.offsets.commit_transactional(
-            group_id, identity, commits, producer_id=producer_id, producer_epoch=producer_epoch
-        )
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
         """Apply the transaction's markers, which were written to these partitions of `__consumer_offsets`."""

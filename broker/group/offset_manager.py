@@ -7,7 +7,7 @@ commit is one append. Offsets of a transaction count once its markers are in `__
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,22 +16,16 @@ from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_store import OffsetStore
-from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.text import utf16_length
 
 logger = logging.getLogger(__name__)
-
-NO_OFFSET = -1
-NO_LEADER_EPOCH = -1
-
-Commits = Mapping[TopicPartition, OffsetRecord]
-Errors = dict[TopicPartition, ErrorCode]
 
 
 class FetchedOffset(NamedTuple):
@@ -59,59 +53,42 @@ class OffsetManager:
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def commit(self, group_id: str, identity: MemberIdentity, commits: Commits) -> Errors | Pending[Errors]:
+    def commit(self, commit: Commit) -> Errors | Pending[Errors]:
         """Commit offsets of a member, or of a client with generation -1 that uses a group without members."""
+        group_id, identity = commit.group_id, commit.identity
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
-            return dict.fromkeys(commits, refusal)
+            return commit.ended_with(refusal)
         group = self._groups.get(group_id)
         if group is None:
             if identity.generation_id >= 0:
-                return dict.fromkeys(commits, ErrorCode.ILLEGAL_GENERATION)
+                return commit.ended_with(ErrorCode.ILLEGAL_GENERATION)
             group = self._groups.get_or_add(group_id)
         refusal = refuse_commit(group, identity)
         if refusal is not ErrorCode.NONE:
-            return dict.fromkeys(commits, refusal)
+            return commit.ended_with(refusal)
         member = group.members.get(identity.member_id)
         if member is not None:
             member.expect_heartbeat(self._clock.monotonic_ms())
-        return self._commit(group, commits)
+        return self._store_commit(group, commit)
 
-    def commit_transactional(
-        self, group_id: str, identity: MemberIdentity, commits: Commits, *, producer_id: int, producer_epoch: int
-    ) -> Errors | Pending[Errors]:
+    def commit_transactional(self, commit: Commit) -> Errors | Pending[Errors]:
         """Commit offsets of a transactional producer; check member and generation if they are given (KIP-447)."""
-        refusal = self._groups.check(group_id)
+        refusal = self._groups.check(commit.group_id)
         if refusal is not ErrorCode.NONE:
-            return dict.fromkeys(commits, refusal)
-        group = self._groups.get_or_add(group_id)
-        refusal = refuse_transactional_commit(group, identity)
+            return commit.ended_with(refusal)
+        group = self._groups.get_or_add(commit.group_id)
+        refusal = refuse_transactional_commit(group, commit.identity)
         if refusal is not ErrorCode.NONE:
-            return dict.fromkeys(commits, refusal)
-        return self._commit(group, commits, producer_id, producer_epoch)
+            return commit.ended_with(refusal)
+        return self._store_commit(group, commit)
 
-    def _commit(
-        self,
-        group: Group,
-        commits: Commits,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-    ) -> Errors | Pending[Errors]:
+    def _store_commit(self, group: Group, commit: Commit) -> Errors | Pending[Errors]:
         largest = self._config.offset_metadata_max_bytes
-        errors: Errors = {
-            topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
-            for topic_partition, record in commits.items()
-            if utf16_length(record.metadata) > largest
-        }
-        stored = commits
-        if errors:
-            stored = {each: record for each, record in commits.items() if each not in errors}
-        if not stored:
-            return errors
-        outcome = self._store.commit(
-            group.group_id, group.offsets, stored, producer_id=producer_id, producer_epoch=producer_epoch
-        )
-        return then(outcome, lambda error: errors | dict.fromkeys(stored, error))
+        too_large = [each for each, record in commit.records.items() if utf16_length(record.metadata) > largest]
+        if too_large:
+            commit.refuse(too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        return self._store.commit(group.offsets, commit) if commit.records else commit.errors
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
         """Apply the transaction's markers, which were written to these partitions of `__consumer_offsets`."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
-from minibroker.broker.group.offsets import Commits, GroupOffsets
+from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.coordinator_log import CoordinatorLog
-from minibroker.broker.time.clock import Clock
-from minibroker.protocol.compression import Codec
-from minibroker.protocol.conversion import build_records
+from minibroker.broker.replica.coordinator_log import Contents, CoordinatorLog
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import (
     GroupRecord,
@@ -27,16 +25,12 @@ from minibroker.protocol.group_records import (
     offset_key,
     offset_value,
 )
-from minibroker.protocol.primitives import TopicPartition, new
-from minibroker.protocol.record import NO_SEQUENCE, Headers, Record
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 Outcome = ErrorCode | Pending[ErrorCode]
-Finish = Callable[[ErrorCode, int], ErrorCode]  # from an append's error to the answer's
-Contents = tuple[bytes, bytes | None, Headers]  # key, value and headers of a record
 
 MS_PER_MINUTE = 60_000
-NO_OFFSET = -1
 FIRST_SEQUENCE = 0  # of every commit, also outside transactions, as in Kafka's records
 TOMBSTONE_BATCH_BYTES = 256 * 1024
 
@@ -64,12 +58,10 @@ GROUP_ERRORS = {
 class OffsetStore:
     """The only writer of `__consumer_offsets`."""
 
-    def __init__(self, log: CoordinatorLog, config: KafkaConfig, clock: Clock) -> None:
+    def __init__(self, log: CoordinatorLog, config: KafkaConfig) -> None:
         self.retention_ms = config.offsets_retention_minutes * MS_PER_MINUTE
         self._log = log
-        self._clock = clock
         self._load_bytes = config.offsets_load_buffer_size
-        self._codec = Codec(config.offsets_topic_compression_codec)
         # A marker names a producer and a partition, but no groups.
         self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
 
@@ -90,75 +82,48 @@ class OffsetStore:
         contents: Contents = (group_key(group_id), None, ())
         if record is not None:
             contents = (group_key(group_id), group_value(record), group_headers(record))
-        return self._append(group_id, [[contents]], lambda error, _: GROUP_ERRORS.get(error, error))
+        return then(self._log.append(group_id, [[contents]]).error, lambda error: GROUP_ERRORS.get(error, error))
 
-    def commit(
-        self,
-        group_id: str,
-        offsets: GroupOffsets,
-        commits: Commits,
-        *,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-    ) -> Outcome:
-        """Append these offsets in one batch; add them to `offsets` once it is acknowledged.
+    def commit(self, offsets: GroupOffsets, commit: Commit) -> Errors | Pending[Errors]:
+        """Append the offsets in one batch; `offsets` has them once it is acknowledged, or the transaction is committed.
 
-        With a producer id they are part of its transaction. Return the error for every partition. Raises
-        KafkaError(UNKNOWN_SERVER_ERROR) for a producer without an epoch.
+        Return the error of each partition. Raises KafkaError(UNKNOWN_SERVER_ERROR) for a producer without an epoch.
         """
+        group_id, records, producer_id = commit.group_id, commit.records, commit.producer_id
+        if producer_id != NO_PRODUCER_ID and commit.producer_epoch == NO_PRODUCER_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Invalid negative producer epoch")
         contents: list[Contents] = [
             (offset_key(group_id, topic_partition), offset_value(record, self.retention_ms), offset_headers(record))
-            for topic_partition, record in commits.items()
+            for topic_partition, record in records.items()
         ]
-        if producer_id != NO_PRODUCER_ID:
-            return self._commit_in_transaction(group_id, offsets, commits, contents, producer_id, producer_epoch)
-
-        def finish(error: ErrorCode, appended_at: int) -> ErrorCode:
-            if error is ErrorCode.NONE:
-                offsets.complete_commit(commits, appended_at)
-            else:
-                offsets.fail_commit(commits)
-            return COMMIT_ERRORS.get(error, error)
-
-        offsets.prepare_commit(commits)
-        return self._append(group_id, [contents], finish, base_sequence=FIRST_SEQUENCE)
-
-    def _commit_in_transaction(
-        self,
-        group_id: str,
-        offsets: GroupOffsets,
-        commits: Commits,
-        contents: list[Contents],
-        producer_id: int,
-        producer_epoch: int,
-    ) -> Outcome:
-        if producer_epoch == NO_PRODUCER_EPOCH:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Invalid negative producer epoch")
-
-        def finish(error: ErrorCode, appended_at: int) -> ErrorCode:
-            if error is ErrorCode.NONE:
-                offsets.complete_transactional_commit(producer_id, commits, appended_at)
-            else:
-                offsets.fail_transactional_commit(producer_id, commits)
-                if producer_id not in offsets.active_producers:
-                    self._forget_producer(producer_id, group_id)
-            return COMMIT_ERRORS.get(error, error)
-
-        def on_written(appended_at: int) -> None:
-            """Note the offsets before they are acknowledged: a marker after them in the log may complete them first."""
-            offsets.complete_transactional_commit(producer_id, commits, appended_at)
-
-        offsets.prepare_transactional_commit(producer_id, commits)
-        self._groups_of_producer[producer_id].add(group_id)
-        return self._append(
+        appended = self._log.append(
             group_id,
             [contents],
-            finish,
-            on_written=on_written,
             producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer_epoch=commit.producer_epoch,
             base_sequence=FIRST_SEQUENCE,
         )
+        if producer_id == NO_PRODUCER_ID:
+            offsets.prepare_commit(records)
+        else:
+            offsets.prepare_transactional_commit(producer_id, records, appended.offset)
+            self._groups_of_producer[producer_id].add(group_id)
+        return then(appended.error, partial(self._end_commit, offsets, commit, appended.offset))
+
+    def _end_commit(self, offsets: GroupOffsets, commit: Commit, appended_at: int, error: ErrorCode) -> Errors:
+        records, producer_id = commit.records, commit.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            if error is ErrorCode.NONE:
+                offsets.complete_commit(records, appended_at)
+            else:
+                offsets.fail_commit(records)
+        elif error is ErrorCode.NONE:
+            offsets.complete_transactional_commit(producer_id, records)
+        else:
+            offsets.fail_transactional_commit(producer_id, records)
+            if producer_id not in offsets.active_producers:
+                self._forget_producer(producer_id, commit.group_id)
+        return commit.ended_with(COMMIT_ERRORS.get(error, error))
 
     def complete_transaction(
         self,
@@ -196,61 +161,13 @@ class OffsetStore:
                 self._forget_producer(producer_id, group_id)
         if not contents:
             return ErrorCode.NONE
-        return self._append(group_id, split(contents), lambda error, _: COMMIT_ERRORS.get(error, error))
+        return then(self._log.append(group_id, split(contents)).error, lambda error: COMMIT_ERRORS.get(error, error))
 
     def _forget_producer(self, producer_id: int, group_id: str) -> None:
         groups = self._groups_of_producer[producer_id]
         groups.discard(group_id)
         if not groups:
             del self._groups_of_producer[producer_id]
-
-    def _append(
-        self,
-        group_id: str,
-        batches: Iterable[list[Contents]],
-        finish: Finish,
-        *,
-        on_written: Callable[[int], None] | None = None,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        base_sequence: int = NO_SEQUENCE,
-    ) -> Outcome:
-        """Append the batches at once. `finish` gets the error, and the offset of the first batch.
-
-        `on_written` gets that offset as soon as the batches are in the log, unless they are acknowledged at once.
-        """
-        partition = self._log.partition_for(group_id)
-        try:
-            if partition is None:
-                raise KafkaError(ErrorCode.NOT_LEADER_FOR_PARTITION)
-            log = self._log.log_of(partition)
-        except KafkaError:
-            return finish(ErrorCode.NOT_LEADER_FOR_PARTITION, NO_OFFSET)
-        magic, appended_at = log.config.magic, log.log_end_offset
-        if magic < 2 and producer_id != NO_PRODUCER_ID:
-            return finish(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, NO_OFFSET)
-        now_ms = self._clock.wall_ms()
-        data = bytearray()
-        for contents in batches:
-            data += build_records(
-                records_of(contents, now_ms),
-                magic=magic,
-                base_offset=0,
-                codec=self._codec,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence,
-                is_transactional=producer_id != NO_PRODUCER_ID,
-            )
-        outcome = self._log.append(partition, data)
-        if on_written is not None and isinstance(outcome, Pending):
-            on_written(appended_at)
-        return then(outcome, lambda error: finish(error, appended_at))
-
-
-def records_of(contents: Iterable[Contents], now_ms: int) -> list[Record]:
-    """The records; a format without headers drops theirs."""
-    return [new(Record, (number, now_ms, *each, NO_SEQUENCE)) for number, each in enumerate(contents)]
 
 
 def split(contents: Iterable[Contents]) -> Iterator[list[Contents]]:

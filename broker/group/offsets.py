@@ -7,6 +7,9 @@ loading the log again, compacted or not, gives the same result.
 
     prepare_commit -> complete_commit | fail_commit
     prepare_transactional_commit -> complete_transactional_commit | fail_transactional_commit -> complete_transaction
+
+A commit is prepared once its records are appended: a marker that follows them may end the transaction before the append
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -14,20 +17,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 Commits = Mapping[TopicPartition, OffsetRecord]
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Commit(NamedTuple):
+    """Offsets that a member commits together, with a producer id as part of its transaction.
+
+    An offset that is refused moves from `records` to `errors`.
+    """
+
+    group_id: str
+    identity: MemberIdentity
+    records: dict[TopicPartition, OffsetRecord]
+    errors: Errors
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+    def refuse(self, topic_partitions: Iterable[TopicPartition], error: ErrorCode) -> None:
+        """Commit nothing for these partitions."""
+        for topic_partition in topic_partitions:
+            del self.records[topic_partition]
+            self.errors[topic_partition] = error
+
+    def ended_with(self, error: ErrorCode) -> Errors:
+        """Return the errors of all partitions: this one for those that are not refused."""
+        return self.errors | dict.fromkeys(self.records, error)
 
 
 class PendingCommit(NamedTuple):
-    """An offset of an open transaction; `appended_at` is None until its record is in the log.
+    """An offset of an open transaction, by the place of its record in the log.
 
-    Until then `before` is what the transaction had staged for the partition.
+    Until that is acknowledged, `before` is what the transaction had staged for the partition.
     """
 
     record: OffsetRecord
-    appended_at: int | None
+    appended_at: int
     before: PendingCommit | None = None
 
 
@@ -45,12 +76,12 @@ class GroupOffsets:
     # -- commits ----------------------------------------------------------------------------------------------
 
     def prepare_commit(self, commits: Commits) -> None:
-        """Note commits whose records are about to be appended."""
+        """Note commits whose records are appended, and may not be acknowledged yet."""
         self._has_plain_commits = True
         self._pending.update(commits)
 
     def complete_commit(self, commits: Commits, appended_at: int) -> None:
-        """Apply commits after the append of their batch at `appended_at` (as onOffsetCommitAppend)."""
+        """Apply commits that were appended at `appended_at`, once acknowledged (as onOffsetCommitAppend)."""
         for topic_partition, record in commits.items():
             staged = self._pending.get(topic_partition)
             if staged is None:
@@ -76,22 +107,20 @@ class GroupOffsets:
 
     # -- commits in a transaction -----------------------------------------------------------------------------
 
-    def prepare_transactional_commit(self, producer_id: int, commits: Commits) -> None:
-        """Note commits whose records are about to be appended; none counts until the transaction commits."""
+    def prepare_transactional_commit(self, producer_id: int, commits: Commits, appended_at: int) -> None:
+        """Note commits whose records are appended; none counts until the transaction commits."""
         self._has_transactional_commits = True
         pending = self._pending_by_producer.setdefault(producer_id, {})
         for topic_partition, record in commits.items():
-            pending[topic_partition] = PendingCommit(record, None, pending.get(topic_partition))
+            pending[topic_partition] = PendingCommit(record, appended_at, pending.get(topic_partition))
 
-    def complete_transactional_commit(self, producer_id: int, commits: Commits, appended_at: int) -> None:
-        """Note the append of commits in an open transaction (as onTxnOffsetCommitAppend)."""
+    def complete_transactional_commit(self, producer_id: int, commits: Commits) -> None:
+        """Keep these commits in the transaction, once acknowledged (as onTxnOffsetCommitAppend)."""
         pending = self._pending_by_producer.get(producer_id, {})
         for topic_partition, record in commits.items():
             staged = pending.get(topic_partition)
             if staged is not None and staged.record == record:
-                pending[topic_partition] = PendingCommit(record, appended_at)
-            elif staged is not None and staged.before is not None and staged.before.record == record:
-                pending[topic_partition] = staged._replace(before=PendingCommit(record, appended_at))
+                pending[topic_partition] = staged._replace(before=None)
 
     def fail_transactional_commit(self, producer_id: int, commits: Commits) -> None:
         """Drop commits whose append failed (as failPendingTxnOffsetCommit); what was staged before stays.
@@ -125,8 +154,7 @@ class GroupOffsets:
         pending = self._pending_by_producer.pop(producer_id, {})
         if is_commit:
             for topic_partition, (record, appended_at, _) in pending.items():
-                if appended_at is not None:
-                    self._take(topic_partition, record, appended_at)
+                self._take(topic_partition, record, appended_at)
 
     # -- queries ----------------------------------------------------------------------------------------------
 

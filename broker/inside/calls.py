@@ -20,7 +20,6 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE
-from minibroker.transcript.story import happened, steps_of
 
 if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
@@ -32,7 +31,7 @@ WAITING_MAX = 200
 LONG_IN_HAND_NS = 50_000_000
 TURNS_MAX = 64
 RUN_BITS = 48
-WOKE_TOLD = 8  # of the requests that one woke
+WOKE_MAX = 8  # of the requests that one woke
 OFFSET_MAX = 1 << 62
 PARTITION_MAX = (1 << 31) - 1
 LOGS_MAX = 200
@@ -157,7 +156,7 @@ class InsideCalls:
         }
 
     def exchange(self, seq: int) -> Json:
-        """Explain one request, with its story. Raises NotKeptError."""
+        """Explain one request, its cause, and those that it woke. Raises NotKeptError."""
         found = self._tracer.find(seq) if isinstance(seq, int) else None
         if found is None:
             raise NotKeptError(f"request {seq!r} is no longer kept, or was not recorded")
@@ -292,12 +291,9 @@ class InsideCalls:
 
     def _explained(self, exchange: Trace) -> Json:
         explained = self._explainer.explain(exchange)
-        others = [exchange.woken_by, *(exchange.woke or ())][: 1 + WOKE_TOLD]
+        others = [exchange.woken_by, *(exchange.woke or ())][: 1 + WOKE_MAX]
         found = [other for seq in others if (other := self._tracer.find(seq)) is not None]
-        return explained | {
-            "steps": [step._asdict() for step in steps_of(explained)],
-            "happened": happened(explained, [self._explainer.explain(each, with_walks=False) for each in found]),
-        }
+        return explained | {"others": [self._explainer.explain(each, with_walks=False) for each in found]}
 
 
 def fits_what_is_kept(wanted: Filter, exchange: Trace) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from minibroker.broker.config.settings import LONG_MAX
+from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.inside.errors import name_of
 from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.config.endpoints import Endpoint
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings.endpoints import Endpoint
 from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller

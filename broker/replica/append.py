@@ -9,12 +9,9 @@ from minibroker.broker.pending import Pending
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.storage.log.log import LogAppendInfo
-
-ACKS_NONE = 0
-ACKS_ALL = -1
-NO_OFFSET = -1
+from minibroker.storage.log.appending import LogAppendInfo
 
 # Results with these errors have no log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
 EXPECTED_REFUSALS = frozenset(

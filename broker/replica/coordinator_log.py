@@ -7,16 +7,24 @@ needs no sequence numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.batches import BatchView, scan_batches
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.conversion import build_records
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import LONG_NAME
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.record import NO_OFFSET, NO_SEQUENCE, Headers, Record
+from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minibroker.storage.log.log import Log
+
+Contents = tuple[bytes, bytes | None, Headers]  # key, value and headers of a record
 
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
 NAMES_REMEMBERED = 1024  # groups and transactional ids of which the hash is known
@@ -38,6 +46,13 @@ def _java_hash(text: str) -> int:
 _remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
 
 
+class Appended(NamedTuple):
+    """An append: the offset of its first record, -1 for none; and its error, which may wait for `required_acks`."""
+
+    offset: int
+    error: ErrorCode | Pending[ErrorCode]
+
+
 class CoordinatorLog:
     """One internal topic. `create_topic` creates it at its first use; `partition_count` is None until then."""
 
@@ -48,6 +63,8 @@ class CoordinatorLog:
         replica_manager: ReplicaManager,
         create_topic: Callable[[], int],
         partition_count: Callable[[], int | None],
+        clock: Clock,
+        codec: Codec,
         required_acks: int,
         timeout_ms: int,
     ) -> None:
@@ -55,6 +72,8 @@ class CoordinatorLog:
         self._replica_manager = replica_manager
         self._create_topic = create_topic
         self._existing_partitions = partition_count
+        self._clock = clock
+        self._codec = codec
         self._required_acks = required_acks
         self._timeout_ms = timeout_ms
 
@@ -78,16 +97,51 @@ class CoordinatorLog:
         """The partition's log, for its format and its end. Raises KafkaError."""
         return self._replica_manager.partitions.led(TopicPartition(self.topic, partition)).log
 
-    def append(self, partition: int, records: bytearray) -> ErrorCode | Pending[ErrorCode]:
-        """Append one batch or more; return the outcome, or a Pending of it while `required_acks` are missing."""
-        topic_partition = TopicPartition(self.topic, partition)
+    def append(
+        self,
+        name: str,
+        batches: Iterable[Iterable[Contents]],
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> Appended:
+        """Append the batches of a group or transactional id at once, in the topic's format, which may have no headers.
+
+        The error is NOT_LEADER_FOR_PARTITION without a leader here, UNSUPPORTED_FOR_MESSAGE_FORMAT for the batches of a
+        producer in an old format, or that of the append.
+        """
+        partition = self.partition_for(name)
+        try:
+            if partition is None:
+                raise KafkaError(ErrorCode.NOT_LEADER_FOR_PARTITION)
+            log = self.log_of(partition)
+        except KafkaError:
+            return Appended(NO_OFFSET, ErrorCode.NOT_LEADER_FOR_PARTITION)
+        magic, offset = log.config.magic, log.log_end_offset
+        if magic < 2 and producer_id != NO_PRODUCER_ID:
+            return Appended(NO_OFFSET, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+        now_ms = self._clock.wall_ms()
+        data = bytearray()
+        for contents in batches:
+            data += build_records(
+                [new(Record, (number, now_ms, *each, NO_SEQUENCE)) for number, each in enumerate(contents)],
+                magic=magic,
+                base_offset=0,
+                codec=self._codec,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                is_transactional=producer_id != NO_PRODUCER_ID,
+            )
+        topic_partition = log.topic_partition
         results = self._replica_manager.append(
-            {topic_partition: memoryview(records)},
+            {topic_partition: memoryview(data)},
             required_acks=self._required_acks,
             timeout_ms=self._timeout_ms,
             is_from_client=False,
         )
-        return then(results, lambda results: results[topic_partition].error)
+        return Appended(offset, then(results, lambda results: results[topic_partition].error))
 
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.fetched_partition import NO_OFFSET
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.purgatory.delayed_operation import DelayedOperation
-
-TO_HIGH_WATERMARK = -1  # in place of an offset
 
 
 class DeleteRecordsResult(NamedTuple):

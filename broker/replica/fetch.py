@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetched_partition import FetchedPartition
-from minibroker.broker.replica.leading import NO_EPOCH, READ_COMMITTED, Leading
+from minibroker.broker.replica.leading import READ_COMMITTED, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch, read_partition
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
@@ -39,7 +40,7 @@ def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchR
         if not isinstance(partition, Leading):
             fetched.append(unserved(partitions, topic_partition))
             continue
-        if may_be_kept and last_epoch < 0 and (leader_epoch == NO_EPOCH or leader_epoch == partition.leader_epoch):
+        if may_be_kept and last_epoch < 0 and leader_epoch in (NO_LEADER_EPOCH, partition.leader_epoch):
             at_end = partition.answer_at_end(fetch_offset)
             if at_end is not None:
                 fetched.append(at_end)

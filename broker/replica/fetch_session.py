@@ -20,6 +20,7 @@ from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0  # in a full request: begin a session
@@ -28,7 +29,6 @@ MAX_EPOCH = 2**31 - 1
 SESSION_IDS = (1, 2**31 - 1)  # from, to (exclusive)
 
 STALE_AFTER_MS = 120_000
-UNKNOWN_OFFSET = -1
 
 
 def next_epoch(epoch: int) -> int:
@@ -51,7 +51,7 @@ class CachedPartition:
     def remember(self, result: FetchedPartition) -> None:
         """Note the answered offsets; no high watermark with an error, so that the error's end counts as a change."""
         is_failed = result.error is not ErrorCode.NONE
-        self.high_watermark = UNKNOWN_OFFSET if is_failed else result.high_watermark
+        self.high_watermark = NO_OFFSET if is_failed else result.high_watermark
         self.log_start_offset = result.log_start_offset
 
 
@@ -80,7 +80,7 @@ class FetchSession:
         for topic_partition, row in rows.items():
             cached = partitions.get(topic_partition)
             if cached is None:
-                partitions[topic_partition] = CachedPartition(row, UNKNOWN_OFFSET, UNKNOWN_OFFSET)
+                partitions[topic_partition] = CachedPartition(row, NO_OFFSET, NO_OFFSET)
             else:
                 cached.row = row
         for topic_partition in forgotten:
@@ -92,7 +92,7 @@ class FetchSession:
 
     def forget_high_watermark(self, topic_partition: TopicPartition) -> None:
         """Let the next high watermark of a partition count as a change."""
-        self.partitions[topic_partition].high_watermark = UNKNOWN_OFFSET
+        self.partitions[topic_partition].high_watermark = NO_OFFSET
 
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
         """Return the results with records, an error, a diverging epoch, or a changed high watermark or log start."""

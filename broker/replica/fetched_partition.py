@@ -13,7 +13,6 @@ from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.index.transaction_index import AbortedTxn
 
-NO_OFFSET = -1
 NO_RECORDS = b""
 
 FetchedRecords = FileSlice | ConvertedSlice | bytes

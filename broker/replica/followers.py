@@ -71,7 +71,7 @@ class Followers:
             answers.append(result)
         self._change([(partition, partition.isr_with(replica_id)) for partition, _ in noted], now_ms)
         for partition, has_new_start in noted:
-            if partition.maybe_increment_replicated_high_watermark(now_ms) or has_new_start:
+            if partition.maybe_increment_high_watermark(now_ms) or has_new_start:
                 self._on_progress(partition.topic_partition)
         return answers
 
@@ -114,7 +114,7 @@ class Followers:
             else:
                 self.isr_shrinks += 1
             logger.info("%s: ISR %s, was %s", topic_partition, list(after), list(before))
-            if partition.maybe_increment_replicated_high_watermark(now_ms):
+            if partition.maybe_increment_high_watermark(now_ms):
                 self._on_progress(topic_partition)
 
     def _keep(self, changed: Sequence[Leading], error: Exception) -> None:

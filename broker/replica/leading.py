@@ -11,20 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.isr import IsrChange
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.text import counted
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
-from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
+from minibroker.storage.log.log import Log
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-NO_EPOCH = -1
 ZSTD = "zstd"
+# Of Produce; 1 waits for the leader alone.
+ACKS_NONE = 0
+ACKS_ALL = -1
 
 
 NONE_KNOWN: Mapping[int, Replica] = {}
@@ -110,7 +115,7 @@ class Leading:
 
         The caller moves the high watermark, once the append is as durable as flush.messages asks.
         """
-        if required_acks == -1 and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition}: {counted(len(self.in_sync_replicas), 'in-sync replica')}, "
@@ -126,25 +131,16 @@ class Leading:
 
     # -- high watermark ---------------------------------------------------------------------------------------
 
-    def maybe_increment_high_watermark(self, now_ms: int, durable_to: int | None = None) -> bool:
+    def maybe_increment_high_watermark(self, now_ms: int, *, is_new_leader: bool = False) -> bool:
         """Move the high watermark to the least end of the replicas that count. Return whether it moved.
 
-        `durable_to`, if given, is the end of this replica's own log that counts. Without followers `now_ms` is not
-        used.
+        Of its own log a leader counts what flush.messages allows to serve; a new leader counts all of it, as no
+        append waits for an fsync. Without followers `now_ms` is not used.
         """
-        committed = self.log.log_end_offset_metadata
-        if durable_to is not None and durable_to < committed.message_offset:
-            committed = self.log.convert_to_offset_metadata(max(durable_to, self.log.log_start_offset))
+        committed = self.log.log_end_offset_metadata if is_new_leader else self.log.durable_end_metadata
         if self.remote_replicas:
             committed = self._least_end(committed, now_ms)
         return self.log.move_high_watermark(committed)
-
-    def maybe_increment_replicated_high_watermark(self, now_ms: int) -> bool:
-        """`maybe_increment_high_watermark` after a change of the followers: while flush.messages asks for an fsync,
-        only records below the recovery point count."""
-        log = self.log
-        is_flush_due = log.unflushed_messages >= log.config.flush_messages
-        return self.maybe_increment_high_watermark(now_ms, log.recovery_point if is_flush_due else None)
 
     def _least_end(self, own_end: LogOffsetMetadata, now_ms: int) -> LogOffsetMetadata:
         least = own_end
@@ -237,7 +233,7 @@ class Leading:
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raises KafkaError: FENCED_LEADER_EPOCH for an epoch older than this leader's, UNKNOWN_LEADER_EPOCH for a
         newer one. -1 is not checked (as kafka 2.1 Partition.checkCurrentLeaderEpoch)."""
-        if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
+        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         is_old = current_leader_epoch < self.leader_epoch
         raise KafkaError(

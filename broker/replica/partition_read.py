@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
-from minibroker.broker.replica.leading import NO_EPOCH, READ_COMMITTED, ZSTD, Leading
+from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.leading import READ_COMMITTED, ZSTD, Leading
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 
 FUTURE_REPLICA_ID = -3
 
@@ -46,8 +48,8 @@ class FetchRow(NamedTuple):
     fetch_offset: int
     log_start_offset: int
     max_bytes: int
-    current_leader_epoch: int = NO_EPOCH
-    last_fetched_epoch: int = NO_EPOCH
+    current_leader_epoch: int = NO_LEADER_EPOCH
+    last_fetched_epoch: int = NO_LEADER_EPOCH
 
 
 def read_partition(

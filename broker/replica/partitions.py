@@ -134,7 +134,7 @@ class Partitions:
             now_ms=now_ms,
             known=role.remote_replicas if isinstance(role, Leading) else {},
         )
-        leading.maybe_increment_high_watermark(now_ms)
+        leading.maybe_increment_high_watermark(now_ms, is_new_leader=True)
         return leading
 
     def _stop(self, topic_partition: TopicPartition, decision: StopReplica) -> None:

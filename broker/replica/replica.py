@@ -13,10 +13,10 @@ As kafka 2.0.1 Replica.updateLogReadResult. Times are the monotonic clock's.
 
 from __future__ import annotations
 
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
-UNKNOWN_OFFSET = -1
-UNKNOWN_END = LogOffsetMetadata(UNKNOWN_OFFSET)
+UNKNOWN_END = LogOffsetMetadata(NO_OFFSET)
 NEVER_MS = -(2**63)
 
 
@@ -59,8 +59,8 @@ class Replica:
     def note_failed_fetch(self) -> None:
         """Note a fetch at an offset that the leader does not have: the follower's end is unknown until the next."""
         self.log_end_offset = UNKNOWN_END
-        self.log_start_offset = UNKNOWN_OFFSET
-        self._leader_end_offset_at_last_fetch = UNKNOWN_OFFSET
+        self.log_start_offset = NO_OFFSET
+        self._leader_end_offset_at_last_fetch = NO_OFFSET
         self._last_fetch_ms = NEVER_MS
 
     def is_caught_up(self, now_ms: int, max_lag_ms: int) -> bool:

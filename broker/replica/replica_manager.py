@@ -12,39 +12,33 @@ from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.append import (
-    ACKS_ALL,
-    AppendResult,
-    AppendResults,
-    DelayedProduce,
-    failed_append,
-    refused_append,
-)
+from minibroker.broker.replica.append import AppendResult, AppendResults, DelayedProduce, failed_append, refused_append
 from minibroker.broker.replica.delete_records import (
-    TO_HIGH_WATERMARK,
     DelayedDeleteRecords,
     DeleteRecordsResult,
     DeleteRecordsResults,
     failed_deletion,
 )
 from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
-from minibroker.broker.replica.fetched_partition import NO_OFFSET, FetchedPartition
+from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.isr import SaveIsr, saved
-from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.leading import ACKS_ALL, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Observer as PurgatoryObserver
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
+from minibroker.storage.log.log import DELETE_TO_HIGH_WATERMARK
 
 
 class Observer(PurgatoryObserver, Protocol):
@@ -130,10 +124,10 @@ class ReplicaManager:
                 results[topic_partition] = self._refused_append(topic_partition, error, len(records))
                 continue
             results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset, None, ())
-            if info.needs_flush:
+            if partition.log.is_flush_due:
                 unflushed.append(partition)
             else:
-                self._commit_append(topic_partition, partition, None)
+                self._commit_append(topic_partition, partition)
         if unflushed:
             replicate = partial(self._replicate, results, required_acks, timeout_ms, is_from_client)
             return self._flush(unflushed).then(replicate, partial(flush_failed, results))
@@ -161,16 +155,16 @@ class ReplicaManager:
             for partition in unflushed:
                 topic_partition = partition.topic_partition
                 if self.partitions.any(topic_partition) is partition:
-                    self._commit_append(topic_partition, partition, partition.log.recovery_point)
+                    self._commit_append(topic_partition, partition)
 
         return self._flusher.flush(next(partitions).log).then(flush_next).then(serve)
 
-    def _commit_append(self, topic_partition: TopicPartition, partition: Leading, durable_to: int | None) -> None:
+    def _commit_append(self, topic_partition: TopicPartition, partition: Leading) -> None:
         """Complete the fetches that read to the log end; move the high watermark, complete what waits for it."""
         if self._log_end_waits.count:
             self.fetch_purgatory.check_and_complete(topic_partition)
         now_ms = self._clock.monotonic_ms() if partition.remote_replicas else 0
-        if partition.maybe_increment_high_watermark(now_ms, durable_to):
+        if partition.maybe_increment_high_watermark(now_ms):
             self.fetch_purgatory.check_and_complete(topic_partition)
             self.produce_purgatory.check_and_complete(topic_partition)
 
@@ -236,7 +230,7 @@ class ReplicaManager:
     def _delete_records_of(self, topic_partition: TopicPartition, offset: int) -> DeleteRecordsResult:
         try:
             partition = self.partitions.led(topic_partition)
-            if offset == TO_HIGH_WATERMARK:
+            if offset == DELETE_TO_HIGH_WATERMARK:
                 offset = partition.log.high_watermark
             if offset < 0:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic_partition} has no offset {offset}")

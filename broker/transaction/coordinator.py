@@ -24,6 +24,7 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import (
+    NO_PRODUCER,
     ONGOING,
     PREPARE_COMMIT,
     PREPARED,
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_LOOK_MS = 1000  # after the start, for transactions that timed out meanwhile
 RETRY_MS = 500  # between attempts to write the markers, or the completion
-NO_PRODUCER = ProducerIdentity(-1, -1)
 TOMBSTONES_PER_BATCH = 25  # with the longest ids, they stay below any usual max.message.bytes
 
 # After these errors a marker counts as written (as kafka 2.0.1 TransactionMarkerRequestCompletionHandler): the
@@ -192,14 +192,14 @@ class TransactionCoordinator:
         for transactional_id, transaction in self.transactions.items():
             if transaction.is_expired(now_ms, expiration_ms):
                 by_partition[self._log.partition_for(transactional_id)].append(transaction)
-        for partition, expired in by_partition.items():
+        for expired in by_partition.values():
             for position in range(0, len(expired), TOMBSTONES_PER_BATCH):
-                self._forget(partition, expired[position : position + TOMBSTONES_PER_BATCH])
+                self._forget(expired[position : position + TOMBSTONES_PER_BATCH])
 
-    def _forget(self, partition: int, expired: list[Transaction]) -> None:
+    def _forget(self, expired: list[Transaction]) -> None:
         for transaction in expired:
             transaction.prepare_dead()
-        written = self._log.append_tombstones(partition, [each.transactional_id for each in expired])
+        written = self._log.append_tombstones([each.transactional_id for each in expired])
         then(written, partial(self._on_forgotten, expired))
 
     def _on_forgotten(self, expired: list[Transaction], error: ErrorCode) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Set
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.append import ACKS_ALL, AppendResults
+from minibroker.broker.replica.append import AppendResults
+from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
 
 APPEND_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's brokers

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
 NO_TIME = -1
 MAX_EPOCH = 2**15 - 1
 
@@ -82,6 +81,9 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
+NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
 class TransactionMetadata(NamedTuple):
     """The state of a transactional id at one moment. Times in ms since the epoch; NO_TIME without a transaction."""
 
@@ -94,7 +96,7 @@ class TransactionMetadata(NamedTuple):
     start_ms: int
     # The identity before this one, to recognize a repeated InitProducerId; not stored (as kafka 2.0.1's format).
     last_producer_id: int = NO_PRODUCER_ID
-    last_producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -108,7 +110,7 @@ def is_exhausted(epoch: int) -> bool:
 
 def new_metadata(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
     """The state of a new id; the first transition gives it an epoch."""
-    return TransactionMetadata(producer_id, NO_EPOCH, timeout_ms, EMPTY, frozenset(), now_ms, NO_TIME)
+    return TransactionMetadata(producer_id, NO_PRODUCER_EPOCH, timeout_ms, EMPTY, frozenset(), now_ms, NO_TIME)
 
 
 class Transaction:
@@ -142,7 +144,7 @@ class Transaction:
         """Whether `expected` is the present producer, or one that missed its next id; True for a new id."""
         metadata = self.metadata
         return (
-            metadata.producer_epoch == NO_EPOCH
+            metadata.producer_epoch == NO_PRODUCER_EPOCH
             or expected.producer_id == metadata.producer_id
             or (expected.producer_id == metadata.last_producer_id and is_exhausted(expected.epoch))
         )
@@ -152,10 +154,10 @@ class Transaction:
     ) -> TransactionMetadata:
         """Prepare the next epoch, or a new producer id if no epoch is left. Raises KafkaError(PRODUCER_FENCED)."""
         metadata = self.metadata
-        producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch + 1, NO_EPOCH
+        producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch + 1, NO_PRODUCER_EPOCH
         if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
             producer_id, epoch = next_producer_id(), 0
-            last_epoch = NO_EPOCH if expected is None else metadata.producer_epoch
+            last_epoch = NO_PRODUCER_EPOCH if expected is None else metadata.producer_epoch
         elif expected is not None:
             epoch, last_epoch = self._epoch_after(expected)
         return self._prepare(
@@ -171,7 +173,7 @@ class Transaction:
 
     def _epoch_after(self, expected: ProducerIdentity) -> tuple[int, int]:
         metadata = self.metadata
-        if expected.epoch == metadata.producer_epoch or metadata.producer_epoch == NO_EPOCH:
+        if expected.epoch == metadata.producer_epoch or metadata.producer_epoch == NO_PRODUCER_EPOCH:
             return metadata.producer_epoch + 1, metadata.producer_epoch
         if expected.epoch == metadata.last_producer_epoch:
             return metadata.producer_epoch, metadata.last_producer_epoch  # a retry: the answer was lost
@@ -218,7 +220,10 @@ class Transaction:
         raised = 0 if self.has_failed_epoch_fence else 1
         epoch = min(self.metadata.producer_epoch + raised, MAX_EPOCH)
         fenced = self._prepare(
-            PREPARE_EPOCH_FENCE, self.metadata.last_update_ms, producer_epoch=epoch, last_producer_epoch=NO_EPOCH
+            PREPARE_EPOCH_FENCE,
+            self.metadata.last_update_ms,
+            producer_epoch=epoch,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
         )
         self.pending = None
         self.metadata = fenced._replace(state=ONGOING)

@@ -7,16 +7,13 @@ of a coordinator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.coordinator_log import CoordinatorLog
-from minibroker.broker.time.clock import Clock
+from minibroker.broker.replica.coordinator_log import Contents, CoordinatorLog
 from minibroker.broker.transaction.transaction import TransactionMetadata, TransactionState
 from minibroker.protocol.batches import iter_all_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.transaction_records import (
     TransactionRecord,
     decode_key,
@@ -45,10 +42,9 @@ COORDINATOR_ERRORS = {
 class TransactionLog:
     """The only writer of `__transaction_state`; loading reads `load_bytes` at a time."""
 
-    def __init__(self, log: CoordinatorLog, clock: Clock, *, load_bytes: int) -> None:
+    def __init__(self, log: CoordinatorLog, *, load_bytes: int) -> None:
         self._log = log
         self._load_bytes = load_bytes
-        self._clock = clock
 
     @property
     def has_topic(self) -> bool:
@@ -71,19 +67,16 @@ class TransactionLog:
 
     def append(self, transactional_id: str, metadata: TransactionMetadata) -> ErrorCode | Pending[ErrorCode]:
         """Append the state of an id."""
-        partition = self._log.partition_for(transactional_id)
-        if partition is None:
-            return ErrorCode.NOT_COORDINATOR
-        return self._append(partition, [(encode_key(transactional_id), encode_value(record_of(metadata)))])
+        return self._append(transactional_id, [(encode_key(transactional_id), encode_value(record_of(metadata)), ())])
 
-    def append_tombstones(self, partition: int, transactional_ids: Iterable[str]) -> ErrorCode | Pending[ErrorCode]:
-        """Append the tombstones of these ids of one partition."""
-        return self._append(partition, [(encode_key(each), None) for each in transactional_ids])
+    def append_tombstones(self, transactional_ids: Sequence[str]) -> ErrorCode | Pending[ErrorCode]:
+        """Append the tombstones of these ids, which are all of one partition."""
+        return self._append(transactional_ids[0], [(encode_key(each), None, ()) for each in transactional_ids])
 
-    def _append(self, partition: int, rows: list[tuple[bytes, bytes | None]]) -> ErrorCode | Pending[ErrorCode]:
-        now_ms = self._clock.wall_ms()
-        records = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(rows)]
-        return then(self._log.append(partition, build_batch(records)), coordinator_error)
+    def _append(self, transactional_id: str, contents: list[Contents]) -> ErrorCode | Pending[ErrorCode]:
+        return then(
+            self._log.append(transactional_id, [contents]).error, lambda error: COORDINATOR_ERRORS.get(error, error)
+        )
 
     def load(self) -> dict[str, TransactionMetadata]:
         """Return the newest state of every id. Log and skip unreadable partitions and records."""
@@ -113,10 +106,6 @@ class TransactionLog:
                 if record.key is not None:
                     newest[record.key] = record.value
         return newest
-
-
-def coordinator_error(error: ErrorCode) -> ErrorCode:
-    return COORDINATOR_ERRORS.get(error, error)
 
 
 def record_of(metadata: TransactionMetadata) -> TransactionRecord:

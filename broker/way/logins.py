@@ -16,8 +16,8 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
-from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.pending import Pending
 from minibroker.broker.security.sasl.login import Failure, Login, LoginRules, SessionEndedError
 from minibroker.broker.security.sasl.mechanisms import mechanisms_of

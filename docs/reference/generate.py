@@ -16,10 +16,10 @@ from typing import Any
 
 import minibroker
 from minibroker import pytest_plugin
-from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER
-from minibroker.broker.config.kafka_settings import KafkaSettings
-from minibroker.broker.config.settings import Setting
-from minibroker.broker.config.unused_settings import ONE_BROKER, ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
+from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER
+from minibroker.broker.config.settings.table import KafkaSettings
+from minibroker.broker.config.settings.types import Setting
+from minibroker.broker.config.settings.unused import ONE_BROKER, ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
 from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
 from minibroker.protocol.api_table import API_TABLE, Api
 from minibroker.protocol.rights import FOREVER, Right

@@ -1,4 +1,4 @@
-"""What client libraries need to log in to a broker, each in the form that it takes.
+"""Gives each client library the settings to log in to a broker, in the form that it takes.
 
 The forms are documented at `Broker.client_settings`.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.login import OAUTHBEARER, PLAIN, unsecured_token
+from minibroker.protocol.jaas import written_jaas
 
 JAAS = "org.apache.kafka.common.security"
 JAVA_MODULES = {PLAIN: f"{JAAS}.plain.PlainLoginModule", OAUTHBEARER: f"{JAAS}.oauthbearer.OAuthBearerLoginModule"}
@@ -141,13 +142,7 @@ def jaas(access: Access) -> str:
     options = {"username": access.user, "password": access.password}
     if access.mechanism == OAUTHBEARER:
         options = {"unsecuredLoginStringClaim_sub": access.user}
-    module = JAVA_MODULES.get(access.mechanism, JAVA_SCRAM)
-    return f"{module} required {' '.join(f'{name}={quoted(value)}' for name, value in options.items())};"
-
-
-def quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return written_jaas(JAVA_MODULES.get(access.mechanism, JAVA_SCRAM), options)
 
 
 def of_spark(access: Access) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The client of a broker's control socket: sends a line of JSON, receives a line of JSON.
 
 Each call has its own connection, so that no fork, thread or restart of the broker can find a broken one; those of
-`KeptControl`, which asks many times a second, share one. The calls themselves are in `broker_clock.py` and `faults.py`.
+`KeptControl`, which asks many times a second, share one, and those of a `Channel` one that the broker has opened. The
+calls themselves are in `broker_clock.py` and `faults.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from minibroker.errors import BrokerError
 from minibroker.protocol.text import reason_of
 
 ANSWER_SECONDS = 120.0
+CHANNEL_SECONDS = 10.0
 READ_BYTES = 1 << 16
 
 
@@ -30,14 +32,11 @@ class Control:
 
     def call(self, name: str, **arguments: object) -> Any:
         """Return the result. Raises BrokerError: with the reason of a refusal, or with how the broker ended."""
-        line = json.dumps({"call": name, "arguments": arguments}).encode() + b"\n"
         try:
-            answer = json.loads(self._exchange(line))
+            answer = self._exchange(call_line(name, arguments))
         except (OSError, EOFError) as error:
             raise BrokerError(self._why_not(error)) from error
-        if "error" in answer:
-            raise BrokerError(f"the broker refused {name}: {answer['error']}", answer.get("code"))
-        return answer["result"]
+        return result_of(name, answer)
 
     def _exchange(self, line: bytes) -> bytes:
         """Raises OSError, and EOFError when the broker closes the connection without an answer."""
@@ -99,6 +98,30 @@ class KeptControl(Control):
         if self._kept is not None:
             self._kept.close()
             self._kept = None
+
+
+class Channel:
+    """Calls one at a time, over a socket that the broker has given to this process: it ends with the broker."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(CHANNEL_SECONDS)
+        self._sock = sock
+
+    def call(self, name: str, **arguments: object) -> Any:
+        """Return the result. Raises OSError and EOFError without an answer, BrokerError with a refusal's reason."""
+        return result_of(name, ask(self._sock, call_line(name, arguments)))
+
+
+def call_line(name: str, arguments: Mapping[str, object]) -> bytes:
+    return json.dumps({"call": name, "arguments": arguments}).encode() + b"\n"
+
+
+def result_of(name: str, answer: bytes) -> Any:
+    """The result in a line of the broker's. Raises BrokerError with the reason of a refusal."""
+    fields = json.loads(answer)
+    if "error" in fields:
+        raise BrokerError(f"the broker refused {name}: {fields['error']}", fields.get("code"))
+    return fields["result"]
 
 
 def ask(sock: socket.socket, line: bytes) -> bytes:

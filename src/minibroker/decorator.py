@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class RunningBroker:
-    """What `running_broker(...)` returns: each use of it is a new broker, which ends with the block or the call."""
+    """The value of `running_broker(...)`: each use of it is a new broker, which ends with the block or the call."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._arguments = arguments

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypedDict, overload
 
 from minibroker.control import Control
 from minibroker.errors import BrokerError
-from minibroker.transcript.story import story
+from minibroker.story import story
 
 LEASE_MS = 3_600_000
 SHORTEST_LEASE_MS = 100
@@ -137,7 +137,7 @@ class Explained:
 
     @property
     def wait(self) -> Wait | None:
-        """What it waited for; None if it was answered at once."""
+        """The wait of the request; None if it was answered at once."""
         found = self.json["wait"]
         if found is None:
             return None
@@ -162,7 +162,7 @@ class Explained:
 
     @property
     def session(self) -> str | None:
-        """What became of the fetch session: "new", "incremental", "unknown id" and the like; None unless a Fetch."""
+        """The decision about the fetch session: "new", "incremental", "unknown id", ...; None unless a Fetch."""
         fetch = self.json["fetch"]
         return None if fetch is None else str(fetch["session"]["decision"])
 

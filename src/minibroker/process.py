@@ -323,7 +323,7 @@ class Broker:
             )
 
     def client_settings(self, library: str, *, user: str | None = None, mechanism: str | None = None) -> Any:
-        """What a client of that library needs to connect, and on a secured broker to log in, in the library's own form.
+        """The settings with which that library connects, and on a secured broker logs in, in the library's own form.
 
             Producer(broker.client_settings("confluent-kafka", user="alice"))
 

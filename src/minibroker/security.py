@@ -1,4 +1,4 @@
-"""What makes the broker of a test secured: its settings, its users, and what each of them shows it.
+"""Makes the broker of a test secure: its settings, its users, and the credentials of each.
 
 The broker has a second listener, for this process alone: administration between tests must work whatever mechanisms
 and rules the test has. Its user is `ADMINISTRATOR`, with a password of its own.
@@ -13,7 +13,8 @@ from pathlib import Path
 from minibroker.acl import Acl
 from minibroker.any_cluster.login import MECHANISMS, OAUTHBEARER, PLAIN, Login
 from minibroker.certificates import OWN_HOSTS, Certificates
-from minibroker.client_settings import JAVA_MODULES, JAVA_SCRAM, Access, quoted
+from minibroker.client_settings import JAVA_MODULES, JAVA_SCRAM, Access
+from minibroker.protocol.jaas import written_jaas
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -84,7 +85,7 @@ class Security:
             if each == PLAIN:
                 module = plain_accounts(self.users, SUPER_USER)
             elif each == OAUTHBEARER:
-                module = module.replace(";", f" unsecuredLoginStringClaim_sub={quoted(SUPER_USER)};")
+                module = written_jaas(JAVA_MODULES[OAUTHBEARER], {"unsecuredLoginStringClaim_sub": SUPER_USER})
             found[f"{name}.{each.lower()}.sasl.jaas.config"] = module
         return found
 
@@ -112,7 +113,7 @@ class Security:
         return Login(PLAIN, ADMINISTRATOR, self._password)
 
     def access(self, address: str, user: str | None, mechanism: str | None) -> Access:
-        """What a user shows the listener at the address; by default the super user by the first mechanism.
+        """The credentials of a user at the listener; by default those of the super user by the first mechanism.
 
         Raises ValueError for a user or mechanism that the broker does not have.
         """
@@ -139,9 +140,8 @@ class Security:
 
 def plain_accounts(users: Mapping[str, str], own: str) -> str:
     """The login module of PLAIN with these accounts, of which `own` is the broker's."""
-    accounts = {quoted(f"user_{name}"): password for name, password in users.items()}
-    options = {"username": own, "password": users[own], **accounts}
-    return f"{JAVA_MODULES[PLAIN]} required {' '.join(f'{name}={quoted(value)}' for name, value in options.items())};"
+    accounts = {f"user_{name}": password for name, password in users.items()}
+    return written_jaas(JAVA_MODULES[PLAIN], {"username": own, "password": users[own], **accounts})
 
 
 def new_password() -> str:

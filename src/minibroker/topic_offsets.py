@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and how far a group is behind, for tests: one connection, and Kafka's protocol."""
+"""The first and last offsets of partitions, and the lag of a group, for tests: one connection, Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def stored_records(row: Any) -> Iterator[StoredRecord]:
 
 
 def shortage(topic: str, n: int, timeout: float, records: list[Record]) -> str:
-    """What came instead of `n` records."""
+    """The message that fewer than `n` records came, with the last of them."""
     lines = [f"topic {topic} has {counted(len(records), 'record')} after {timeout:g} s, not {n}"]
     lines += [
         f"  partition {record.partition}, offset {record.offset}: key {record.key!r}, value {record.value!r}"
@@ -171,7 +171,7 @@ def shortage(topic: str, n: int, timeout: float, records: list[Record]) -> str:
 
 
 def absence(connection: Connection, topic: str, partition: int | None, present: list[int]) -> str:
-    """That there is nothing to read, and what there is instead."""
+    """The message that a topic or a partition is missing, with those that are there."""
     if present:
         return f"topic {topic} has no partition {partition}, only {', '.join(map(str, present))}"
     others = ", ".join(f"{name} ({counted(count, 'record')})" for name, count in record_counts(connection).items())

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class WaitError(AssertionError):
-    """What a test waited for did not come in time; the message has what came instead."""
+    """A condition did not hold in time; the message has what came instead."""
 
 
 def wait_for(condition: Callable[[], T], *, timeout: float, check: Callable[[], None], scene: Callable[[], str]) -> T:

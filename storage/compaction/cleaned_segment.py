@@ -39,7 +39,7 @@ class CleanedSegment:
 
     __slots__ = (
         "_config",
-        "_last_offset",
+        "_last_batch",
         "_max_timestamp_ms",
         "_offset_of_max_timestamp",
         "_piece",
@@ -58,7 +58,7 @@ class CleanedSegment:
         self.segment = LogSegment.open(directory, base_offset, unbounded, now_ms=now_ms, extra=CLEANED_SUFFIX)
         self._config = config
         self._piece = bytearray()
-        self._last_offset = -1
+        self._last_batch: BatchView | None = None  # at its place in the piece
         self._begin_piece()
 
     def _begin_piece(self) -> None:
@@ -70,16 +70,16 @@ class CleanedSegment:
         view = view_batch(batch, 0, len(batch))
         if view is None:
             raise ValueError(f"{len(batch)} bytes are not a whole batch")
+        self._last_batch = view._replace(position=len(self._piece))
         self._piece += batch
-        self._last_offset = view.last_offset
         if view.max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms, self._offset_of_max_timestamp = view.max_timestamp_ms, view.last_offset
         if len(self._piece) > min(self._config.index_interval_bytes, _MOST_PIECE_BYTES):
             self._write_piece()
 
     def _write_piece(self) -> None:
-        if self._piece:
-            self.segment.append(self._last_offset, self._max_timestamp_ms, self._offset_of_max_timestamp, self._piece)
+        if self._piece and self._last_batch is not None:
+            self.segment.append(self._piece, self._last_batch, self._max_timestamp_ms, self._offset_of_max_timestamp)
             self._begin_piece()
 
     def finish(self, last_seen: BatchView | None) -> int:
@@ -96,7 +96,7 @@ class CleanedSegment:
     def _reaches(self, last_seen: BatchView) -> bool:
         """Return whether there is a batch at or beyond the base offset of the last segment that had one."""
         bases = [each.base_offset for each in self.replaced if each.base_offset <= last_seen.last_offset]
-        return len(bases) <= 1 or self._last_offset >= bases[-1]
+        return len(bases) <= 1 or (self._last_batch is not None and self._last_batch.last_offset >= bases[-1])
 
     def discard(self) -> None:
         """Remove the files. Raises OSError."""

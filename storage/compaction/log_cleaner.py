@@ -26,6 +26,7 @@ from typing import NamedTuple
 from minibroker.protocol.batch_filter import KeyedRecord, OpenBatch, open_batch
 from minibroker.protocol.batches import BatchView, batch_is_valid, scan_batches
 from minibroker.protocol.compression import corrupt
+from minibroker.protocol.record import INT32_MAX
 from minibroker.protocol.record_batch import HEADER_SIZE_UP_TO_MAGIC, build_empty_batch, read_header, size_at
 from minibroker.storage.compaction.cleaned_segment import CleanedSegment
 from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
@@ -40,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 # A copy takes its place by a few renames for each segment that it replaces, and all clients wait for them.
 MOST_SEGMENTS_IN_A_GROUP = 16
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ def group_segments(
             and records_bytes <= max_bytes
             and index_bytes <= max_index_bytes
             and time_index_bytes <= max_index_bytes
-            and next_offset - 1 - groups[-1][0].base_offset <= _INT32_MAX
+            and next_offset - 1 - groups[-1][0].base_offset <= INT32_MAX
         ):
             groups[-1].append(segment)
             continue

@@ -16,14 +16,6 @@ class LogOffsetMetadata(NamedTuple):
     relative_position: int = -1
 
 
-class OffsetPosition(NamedTuple):
-    """The batch that holds an offset, or the first one after it."""
-
-    offset: int
-    position: int
-    size_bytes: int
-
-
 class FetchDataInfo:
     """The result of a read. `records` is b"" if there is nothing to return; the metadata is right even then."""
 
@@ -41,6 +33,10 @@ class FetchDataInfo:
         self.records = records
         self.first_entry_incomplete = first_entry_incomplete
         self.aborted_transactions = aborted_transactions
+
+    def note_aborted(self, transactions: list[AbortedTxn]) -> None:
+        """Add the aborted transactions that may have records in it."""
+        self.aborted_transactions = transactions
 
     @property
     def size_bytes(self) -> int:

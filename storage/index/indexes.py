@@ -22,11 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import CorruptFileError
 
-NO_TIMESTAMP = -1
-
-_INT32_MAX = 2**31 - 1
 _FIRST_ALLOCATION_BYTES = 4096
 _ENTRIES_PER_MARK = 8
 
@@ -75,7 +73,7 @@ class MappedIndex:
         return self._map is not None
 
     def can_append_offset(self, offset: int) -> bool:
-        return 0 <= offset - self.base_offset <= _INT32_MAX
+        return 0 <= offset - self.base_offset <= INT32_MAX
 
     def resize(self, max_index_bytes: int) -> None:
         """Change the size at which the index is full; the entries stay."""
@@ -195,7 +193,7 @@ class MappedIndex:
         return low
 
     def _slot_from(self, value: int, field: int) -> int:
-        """As kafka 2.0.1 AbstractIndex.smallestUpperBoundSlotFor; `entries` where that is -1."""
+        """Return kafka 2.0.1's AbstractIndex.smallestUpperBoundSlotFor; `entries` where that is -1."""
         if self.entries == 0:
             return 0
         buffer, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
@@ -344,7 +342,7 @@ class TimeIndex(MappedIndex):
 
     @property
     def is_full(self) -> bool:
-        """One entry early: the last one is for the end of the segment."""
+        """Whether all entries but one are used: the last one is for the end of the segment."""
         return self.entries >= self.max_entries - 1
 
     @property

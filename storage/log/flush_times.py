@@ -1,4 +1,4 @@
-"""How long the flushes of all logs took: kafka 2.0.1 LogFlushStats. Several threads flush."""
+"""The durations of the flushes of all logs, as kafka 2.0.1 LogFlushStats has them. Several threads flush."""
 
 from __future__ import annotations
 

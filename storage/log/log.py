@@ -14,90 +14,56 @@ from __future__ import annotations
 import logging
 import os
 import time
-from bisect import bisect_right
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
-from minibroker.protocol.record_batch import (
-    NO_PRODUCER_ID,
-    RECORD_BATCH_OVERHEAD,
-    TRANSACTIONAL_FLAG,
-    pack_place,
-    unpack_header,
-)
+from minibroker.protocol.record import NO_OFFSET, NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.indexes import TimestampOffset
+from minibroker.storage.log.appending import AppendRules, LogAppendInfo, prepare_producers
 from minibroker.storage.log.log_retention import Retention
-from minibroker.storage.log.log_validator import (
-    NO_OFFSET,
-    PLAIN_ATTRIBUTES,
-    UNBOUNDED_MS,
-    UNCOMPRESSED_ATTRIBUTES,
-    AssignedRecords,
-    Buffer,
-    analyze_records,
-    assign_offsets,
-    is_plain_batch,
-)
+from minibroker.storage.log.log_validator import AssignedRecords, Buffer, analyze_records
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
+from minibroker.storage.log.reading import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    first_offset_at,
+    offset_of_max_timestamp,
+    offsets_before,
+    read_segments,
+)
 from minibroker.storage.segment.log_segments import sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from minibroker.protocol.primitives import TopicPartition
-    from minibroker.protocol.record_batch import PlainHeader
     from minibroker.storage.config import LogConfig
     from minibroker.storage.index.leader_epochs import LeaderEpochCache
-    from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
+    from minibroker.storage.log.appending import ProducerChanges
     from minibroker.storage.log.flush_times import FlushTimes
-    from minibroker.storage.producers.producer_append import BatchMetadata, ProducerAppendInfo
+    from minibroker.storage.producers.producer_append import BatchMetadata
     from minibroker.storage.producers.producer_state import ProducerStateManager
     from minibroker.storage.segment.log_segment import LogSegment
     from minibroker.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger(__name__)
 
-# In place of an offset or a timestamp, as Kafka's protocol has them.
-DELETE_TO_HIGH_WATERMARK = -1
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-LEAST_TIMESTAMP = -(2**63)
-
-_SEQUENCE_MASK = 0x7FFFFFFF  # 0 follows 2^31 - 1
-
-
-class LogAppendInfo(NamedTuple):
-    """The result of an append; offsets are -1 if nothing was appended."""
-
-    first_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    log_append_time_ms: int  # -1 with CreateTime
-    log_start_offset: int
-    shallow_count: int  # batches; messages of the old formats
-    valid_bytes: int
-    is_duplicate: bool  # the offsets are those of the first time
-    needs_flush: bool  # flush.messages asks for an fsync before the append is acknowledged
+DELETE_TO_HIGH_WATERMARK = -1  # in place of an offset, as in DeleteRecords
 
 
 class Log:
     """Opened by `log_loader.load_log`. After `close` and `refuse`, appends and reads raise KafkaError."""
 
     __slots__ = (
+        "_append_rules",
         "_cutting",
         "_end_metadata",
         "_flush_times",
         "_high_watermark",
-        "_max_batch_bytes",
-        "_plain_attributes",
         "_refusal",
-        "_takes_clients_batches_as_sent",
-        "_takes_own_batches_as_sent",
         "appended_bytes",
         "appends",
         "cleaned_offset",
@@ -131,6 +97,7 @@ class Log:
     ) -> None:
         self.topic_partition = topic_partition
         self.config = config
+        self._append_rules = AppendRules(config)
         self.segments = segments
         self.leader_epochs = leader_epochs
         self.producer_state = producer_state
@@ -151,7 +118,6 @@ class Log:
         self._cutting = Lock()  # a flush, in its thread, must not count what is being cut off
         self._end_metadata: LogOffsetMetadata | None = None
         self._refusal: tuple[ErrorCode, str] | None = None
-        self._derive_append_rules()
 
     @property
     def directory(self) -> Path:
@@ -175,6 +141,21 @@ class Log:
         return self.log_end_offset - self.recovery_point
 
     @property
+    def is_flush_due(self) -> bool:
+        """Whether flush.messages asks for an fsync before anything more is served or acknowledged."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def durable_end_metadata(self) -> LogOffsetMetadata:
+        """The end of what flush.messages allows to serve: the log's end, or the recovery point while a flush is due.
+
+        Raises KafkaError of a log that refuses.
+        """
+        if self.is_flush_due:
+            return self.convert_to_offset_metadata(max(self.recovery_point, self.log_start_offset))
+        return self.log_end_offset_metadata
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment that is no longer written waits for its fsync."""
         return self.recovery_point < self.segments.active.base_offset
@@ -184,7 +165,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings: to appends and retention at once, to segments with the next one."""
         self.config = config
-        self._derive_append_rules()
+        self._append_rules = AppendRules(config)
 
     @property
     def is_refusing(self) -> bool:
@@ -194,7 +175,6 @@ class Log:
     def refuse(self, code: ErrorCode, message: str) -> None:
         """Answer appends and reads with this error from now on: the disk failed, or the log is gone."""
         self._refusal = (code, message)
-        self._derive_append_rules()
 
     def check_usable(self) -> None:
         """Raise the KafkaError of a log that refuses."""
@@ -204,22 +184,7 @@ class Log:
     @property
     def takes_clients_batches_as_sent(self) -> bool:
         """Whether a client's batch of magic 2 is appended without a look at its records."""
-        return self._takes_clients_batches_as_sent
-
-    def _derive_append_rules(self) -> None:
-        config = self.config
-        is_plain = (
-            config.magic == 2
-            and config.compression_type in ("producer", "uncompressed")
-            and not config.is_log_append_time
-            and self._refusal is None
-        )
-        keeps_codec = config.compression_type == "producer"
-        is_unbounded = config.message_timestamp_difference_max_ms >= UNBOUNDED_MS
-        self._takes_own_batches_as_sent = is_plain
-        self._takes_clients_batches_as_sent = is_plain and keeps_codec and not config.is_compacted and is_unbounded
-        self._plain_attributes = PLAIN_ATTRIBUTES if keeps_codec else UNCOMPRESSED_ATTRIBUTES
-        self._max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+        return self._append_rules.takes_clients_batches_as_sent
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -239,13 +204,11 @@ class Log:
         """
         end_offset = self.log_end_offset
         if start_offset == end_offset and self._refusal is None:
-            return FetchDataInfo(
-                self.log_end_offset_metadata, aborted_transactions=[] if include_aborted_txns else None
-            )
-        self.check_usable()
+            return self._nothing_to_read(include_aborted_txns)
+        if self._refusal is not None:
+            self.check_usable()
         segments = self.segments
-        slot = bisect_right(segments.bases, start_offset) - 1
-        if not self.log_start_offset <= start_offset <= end_offset or slot < 0:
+        if not self.log_start_offset <= start_offset <= end_offset or start_offset < segments.bases[0]:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"Received request for offset {start_offset} for partition {self.topic_partition}, but we only "
@@ -253,30 +216,12 @@ class Log:
             )
         if max_offset is not None and max_offset >= end_offset:
             max_offset = None  # the end of the log needs no search for its position
-        while slot < len(segments.segments):
-            segment = segments.segments[slot]
-            fetched = segment.read(
-                start_offset, max_size=max_length, max_offset=max_offset, min_one_message=min_one_message
-            )
-            if fetched is not None:
-                if include_aborted_txns:
-                    fetched.aborted_transactions = self._aborted_in(start_offset, slot, fetched)
-                return fetched
-            slot += 1
-        # All batches from the start offset on were compacted away.
-        return FetchDataInfo(self.log_end_offset_metadata, aborted_transactions=[] if include_aborted_txns else None)
+        aborted_before = end_offset if include_aborted_txns else None
+        fetched = read_segments(segments, start_offset, max_length, max_offset, min_one_message, aborted_before)
+        return self._nothing_to_read(include_aborted_txns) if fetched is None else fetched
 
-    def _aborted_in(self, start_offset: int, slot: int, fetched: FetchDataInfo) -> list[AbortedTxn]:
-        """Return the aborted transactions that may have records in the fetch (as kafka 2.0.1)."""
-        segments = self.segments
-        segment = segments.segments[slot]
-        is_active = slot + 1 == len(segments.segments)
-        if is_active and segment.transaction_index.size_bytes == 0:  # the usual answer to a tailing reader
-            return []
-        upper_bound = segment.fetch_upper_bound_offset(fetched.offset_metadata.relative_position, fetched.size_bytes)
-        if upper_bound is None:
-            upper_bound = self.log_end_offset if is_active else segments.bases[slot + 1]
-        return segments.collect_aborted_txns(start_offset, upper_bound, slot)
+    def _nothing_to_read(self, include_aborted_txns: bool) -> FetchDataInfo:
+        return FetchDataInfo(self.log_end_offset_metadata, aborted_transactions=[] if include_aborted_txns else None)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
         """Return where the offset lies. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
@@ -295,11 +240,9 @@ class Log:
         if timestamp_ms == LATEST_TIMESTAMP:
             return TimestampOffset(NO_TIMESTAMP, self.log_end_offset)
         self._check_has_timestamps()
-        # Kafka 2.0.1 searches a segment below the log start offset too, and then no other one.
-        for segment in self.segments.between(self.log_start_offset, self.log_end_offset):
-            if segment.largest_timestamp_ms >= timestamp_ms:
-                return segment.find_offset_by_timestamp(timestamp_ms, self.log_start_offset)
-        return None
+        return first_offset_at(
+            self.segments, timestamp_ms, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
+        )
 
     def fetch_offset_of_max_timestamp(self) -> TimestampOffset | None:
         """Return the first of the youngest records that are left, or the first record if none has a time.
@@ -308,23 +251,9 @@ class Log:
         """
         self.check_usable()
         self._check_has_timestamps()
-        first, *others = self.segments.between(self.log_start_offset, self.log_end_offset + 1)
-        largest_ms = max(segment.max_timestamp_so_far for segment in (first, *others))
-        found = self._first_at(largest_ms, first, *others)
-        if found is None:  # the youngest lies below the log start offset
-            left_ms = first.max_timestamp_from(self.log_start_offset)
-            largest_ms = max([left_ms, *(segment.max_timestamp_so_far for segment in others)])
-            found = self._first_at(largest_ms, first, *others)
-        return found
-
-    def _first_at(self, timestamp_ms: int, *segments: LogSegment) -> TimestampOffset | None:
-        """Return the first record of these segments at the timestamp or younger, of any time for a negative one."""
-        sought_ms = timestamp_ms if timestamp_ms >= 0 else LEAST_TIMESTAMP
-        for segment in segments:
-            found = segment.find_offset_by_timestamp(sought_ms, self.log_start_offset)
-            if found is not None:
-                return found
-        return None
+        return offset_of_max_timestamp(
+            self.segments, log_start_offset=self.log_start_offset, end_offset=self.log_end_offset
+        )
 
     def _check_has_timestamps(self) -> None:
         if self.config.magic == 0:
@@ -337,18 +266,14 @@ class Log:
     def legacy_fetch_offsets_before(self, timestamp_ms: int, max_offsets: int, *, now_ms: int) -> list[int]:
         """Return the base offsets of segments last written at or before the time, newest first (ListOffsets v0)."""
         self.check_usable()
-        segments, start_offset = self.segments, self.log_start_offset
-        known = [(max(segment.base_offset, start_offset), segment.last_modified_ms) for segment in segments.segments]
-        if segments.active.size_bytes > 0:
-            known.append((self.log_end_offset, now_ms))
-        if timestamp_ms == LATEST_TIMESTAMP:
-            end = len(known)
-        elif timestamp_ms == EARLIEST_TIMESTAMP:
-            end = 1
-        else:
-            end = max((slot + 1 for slot, (_, time_ms) in enumerate(known) if time_ms <= timestamp_ms), default=0)
-        newest_first = [offset for offset, _ in known[:end][::-1]]
-        return sorted(newest_first[:max_offsets], reverse=True)
+        return offsets_before(
+            self.segments,
+            timestamp_ms,
+            max_offsets,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            now_ms=now_ms,
+        )
 
     # -- appending --------------------------------------------------------------------------------------------
 
@@ -363,38 +288,15 @@ class Log:
     ) -> LogAppendInfo:
         """Append batches and assign their offsets, in place: the buffer must be writable.
 
-        The usual append, one batch of magic 2 that is stored as sent, needs only its header, and no work per record.
         With `remembers_producers` a producer is known after its records were deleted, as its client expects.
-        Raises KafkaError (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, and those of `log_validator` and
-        `producer_append`) or OSError.
+        Raises KafkaError (RECORD_LIST_TOO_LARGE, and those of `log_validator` and `producer_append`) or OSError.
         """
-        if (
-            self._takes_clients_batches_as_sent if is_from_client else self._takes_own_batches_as_sent
-        ) and RECORD_BATCH_OVERHEAD < len(records) <= self._max_batch_bytes:
-            header = unpack_header(records)
-            if is_plain_batch(header, records, self._plain_attributes):
-                return self._append_plain_batch(
-                    records, header, leader_epoch, now_ms, is_from_client, remembers_producers
-                )
-        self.check_usable()
-        config = self.config
-        analysis = analyze_records(records, max_message_bytes=config.max_message_bytes, is_from_client=is_from_client)
-        if not analysis.batches:
+        if self._refusal is not None:
+            self.check_usable()
+        assigned = self._append_rules.assign(records, self.log_end_offset, leader_epoch, now_ms, is_from_client)
+        if assigned is None:
             return self._nothing_appended()
-        assigned = assign_offsets(
-            records,
-            analysis,
-            config=config,
-            first_offset=self.log_end_offset,
-            leader_epoch=leader_epoch,
-            now_ms=now_ms,
-            is_from_client=is_from_client,
-        )
-        append_time_ms = now_ms if config.is_log_append_time else NO_TIMESTAMP
-        appended = self._append_batches(assigned, append_time_ms, now_ms, is_from_client, remembers_producers)
-        if analysis.batches[0].magic != config.magic and not appended.is_duplicate:
-            self.converted_records += appended.last_offset - appended.first_offset + 1
-        return appended
+        return self._append(assigned, now_ms, is_from_client, remembers_producers)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> LogAppendInfo:
         """Append batches as the leader has them, offsets and epochs included.
@@ -411,157 +313,68 @@ class Log:
                 f"{self.topic_partition}: offsets {analysis.first_known_offset} to {analysis.last_offset} "
                 f"cannot follow {self.log_end_offset - 1}",
             )
-        return self._append_batches(
-            analysis.as_they_are(records), NO_TIMESTAMP, now_ms, False, False, is_replicated=True
-        )
+        return self._append(analysis.as_they_are(records), now_ms, is_replicated=True)
 
-    def _append_plain_batch(
-        self,
-        records: Buffer,
-        header: PlainHeader,
-        leader_epoch: int,
-        now_ms: int,
-        is_from_client: bool,
-        remembers_producers: bool,
-    ) -> LogAppendInfo:
-        _, length, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, sequence, _ = header
-        first_offset = self.log_end_offset
-        last_offset = first_offset + delta
-        producer = None
-        if producer_id != NO_PRODUCER_ID:
-            last_sequence = NO_SEQUENCE if sequence < 0 else (sequence + delta) & _SEQUENCE_MASK
-            if is_from_client:
-                duplicate = self._find_duplicate(producer_id, epoch, sequence, last_sequence, remembers_producers)
-                if duplicate is not None:
-                    return self._duplicate_info(duplicate, len(records))
-            producer = self.producer_state.prepare_update(
-                producer_id, is_from_client=is_from_client, remembers=remembers_producers
-            )
-            is_transactional = attributes & TRANSACTIONAL_FLAG != 0
-            producer.append_data(
-                epoch, sequence, last_sequence, max_timestamp_ms, first_offset, last_offset, is_transactional
-            )
-        size = len(records)
-        if self.segments.active.should_roll(size, max_timestamp_ms, last_offset, now_ms=now_ms):
-            self.roll(now_ms)
-        if leader_epoch != self.leader_epochs.latest_epoch:
-            self.leader_epochs.assign(leader_epoch, first_offset)
-        pack_place(records, 0, first_offset, length, leader_epoch)
-        if producer is None:
-            self._append_to_active(records, last_offset, max_timestamp_ms, last_offset)
-        else:
-            start = self.log_end_offset_metadata
-            self._append_to_active(records, last_offset, max_timestamp_ms, last_offset)
-            producer.note_first_offset(start)
-            self.producer_state.update(producer)
-        needs_flush = last_offset - self.recovery_point >= self.config.flush_messages - 1
-        return LogAppendInfo(
-            first_offset,
-            last_offset,
-            max_timestamp_ms,
-            NO_TIMESTAMP,
-            self.log_start_offset,
-            1,
-            size,
-            False,
-            needs_flush,
-        )
-
-    def _append_batches(
+    def _append(
         self,
         assigned: AssignedRecords,
-        append_time_ms: int,
         now_ms: int,
-        is_from_client: bool,
-        remembers_producers: bool,
-        *,
+        is_from_client: bool = False,
+        remembers_producers: bool = False,
         is_replicated: bool = False,
     ) -> LogAppendInfo:
-        size = len(assigned.buffer)
+        buffer, batches, last_offset, segments = assigned.buffer, assigned.batches, assigned.last_offset, self.segments
+        size, max_timestamp_ms = len(buffer), assigned.max_timestamp_ms
         if size > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"Message batch size is {size} bytes in append to partition {self.topic_partition}, which "
                 f"exceeds the maximum configured segment size of {self.config.segment_bytes}.",
             )
-        producers: dict[int, ProducerAppendInfo] = {}
-        completed: list[CompletedTxn] = []
-        for batch in assigned.batches:
-            producer_id = batch.producer_id
-            if producer_id == NO_PRODUCER_ID:
-                continue
-            if is_from_client:
-                duplicate = self._find_duplicate(
-                    producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, remembers_producers
-                )
-                if duplicate is not None:
-                    return self._duplicate_info(duplicate, size)
-            if producer_id not in producers:
-                producers[producer_id] = self.producer_state.prepare_update(
-                    producer_id,
-                    is_from_client=is_from_client,
-                    remembers=remembers_producers,
-                    is_replicated=is_replicated,
-                )
-            ended = producers[producer_id].append(batch, assigned.buffer)
-            if ended is not None:
-                completed.append(ended)
-        self._write(assigned, producers.values(), completed, now_ms)
-        return LogAppendInfo(
-            assigned.first_offset,
-            assigned.last_offset,
-            assigned.max_timestamp_ms,
-            append_time_ms,
-            self.log_start_offset,
-            len(assigned.batches),
-            size,
-            False,
-            self.unflushed_messages >= self.config.flush_messages,
-        )
-
-    def _write(
-        self,
-        assigned: AssignedRecords,
-        producers: Iterable[ProducerAppendInfo],
-        completed: Iterable[CompletedTxn],
-        now_ms: int,
-    ) -> None:
-        size, last_offset = len(assigned.buffer), assigned.last_offset
-        if self.segments.active.should_roll(size, assigned.max_timestamp_ms, last_offset, now_ms=now_ms):
+        changes = prepare_producers(self.producer_state, assigned, is_from_client, remembers_producers, is_replicated)
+        if changes.duplicate is not None:
+            return self._duplicate_info(changes.duplicate, size)
+        if segments.active.should_roll(size, max_timestamp_ms, last_offset, now_ms=now_ms):
             self.roll(now_ms, assigned.lowest_offset)
-        for batch in assigned.batches:
+        for batch in batches:
             if batch.magic >= 2 and batch.partition_leader_epoch > self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-        segment, end_offset = self.segments.active, self.log_end_offset
-        start = LogOffsetMetadata(assigned.lowest_offset, segment.base_offset, segment.size_bytes)
-        self._append_to_active(
-            assigned.buffer, last_offset, assigned.max_timestamp_ms, assigned.offset_of_max_timestamp
+        end_offset = self.log_end_offset
+        segments.active.append(buffer, batches[-1], max_timestamp_ms, assigned.offset_of_max_timestamp)
+        self.log_end_offset = last_offset + 1
+        self._end_metadata = None
+        if changes.producers:
+            self._update_producers(changes, assigned, end_offset, now_ms)
+        self.appends += 1
+        self.appended_bytes += size
+        self.converted_records += assigned.converted_records
+        return LogAppendInfo(
+            assigned.first_offset,
+            last_offset,
+            max_timestamp_ms,
+            assigned.log_append_time_ms,
+            self.log_start_offset,
+            len(batches),
+            size,
+            False,
         )
+
+    def _update_producers(
+        self, changes: ProducerChanges, assigned: AssignedRecords, end_offset: int, now_ms: int
+    ) -> None:
+        """Apply the changes, once the batches are written. Raises OSError; the log ends at `end_offset` again then."""
+        segment, position = self.segments.active, self.segments.active.size_bytes - len(assigned.buffer)
+        start = LogOffsetMetadata(assigned.lowest_offset, segment.base_offset, position)
         try:
-            for producer in producers:
+            for producer in changes.producers:
                 producer.note_first_offset(start)
                 self.producer_state.update(producer)
-            for txn in completed:
+            for txn in changes.completed:
                 segment.update_txn_index(txn, self.producer_state.complete_txn(txn))
         except OSError:
             # Without its index entry the marker must not stay: readers would see what was aborted.
             self.truncate_to(end_offset, now_ms=now_ms)
             raise
-
-    def _append_to_active(
-        self, buffer: Buffer, last_offset: int, max_timestamp_ms: int, offset_of_max_timestamp: int
-    ) -> None:
-        self.segments.active.append(last_offset, max_timestamp_ms, offset_of_max_timestamp, buffer)
-        self.appends += 1
-        self.appended_bytes += len(buffer)
-        self.log_end_offset = last_offset + 1
-        self._end_metadata = None
-
-    def _find_duplicate(
-        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, remembers_producers: bool
-    ) -> BatchMetadata | None:
-        known = self.producer_state.last_entry(producer_id, remembers=remembers_producers)
-        return None if known is None else known.find_duplicate(epoch, first_sequence, last_sequence)
 
     def _duplicate_info(self, first_time: BatchMetadata, size_bytes: int) -> LogAppendInfo:
         return LogAppendInfo(
@@ -573,7 +386,6 @@ class Log:
             shallow_count=1,
             valid_bytes=size_bytes,
             is_duplicate=True,
-            needs_flush=self.unflushed_messages >= self.config.flush_messages,
         )
 
     def _nothing_appended(self) -> LogAppendInfo:
@@ -586,7 +398,6 @@ class Log:
             shallow_count=0,
             valid_bytes=0,
             is_duplicate=False,
-            needs_flush=False,
         )
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
@@ -889,7 +700,6 @@ class Log:
             os.rename(self.directory, directory)
         except OSError:
             self._refusal = refusal
-            self._derive_append_rules()
             raise
         self.segments.update_directory(directory)
         self.producer_state.update_directory(directory)

@@ -327,7 +327,7 @@ def _check_entries(segment: LogSegment) -> None:
     if offset_index.entries > 0:
         start = offset_index.lookup(offset_index.last_offset).position
         found = segment.translate_offset(offset_index.last_offset)
-        if found is None or found.offset > offset_index.last_offset:
+        if found is None or found.base_offset > offset_index.last_offset:
             raise CorruptFileError(f"{offset_index.path}: its entry does not lead to offset {offset_index.last_offset}")
     youngest_ms, last_offset = time_index.last_entry
     if time_index.entries > 0 and segment.translate_offset(last_offset) is None:

@@ -3,7 +3,7 @@
 `analyze_records` checks headers and checksums, in Kafka's order; `assign_offsets` stamps the batches in place, or
 builds new ones if the log has another format, codec or timestamp. Records are decoded only if they must be: for the
 keys of a compacted topic, a bound on timestamps, conversion. Otherwise the header is trusted once its count, offsets
-and size agree (docs/differences.md). `is_plain_batch` makes all checks of the usual batch at once. Nothing here
+and size agree (docs/differences.md). `assign_plain_batch` does all this for the usual batch at once. Nothing here
 touches a file.
 """
 
@@ -23,7 +23,7 @@ from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, DamagedStreamError, stamp_message
-from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
+from minibroker.protocol.record import INT32_MAX, INT64_MAX, NO_OFFSET, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
     CRC_COVERS_FROM,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -33,10 +33,11 @@ from minibroker.protocol.record_batch import (
     RECORD_BATCH_OVERHEAD,
     SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
-    PlainHeader,
     TimestampType,
+    pack_place,
     size_at,
     stamp,
+    unpack_header,
 )
 from minibroker.storage.config import LogConfig
 
@@ -49,8 +50,7 @@ MAX_RECORD_ERRORS = 100
 PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 UNCOMPRESSED_ATTRIBUTES = frozenset((0, TRANSACTIONAL_FLAG))
 
-NO_OFFSET = -1
-UNBOUNDED_MS = 2**63 - 1
+UNBOUNDED_MS = INT64_MAX
 
 _TARGET_CODECS = {
     "uncompressed": Codec.NONE,
@@ -72,11 +72,13 @@ class AssignedRecords(NamedTuple):
     last_offset: int
     max_timestamp_ms: int
     offset_of_max_timestamp: int
+    log_append_time_ms: int = NO_TIMESTAMP
+    converted_records: int = 0  # between message formats
 
     @property
     def lowest_offset(self) -> int:
         """A lower bound of the records' offsets (as kafka 2.0.1 Log.maybeRoll)."""
-        return self.first_offset if self.first_offset >= 0 else max(0, self.last_offset - MAX_INT32)
+        return self.first_offset if self.first_offset >= 0 else max(0, self.last_offset - INT32_MAX)
 
 
 class RecordsAnalysis(NamedTuple):
@@ -109,25 +111,47 @@ class RecordsAnalysis(NamedTuple):
         )
 
 
-def is_plain_batch(header: PlainHeader, records: Buffer, plain_attributes: frozenset[int]) -> bool:
-    """Return whether the buffer holds one valid batch of magic 2 that can be stored as sent.
+def assign_plain_batch(
+    records: Buffer, plain_attributes: frozenset[int], first_offset: int, leader_epoch: int
+) -> AssignedRecords | None:
+    """Assign the offsets of one valid batch of magic 2 that can be stored as sent; None for anything else.
 
-    `header` is the batch's, unpacked; `plain_attributes` has the attributes that the topic stores. Any other batch,
-    valid or not, goes through `analyze_records` and `assign_offsets`.
+    `plain_attributes` are those that the topic stores. Any other batch, valid or not, goes through `analyze_records`
+    and `assign_offsets`.
     """
-    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    base_offset, length, _, magic, crc, attributes, delta, _, max_timestamp_ms, producer_id, epoch, sequence, count = (
+        unpack_header(records)
+    )
     body_bytes = length - SMALLEST_BATCH_LENGTH
-    return (
+    if not (
         magic == 2
         and length == len(records) - LOG_OVERHEAD
         and base_offset == 0
         and attributes in plain_attributes
-        and count == last_delta + 1
+        and count == delta + 1
         and count > 0
         and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)
         and (producer_id == NO_PRODUCER_ID or sequence >= 0)
         and crc32c(memoryview(records)[CRC_COVERS_FROM:], 0) == crc
+    ):
+        return None
+    pack_place(records, 0, first_offset, length, leader_epoch)
+    last_offset = first_offset + delta
+    batch = BatchView(
+        0,
+        length + LOG_OVERHEAD,
+        magic,
+        first_offset,
+        last_offset,
+        max_timestamp_ms,
+        leader_epoch,
+        attributes,
+        producer_id,
+        epoch,
+        sequence,
+        count,
     )
+    return AssignedRecords(records, [batch], first_offset, last_offset, max_timestamp_ms, last_offset, NO_TIMESTAMP, 0)
 
 
 def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: bool) -> RecordsAnalysis:
@@ -176,7 +200,7 @@ def _check_rest(records: Buffer, position: int) -> None:
     size = size_at(records, position) - LOG_OVERHEAD
     if size < MESSAGE_OVERHEAD_V0:
         raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
-    if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
+    if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > INT32_MAX - LOG_OVERHEAD:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes")
 
 
@@ -199,8 +223,8 @@ def assign_offsets(
     if _can_stay(analysis, target_codec=target_codec, to_magic=config.magic):
         counts = _count_records(records, analysis, config, now_ms=now_ms, is_from_client=is_from_client)
         if counts is not None:
-            last_offset = _stamp_in_place(records, analysis.batches, counts, first_offset, leader_epoch, append_time_ms)
-            return _assigned(memoryview(records)[: analysis.valid_bytes], first_offset, last_offset)
+            _stamp_in_place(records, analysis.batches, counts, first_offset, leader_epoch, append_time_ms)
+            return _assigned(memoryview(records)[: analysis.valid_bytes], first_offset, sum(counts), append_time_ms)
     kept: list[Record] = []
     has_headers, is_compressed = False, not target_codec == analysis.source_codec == Codec.NONE
     for batch in analysis.batches:
@@ -214,8 +238,9 @@ def assign_offsets(
         raise _corrupt("No records in the batches of the append")
     _check_headers(has_headers, config)  # compressed records are all checked before the first is rebuilt
     rebuilt = _rebuild(kept, analysis.batches[0], config, target_codec, leader_epoch, append_time_ms)
-    last_offset = first_offset + len(kept) - 1
-    return _assigned(rebuilt, first_offset, last_offset, max_message_bytes=config.max_message_bytes)
+    assigned = _assigned(rebuilt, first_offset, len(kept), append_time_ms, max_message_bytes=config.max_message_bytes)
+    is_converted = analysis.batches[0].magic != config.magic
+    return assigned._replace(converted_records=len(kept)) if is_converted else assigned
 
 
 def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> None:
@@ -370,8 +395,8 @@ def _stamp_in_place(
     first_offset: int,
     leader_epoch: int,
     append_time_ms: int | None,
-) -> int:
-    """Stamp the batches with offsets, leader epoch and append time; return the last offset."""
+) -> None:
+    """Stamp the batches with offsets, leader epoch and append time."""
     next_offset = first_offset
     has_append_time = append_time_ms is not None
     for batch, count in zip(batches, counts, strict=True):
@@ -390,7 +415,6 @@ def _stamp_in_place(
             stamp_message(
                 records, batch.position, offset=next_offset - 1, timestamp_ms=time_ms, log_append_time=has_append_time
             )
-    return next_offset - 1
 
 
 def _rebuild(
@@ -427,7 +451,12 @@ def _rebuild(
 
 
 def _assigned(
-    buffer: Buffer, first_offset: int, last_offset: int, *, max_message_bytes: int | None = None
+    buffer: Buffer,
+    first_offset: int,
+    records_count: int,
+    append_time_ms: int | None,
+    *,
+    max_message_bytes: int | None = None,
 ) -> AssignedRecords:
     """Sum up batches that have their offsets. Raises KafkaError(MESSAGE_TOO_LARGE) if one has grown too large."""
     batches = list(scan_batches(buffer, 0, len(buffer)))
@@ -437,7 +466,15 @@ def _assigned(
             raise too_large(batch.size_bytes, max_message_bytes)
         if batch.max_timestamp_ms > max_timestamp_ms:
             max_timestamp_ms, offset_of_max_timestamp = batch.max_timestamp_ms, batch.last_offset
-    return AssignedRecords(buffer, batches, first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp)
+    return AssignedRecords(
+        buffer,
+        batches,
+        first_offset,
+        first_offset + records_count - 1,
+        max_timestamp_ms,
+        offset_of_max_timestamp,
+        NO_TIMESTAMP if append_time_ms is None else append_time_ms,
+    )
 
 
 def _codec(attributes: int) -> Codec:

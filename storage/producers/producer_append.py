@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from minibroker.protocol.batches import BatchView, iter_all_records
 from minibroker.protocol.control_records import ControlType, EndTxnMarker, read_end_txn_marker
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+from minibroker.protocol.record_batch import CONTROL_FLAG, NO_PRODUCER_EPOCH, TRANSACTIONAL_FLAG
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-NO_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
 
 _BATCHES_KEPT = 5
-_INT32_MAX = 2**31 - 1
 
 
 class BatchMetadata(NamedTuple):
@@ -44,7 +41,7 @@ class BatchMetadata(NamedTuple):
     def first_sequence(self) -> int:
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.last_sequence - self.offset_delta) & _INT32_MAX
+        return (self.last_sequence - self.offset_delta) & INT32_MAX
 
     @property
     def first_offset(self) -> int:
@@ -69,8 +66,8 @@ class ProducerStateEntry:
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.batches: deque[BatchMetadata] = deque(maxlen=_BATCHES_KEPT)
-        self.epoch = NO_EPOCH
-        self.coordinator_epoch = -1
+        self.epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = NO_PRODUCER_EPOCH
         self.current_txn_first_offset: int | None = None
         self.last_timestamp_ms = NO_TIMESTAMP
 
@@ -80,7 +77,35 @@ class ProducerStateEntry:
 
     @property
     def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else -1
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def without_batches(self) -> ProducerStateEntry:
+        """Return a new entry of the producer, with neither batches nor their epoch."""
+        entry = ProducerStateEntry(self.producer_id)
+        entry.note_marker_of(self)
+        return entry
+
+    def note_marker_of(self, other: ProducerStateEntry) -> None:
+        """Note the marker that the producer's other entry has seen last."""
+        self.coordinator_epoch = other.coordinator_epoch
+        self.last_timestamp_ms = other.last_timestamp_ms
+
+    def note_append(self, info: ProducerAppendInfo) -> None:
+        """Apply the changes of an append: its records are written."""
+        if self.epoch != info.epoch:
+            self.batches.clear()
+            self.epoch = info.epoch
+        self.batches.extend(info.batches)
+        self.coordinator_epoch = info.coordinator_epoch
+        self.last_timestamp_ms = info.last_timestamp_ms
+        self.current_txn_first_offset = info.current_txn_first_offset
+
+    def note_time(self, time_ms: int) -> None:
+        self.last_timestamp_ms = time_ms
+
+    def forget_transaction(self) -> None:
+        """Forget the open transaction: its records are deleted."""
+        self.current_txn_first_offset = None
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """Return the batch with these sequence numbers, if it is among the last five."""
@@ -102,6 +127,10 @@ class Transaction:
         self.first_offset = first_offset
         self.last_offset: int | None = None  # of the marker
 
+    def complete(self, last_offset: int) -> None:
+        """Note the offset of its marker."""
+        self.last_offset = last_offset
+
 
 class ProducerAppendInfo:
     """The changes that an append would make to one producer."""
@@ -114,45 +143,33 @@ class ProducerAppendInfo:
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
+        "entry",
         "epoch",
-        "known",
         "last_timestamp_ms",
-        "producer_id",
         "started",
     )
 
     def __init__(
         self,
-        producer_id: int,
-        known: ProducerStateEntry | None,
-        remembered: ProducerStateEntry | None,
+        entry: ProducerStateEntry,
         *,
+        least_epoch: int,
         checks_epoch: bool,
         checks_sequence: bool,
         may_begin_anywhere: bool = False,
     ) -> None:
-        """Collect changes to `known`, and fence by the epochs of `remembered`, which may be more than is known."""
-        self.producer_id = producer_id
+        """Collect changes to the entry. `least_epoch` is newer than its own for a producer that is only remembered."""
+        self.entry = entry
+        self.epoch = entry.epoch
+        self.current_txn_first_offset = entry.current_txn_first_offset
+        self.coordinator_epoch = entry.coordinator_epoch
+        self.last_timestamp_ms = entry.last_timestamp_ms
         self.batches: list[BatchMetadata] = []
         self.started: list[Transaction] = []
+        self._least_epoch = least_epoch
         self._checks_epoch = checks_epoch
         self._checks_sequence = checks_sequence
         self._may_begin_anywhere = may_begin_anywhere
-        self.known = known
-        if known is None:
-            self.epoch = NO_EPOCH
-            self.current_txn_first_offset: int | None = None
-        else:
-            self.epoch = known.epoch
-            self.current_txn_first_offset = known.current_txn_first_offset
-        if remembered is None:
-            self._least_epoch = NO_EPOCH
-            self.coordinator_epoch = NO_EPOCH
-            self.last_timestamp_ms = NO_TIMESTAMP
-        else:
-            self._least_epoch = remembered.epoch
-            self.coordinator_epoch = remembered.coordinator_epoch
-            self.last_timestamp_ms = remembered.last_timestamp_ms
 
     def append(self, view: BatchView, buffer: ReadableBuffer) -> CompletedTxn | None:
         """Take in a batch of the buffer; return the transaction that it ends, if it is a marker.
@@ -166,13 +183,10 @@ class ProducerAppendInfo:
                     marker, epoch=view.producer_epoch, offset=view.base_offset, timestamp_ms=view.max_timestamp_ms
                 )
             return None  # compaction removed the record: the marker ends nothing any more
-        last_sequence = view.base_sequence
-        if last_sequence != NO_SEQUENCE:
-            last_sequence = (last_sequence + view.last_offset - view.base_offset) & _INT32_MAX
         self.append_data(
             view.producer_epoch,
             view.base_sequence,
-            last_sequence,
+            view.last_sequence,
             view.max_timestamp_ms,
             view.base_offset,
             view.last_offset,
@@ -202,10 +216,10 @@ class ProducerAppendInfo:
         if is_transactional:
             if self.current_txn_first_offset is None:
                 self.current_txn_first_offset = first_offset
-                self.started.append(Transaction(self.producer_id, LogOffsetMetadata(first_offset)))
+                self.started.append(Transaction(self.entry.producer_id, LogOffsetMetadata(first_offset)))
         elif self.current_txn_first_offset is not None:
             raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {self.producer_id}"
+                ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {self.entry.producer_id}"
             )
         self._take_epoch(epoch)
         self.last_timestamp_ms = timestamp_ms
@@ -230,11 +244,11 @@ class ProducerAppendInfo:
         first_offset = self.current_txn_first_offset
         if first_offset is None:
             first_offset = offset
-            self.started.append(Transaction(self.producer_id, LogOffsetMetadata(offset)))
+            self.started.append(Transaction(self.entry.producer_id, LogOffsetMetadata(offset)))
         self.current_txn_first_offset = None
         self.coordinator_epoch = marker.coordinator_epoch
         is_aborted = marker.control_type is ControlType.ABORT
-        return CompletedTxn(self.producer_id, first_offset, offset, is_aborted)
+        return CompletedTxn(self.entry.producer_id, first_offset, offset, is_aborted)
 
     def _take_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -251,40 +265,40 @@ class ProducerAppendInfo:
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
         if epoch != self.epoch:
-            if first_sequence != 0 and not (self.epoch == NO_EPOCH and self._may_begin_anywhere):
+            if first_sequence != 0 and not (self.epoch == NO_PRODUCER_EPOCH and self._may_begin_anywhere):
                 raise self._wrong_first_sequence(epoch, first_sequence)
             return
         if self.batches:
             last_sequence = self.batches[-1].last_sequence
-        elif self.known is not None and self.known.epoch == epoch:
-            last_sequence = self.known.last_sequence
+        elif self.entry.epoch == epoch:
+            last_sequence = self.entry.last_sequence
         else:
             last_sequence = NO_SEQUENCE
-        if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == _INT32_MAX):
+        if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == INT32_MAX):
             return
         if last_sequence == NO_SEQUENCE and not self._may_begin_anywhere:
             # Only a marker is left of this producer, which has an epoch but no sequence.
             raise KafkaError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
-                f"Local producer state matches expected epoch {epoch} for producerId={self.producer_id}, "
+                f"Local producer state matches expected epoch {epoch} for producerId={self.entry.producer_id}, "
                 "but next expected sequence number is not known.",
             )
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Out of order sequence number for producerId {self.producer_id}: {first_sequence} "
+            f"Out of order sequence number for producerId {self.entry.producer_id}: {first_sequence} "
             f"(incoming seq. number), {last_sequence} (current end sequence number)",
         )
 
     def _wrong_first_sequence(self, epoch: int, first_sequence: int) -> KafkaError:
-        if self.epoch != NO_EPOCH:
+        if self.epoch != NO_PRODUCER_EPOCH:
             return KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for new epoch: {epoch} (request epoch), {first_sequence} (seq. number)",
             )
         return KafkaError(
             ErrorCode.UNKNOWN_PRODUCER_ID,
-            f"Found no record of producerId={self.producer_id} on the broker. It is possible that the last "
-            f"message with the producerId={self.producer_id} has been removed due to hitting the retention "
+            f"Found no record of producerId={self.entry.producer_id} on the broker. It is possible that the last "
+            f"message with the producerId={self.entry.producer_id} has been removed due to hitting the retention "
             "limit.",
         )
 

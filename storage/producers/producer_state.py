@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.batches import BatchView
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
 from minibroker.storage.files.file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex
 from minibroker.storage.producers.producer_append import (
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     BatchMetadata,
     ProducerAppendInfo,
     ProducerStateEntry,
@@ -37,7 +37,6 @@ from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_s
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +84,8 @@ class ProducerStateManager:
     def producers_and_remembered(self) -> Mapping[int, ProducerStateEntry]:
         if not self._remembered:
             return self._producers
-        entries = {each: self.last_entry(each, remembers=True) for each in (*self._producers, *self._remembered)}
-        return {producer_id: entry for producer_id, entry in entries.items() if entry is not None}
+        known = self._producers
+        return {each: self._with_remembered(each, known.get(each)) for each in (*known, *self._remembered)}
 
     @property
     def is_empty(self) -> bool:
@@ -110,19 +109,14 @@ class ProducerStateManager:
         if self._completed:
             self._completed.remove_where(lambda txn: txn.last_offset is not None and txn.last_offset < high_watermark)
 
-    def last_entry(self, producer_id: int, *, remembers: bool = False) -> ProducerStateEntry | None:
-        """Return what is known of the producer, with `remembers` of one without a batch in the log too."""
-        known = self._producers.get(producer_id)
-        return self._with_remembered(producer_id, known) if remembers and self._remembered else known
-
-    def _with_remembered(self, producer_id: int, known: ProducerStateEntry | None) -> ProducerStateEntry | None:
+    def _with_remembered(self, producer_id: int, known: ProducerStateEntry | None) -> ProducerStateEntry:
+        """Return the producer's entry, of one without a batch in the log too; a new one for an unknown producer."""
         if known is not None and known.batches:
             return known
         remembered = self._remembered.get(producer_id)
         if known is None or remembered is None or remembered.epoch != known.epoch:
-            return known or remembered
-        remembered.coordinator_epoch = known.coordinator_epoch  # a marker came meanwhile
-        remembered.last_timestamp_ms = known.last_timestamp_ms
+            return known or remembered or ProducerStateEntry(producer_id)
+        remembered.note_marker_of(known)  # one came meanwhile
         return remembered
 
     def prepare_update(
@@ -134,11 +128,12 @@ class ProducerStateManager:
         is checked that `is_replicated`, from a leader or from the log itself.
         """
         known = self._producers.get(producer_id)
-        remembered = self._with_remembered(producer_id, known) if self._remembered else known
+        entry = newest = self._with_remembered(producer_id, known)
+        if not remembers and producer_id in self._remembered:
+            entry = known or newest.without_batches()
         return ProducerAppendInfo(
-            producer_id,
-            remembered if remembers else known,
-            remembered,
+            entry,
+            least_epoch=newest.epoch,
             checks_epoch=not is_replicated,
             checks_sequence=is_from_client and self._checks_sequences,
             may_begin_anywhere=remembers,
@@ -146,19 +141,11 @@ class ProducerStateManager:
 
     def update(self, info: ProducerAppendInfo) -> None:
         """Apply the changes of an append: its records are written."""
-        entry = info.known
-        if entry is None:
-            entry = ProducerStateEntry(info.producer_id)
-        self._producers[info.producer_id] = entry
+        entry = info.entry
+        self._producers[entry.producer_id] = entry
         if self._remembered and info.batches:
-            self._remembered.pop(info.producer_id, None)
-        if entry.epoch != info.epoch:
-            entry.batches.clear()
-            entry.epoch = info.epoch
-        entry.batches.extend(info.batches)
-        entry.coordinator_epoch = info.coordinator_epoch
-        entry.last_timestamp_ms = info.last_timestamp_ms
-        entry.current_txn_first_offset = info.current_txn_first_offset
+            self._remembered.pop(entry.producer_id, None)
+        entry.note_append(info)
         for transaction in info.started:
             self._ongoing.add(transaction)
 
@@ -182,7 +169,7 @@ class ProducerStateManager:
     def complete_txn(self, completed: CompletedTxn) -> int:
         """Note that the marker is written; return the last stable offset after it, without the high watermark."""
         transaction = self._ongoing.remove(completed.first_offset)
-        transaction.last_offset = completed.last_offset
+        transaction.complete(completed.last_offset)
         self._completed.add(transaction)
         undecided = self.first_undecided_offset
         return completed.last_offset + 1 if undecided is None else undecided
@@ -250,7 +237,7 @@ class ProducerStateManager:
                 continue
             for entry in entries:
                 if entry.last_timestamp_ms == NO_TIMESTAMP and not entry.batches:
-                    entry.last_timestamp_ms = now_ms  # kafka 2.0.1 keeps no time of a marker
+                    entry.note_time(now_ms)  # kafka 2.0.1 keeps no time of a marker
                 if self._is_expired(entry, now_ms):
                     continue
                 if entry.last_offset < log_start_offset:
@@ -268,10 +255,8 @@ class ProducerStateManager:
             self._ongoing.add(Transaction(entry.producer_id, first_offset))
 
     def _remember(self, entry: ProducerStateEntry) -> None:
-        entry.current_txn_first_offset = None
-        remembered = self._with_remembered(entry.producer_id, entry)
-        assert remembered is not None
-        self._remembered[entry.producer_id] = remembered
+        entry.forget_transaction()
+        self._remembered[entry.producer_id] = self._with_remembered(entry.producer_id, entry)
 
     def truncate_head(self, log_start_offset: int) -> None:
         """Remove the producers whose last batch is before the log's new start.

@@ -16,18 +16,19 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from minibroker.protocol.batches import (
+    BatchPosition,
     BatchView,
     batch_is_valid,
     find_offset,
     iter_all_records,
-    last_batch,
     scan_batches,
 )
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record import NO_TIMESTAMP
+from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import (
     INDEX_SUFFIXES,
@@ -38,14 +39,12 @@ from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import FetchDataInfo as FetchDataInfo
 from minibroker.storage.index.fetch_data import LogOffsetMetadata as LogOffsetMetadata
-from minibroker.storage.index.fetch_data import OffsetPosition as OffsetPosition
 from minibroker.storage.index.indexes import OffsetIndex, TimeIndex
 from minibroker.storage.index.indexes import TimestampOffset as TimestampOffset
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex, TxnSearchResult
 from minibroker.storage.producers.producer_state import ProducerStateManager
 
-_INT32_MAX = 2**31 - 1
 _LOOKUP_BYTES = 6 * 1024
 _MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of a batch that is searched for a timestamp
 _RELEASE_EVERY_BYTES = 16 * 1024 * 1024  # of a segment that is being recovered
@@ -57,6 +56,16 @@ class SegmentOffsetOverflowError(Exception):
     """An offset is too far from the segment's base offset for its indexes."""
 
 
+class Found(NamedTuple):
+    """The batch that holds an offset, or the first one after it; and what was read to find it, from `read_from` on."""
+
+    base_offset: int
+    position: int
+    size_bytes: int
+    read: bytes = b""
+    read_from: int = 0
+
+
 class LogSegment:
     """A `.log` with its indexes. Holds one descriptor, and two more while the indexes are in use."""
 
@@ -64,6 +73,7 @@ class LogSegment:
         "_bytes_since_last_index_entry",
         "_index_interval_bytes",
         "_last_batch",
+        "_last_offset",
         "_max_segment_bytes",
         "_max_segment_ms",
         "_missing_index",
@@ -104,7 +114,9 @@ class LogSegment:
         self.rolling_based_timestamp: int | None = None  # of the first batch, once it was read
         self.max_timestamp_so_far, self.offset_of_max_timestamp = self.time_index.last_entry
         self._bytes_since_last_index_entry = 0
-        self._last_batch: tuple[int, int, int, int] | None = None  # if known: most look-ups are for it
+        # If known: most look-ups are for it.
+        self._last_batch: Found | None = None
+        self._last_offset = -1
         self._index_interval_bytes = config.index_interval_bytes
         self._max_segment_bytes = config.segment_bytes
         # The jitter keeps logs that began together from rolling together.
@@ -153,16 +165,14 @@ class LogSegment:
 
     def append(
         self,
-        largest_offset: int,
+        buffer: bytes | bytearray | memoryview,
+        last_batch: BatchView,
         largest_timestamp_ms: int,
         offset_of_max_timestamp: int,
-        buffer: bytes | bytearray | memoryview,
     ) -> None:
         """Append whole batches, in one write. Raises SegmentOffsetOverflowError or OSError, and changes nothing."""
-        size = len(buffer)
-        if size == 0:
-            return
-        if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
+        size, largest_offset = len(buffer), last_batch.last_offset
+        if not 0 <= largest_offset - self.base_offset <= INT32_MAX:
             raise SegmentOffsetOverflowError(f"{self.path}: offset {largest_offset}")
         position = self.records.size_bytes
         is_entry_due = self._bytes_since_last_index_entry > self._index_interval_bytes
@@ -170,7 +180,8 @@ class LogSegment:
             self.offset_index.ensure_room()
             self.time_index.ensure_room()
         self.records.append(buffer)
-        self._last_batch = last_batch(buffer, position, largest_offset)
+        self._last_batch = Found(last_batch.base_offset, position + last_batch.position, last_batch.size_bytes, b"", 0)
+        self._last_offset = largest_offset
         if position == 0:
             self.rolling_based_timestamp = largest_timestamp_ms
         if largest_timestamp_ms > self.max_timestamp_so_far:
@@ -190,7 +201,7 @@ class LogSegment:
             or (size > 0 and self.time_waited_for_roll(now_ms, max_timestamp_ms) > self._max_segment_ms)
             or self.offset_index.is_full
             or self.time_index.is_full
-            or not 0 <= max_offset - self.base_offset <= _INT32_MAX
+            or not 0 <= max_offset - self.base_offset <= INT32_MAX
         )
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp_ms: int) -> int:
@@ -215,18 +226,17 @@ class LogSegment:
         for view in scan_batches(buffer, start - origin, end - origin):
             yield view if origin == 0 else view._replace(position=view.position + origin)
 
-    def translate_offset(self, offset: int, starting_position: int = 0) -> OffsetPosition | None:
+    def translate_offset(self, offset: int, starting_position: int = 0) -> BatchPosition | None:
         """Return the first batch that ends at the offset or beyond; None past the end of the segment."""
         found = self._find(offset, starting_position)
-        return None if found is None else OffsetPosition(*found[:3])
+        return None if found is None else BatchPosition(found.base_offset, found.position, found.size_bytes)
 
-    def _find(self, offset: int, starting_position: int = 0) -> tuple[int, int, int, bytes, int] | None:
-        """Return base offset, position and size of the batch; and what was read to find it, with its position."""
+    def _find(self, offset: int, starting_position: int = 0) -> Found | None:
         # Small batches: one read of the bytes between two index entries is cheaper than a page fault, and keeps
         # their pages out of this process's memory. Large batches: the headers are far apart, and read in the map.
         last = self._last_batch
-        if last is not None and last[0] <= offset <= last[1] and starting_position <= last[2]:
-            return last[0], last[2], last[3], b"", 0
+        if last is not None and last.base_offset <= offset <= self._last_offset and starting_position <= last.position:
+            return last
         records = self.records
         size = records.size_bytes
         start = self.offset_index.position_before(offset)
@@ -240,12 +250,12 @@ class LogSegment:
         read = os.pread(records.fd, end - start, start)
         found = find_offset(read, 0, end - start, offset)
         if found is not None:
-            return found[0], found[1] + start, found[2], read, start
+            return Found(found.base_offset, found.position + start, found.size_bytes, read, start)
         if end == size:
             return None
         buffer, origin = records.scan_buffer(start, size)
         found = find_offset(buffer, start - origin, size - origin, offset)
-        return None if found is None else (found[0], found[1] + origin, found[2], b"", 0)
+        return None if found is None else Found(found.base_offset, found.position + origin, found.size_bytes)
 
     def read(
         self,
@@ -266,7 +276,7 @@ class LogSegment:
         found = self._find(start_offset)
         if found is None:
             return None
-        _, start, batch_size, read, read_from = found
+        start, batch_size = found.position, found.size_bytes
         metadata = LogOffsetMetadata(start_offset, self.base_offset, start)
         if min_one_message and max_size < batch_size:
             max_size = batch_size
@@ -279,12 +289,12 @@ class LogSegment:
                 return FetchDataInfo(metadata)
             limit = self._find(max_offset, start)
             if limit is not None:
-                end = limit[1]
+                end = limit.position
         if max_position is not None and max_position < end:
             end = max_position
         size = min(max(end - start, 0), max_size)
-        first = start - read_from
-        read_already = read[first : first + size] if first + size <= len(read) else None
+        first = start - found.read_from
+        read_already = found.read[first : first + size] if first + size <= len(found.read) else None
         records = FileSlice(self.records, start, size, read_already)
         return FetchDataInfo(metadata, records, first_entry_incomplete=max_size < batch_size)
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_loader import LoadedGroup
 from minibroker.broker.group.offset_store import OffsetStore
-from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
+from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC, OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.purgatory.timing_wheel import Timer
@@ -85,10 +87,12 @@ class StoreOnDisk:
             replica_manager=self.replica_manager,
             create_topic=lambda: partitions,
             partition_count=lambda: partitions or None,
+            clock=self.clock,
+            codec=Codec(self.config.offsets_topic_compression_codec),
             required_acks=self.config.offsets_commit_required_acks,
             timeout_ms=self.config.offsets_commit_timeout_ms,
         )
-        self.store = OffsetStore(self.log, self.config, self.clock)
+        self.store = OffsetStore(self.log, self.config)
 
     def close(self) -> None:
         self.log_manager.close()
@@ -96,9 +100,16 @@ class StoreOnDisk:
     def commit(self, *numbers: int, group: str = GROUP, into: GroupOffsets | None = None, **producer: int) -> ErrorCode:
         """Commit these offsets one after the other for PARTITION; the last outcome."""
         offsets = GroupOffsets() if into is None else into
-        outcomes = [self.store.commit(group, offsets, {PARTITION: offset(number)}, **producer) for number in numbers]
-        assert isinstance(outcomes[-1], ErrorCode)
-        return outcomes[-1]
+        return [self.commit_all({PARTITION: offset(each)}, group, offsets, **producer) for each in numbers][-1]
+
+    def commit_all(
+        self,
+        records: dict[TopicPartition, OffsetRecord],
+        group: str = GROUP,
+        into: GroupOffsets | None = None,
+        **producer: int,
+    ) -> ErrorCode:
+        return error_of(self.store.commit(into or GroupOffsets(), commit_of(group, records, **producer)))
 
     def reopened(self) -> StoreOnDisk:
         self.close()
@@ -122,7 +133,11 @@ class StoreOnDisk:
 
     def append(self, records: bytes | bytearray, partition: int = 0) -> None:
         """Append batches as they come, written by somebody else."""
-        assert self.log.append(partition, bytearray(records)) is ErrorCode.NONE
+        where = partition_of(partition)
+        results = self.replica_manager.append(
+            {where: memoryview(bytearray(records))}, required_acks=1, timeout_ms=0, is_from_client=False
+        )
+        assert not isinstance(results, Pending) and results[where].error is ErrorCode.NONE
 
     def end_transaction(self, *, is_commit: bool, producer_id: int = PRODUCER, partition: int = 0) -> None:
         """Append the marker that ends the producer's transaction."""
@@ -133,6 +148,17 @@ class StoreOnDisk:
             ),
             partition,
         )
+
+
+def commit_of(group_id: str, records: dict[TopicPartition, OffsetRecord], **producer: int) -> Commit:
+    return Commit(group_id, MemberIdentity(""), dict(records), {}, **producer)
+
+
+def error_of(outcome: Errors | Pending[Errors]) -> ErrorCode:
+    """The error of all partitions of a commit that has ended."""
+    assert not isinstance(outcome, Pending)
+    (error,) = set(outcome.values())
+    return error
 
 
 def partition_of(number: int) -> TopicPartition:

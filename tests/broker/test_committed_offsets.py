@@ -37,18 +37,18 @@ class History:
         self.prepare(number)
         self.complete(number, appended_at)
 
-    def prepare_in(self, number: int) -> None:
-        self.offsets.prepare_transactional_commit(PRODUCER, {PARTITION: offset(number)})
+    def prepare_in(self, number: int, appended_at: int) -> None:
+        self.offsets.prepare_transactional_commit(PRODUCER, {PARTITION: offset(number)}, appended_at)
 
-    def complete_in(self, number: int, appended_at: int) -> None:
-        self.offsets.complete_transactional_commit(PRODUCER, {PARTITION: offset(number)}, appended_at)
+    def complete_in(self, number: int) -> None:
+        self.offsets.complete_transactional_commit(PRODUCER, {PARTITION: offset(number)})
 
     def fail_in(self, number: int) -> None:
         self.offsets.fail_transactional_commit(PRODUCER, {PARTITION: offset(number)})
 
     def commit_in(self, number: int, appended_at: int) -> None:
-        self.prepare_in(number)
-        self.complete_in(number, appended_at)
+        self.prepare_in(number, appended_at)
+        self.complete_in(number)
 
     def end(self, *, is_commit: bool, producer: int = PRODUCER) -> None:
         self.offsets.complete_transaction(producer, is_commit=is_commit)
@@ -87,12 +87,13 @@ class History:
         pytest.param("prepare 5; commit_in 6 11; commits; complete 5 10", 6, id="an older plain one does not count"),
         pytest.param("commit_in 5 10; commit_in 6 11; commits", 6, id="the last commit of a transaction counts"),
         pytest.param(
-            "prepare_in 5; prepare_in 6; complete_in 6 11; complete_in 5 10; commits",
+            "prepare_in 5 10; prepare_in 6 11; complete_in 6; complete_in 5; commits",
             6,
             id="the later counts whichever is acknowledged first",
         ),
-        pytest.param("prepare_in 5; commits", None, id="what never came into the log does not count"),
-        pytest.param("prepare_in 5; fail_in 5; commits", None, id="a failed one is not in the transaction"),
+        pytest.param("prepare_in 5 10; commits", 5, id="a marker counts for what is not acknowledged yet"),
+        pytest.param("prepare_in 5 10; fail_in 5; commits", None, id="a failed one is not in the transaction"),
+        pytest.param("commit_in 5 10; prepare_in 6 11; fail_in 6; commits", 5, id="but what was there before is"),
         pytest.param("commit_in 5 10; commits 8", None, id="a transaction of another producer says nothing"),
     ],
 )
@@ -121,7 +122,7 @@ def test_an_offset_does_not_expire_while_a_commit_for_it_is_on_its_way(steps: st
         ("prepare 5", False),
         ("prepare 5; fail 5", True),
         ("commit_in 6 11", False),
-        ("prepare_in 5; fail_in 5", True),
+        ("prepare_in 5 10; fail_in 5", True),
         ("commit 5 10; prepare 7; remove 1", True),
         ("commit_in 6 11; remove 1", False),  # as in Kafka: until the transaction has ended
         ("commit_in 6 11; remove 1; commits", True),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.apis.config_operations import altered
-from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER, THREADS
+from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER, THREADS
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.configs import IncrementalAlterConfigsRequest

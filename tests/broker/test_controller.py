@@ -12,7 +12,7 @@ from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
 from minibroker.broker.cluster.topic_store import FILE_NAME, TopicStore, TopicStoreError, kafka_id_text, parse_kafka_id
-from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.isr import IsrChange
 from minibroker.protocol.errors import ErrorCode, KafkaError

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config.dynamic_config import DynamicConfig
-from minibroker.broker.config.dynamic_settings import (
+from minibroker.broker.config.dynamic import DynamicConfig
+from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings.changeable import (
     CHANGEABLE,
     PER_BROKER,
     SETTINGS,
     InvalidDynamicConfig,
     is_read_only,
 )
-from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
-from minibroker.broker.config.kafka_config import KafkaConfig
 
 NOT_NOW = (
     "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"

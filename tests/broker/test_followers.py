@@ -15,7 +15,7 @@ import trio
 
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.isr import IsrChange, IsrChanges, IsrOutcomes
-from minibroker.broker.replica.leading import Leadership
+from minibroker.broker.replica.leading import ACKS_ALL, Leadership
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.time_jumps
 THREE = [b"a", b"b", b"c"]
 LAG_SECONDS = 10.0
 CHECK_SECONDS = LAG_SECONDS / 2
-ACKS_ALL = -1
 T0 = TopicPartition("t", 0)
 
 

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minibroker.broker.group.coordinator import GroupCoordinator
-from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.group_records import GroupRecord, OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.timing_wheel import Timer
-from tests.broker.offset_stores import RETENTION_MS, StoreOnDisk, offset
+from tests.broker.offset_stores import RETENTION_MS, StoreOnDisk, commit_of, offset
 
 STORED, UNSTORED = "stored", "unstored"  # with a generation, so with a record of its own; only ever with offsets
 PARTITIONS = [TopicPartition(topic, number) for topic in ("flights", "gates") for number in (0, 1)]
@@ -54,17 +53,17 @@ class Coordinated:
 
     def replayed(self) -> dict[str, State]:
         """Loaded from the same log, by a store that knows nothing else."""
-        store = OffsetStore(self.disk.log, self.disk.config, self.disk.clock)
+        store = OffsetStore(self.disk.log, self.disk.config)
         return states((each.group_id, each.record is not None, each.offsets) for each in store.load())
 
     # -- steps ------------------------------------------------------------------------------------------------
 
     def commit(self, group_id: str, partition: TopicPartition, number: int) -> None:
-        self.groups.offsets.commit(group_id, MemberIdentity(""), {partition: self._offset(number)})
+        self.groups.offsets.commit(commit_of(group_id, {partition: self._offset(number)}))
 
     def stage(self, group_id: str, partition: TopicPartition, number: int, producer_id: int) -> None:
-        self.groups.commit_transactional_offsets(
-            group_id, producer_id=producer_id, producer_epoch=0, commits={partition: self._offset(number)}
+        self.groups.offsets.commit_transactional(
+            commit_of(group_id, {partition: self._offset(number)}, producer_id=producer_id, producer_epoch=0)
         )
 
     def end(self, producer_id: int, is_commit: bool) -> None:

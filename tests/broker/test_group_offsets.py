@@ -13,6 +13,8 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.broker.cluster import zookeeper
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.group.offsets import Commit
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
@@ -161,7 +163,7 @@ async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker) -> Non
 async def test_transactional_offsets_count_once_the_transaction_is_committed(client: GroupClient) -> None:
     groups = client.broker.parts.groups
     commits = {TopicPartition("a", 0): OffsetRecord(5, -1, "", client.broker.clock.wall_ms(), None)}
-    errors = groups.commit_transactional_offsets("group", producer_id=7, producer_epoch=0, commits=commits)
+    errors = groups.offsets.commit_transactional(Commit("group", MemberIdentity(""), commits, {}, 7, 0))
     before = await client.offset("a")
     unstable = await client.broker.call(
         ApiKey.OFFSET_FETCH, 7, group_id="group", topics=[("a", [0])], require_stable=True

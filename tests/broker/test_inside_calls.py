@@ -258,7 +258,8 @@ async def test_every_answer_has_the_run_and_the_time(traced: Traced) -> None:
 
 
 async def test_the_recorded_answers_of_the_page_have_the_keys_of_real_ones(traced: Traced) -> None:
-    recorded = pytest.importorskip("tests.console.inside_moment", reason="install minibroker[dev], for playwright")
+    moment = pytest.importorskip("tests.console.inside_moment", reason="install minibroker[dev], for playwright")
+    scene = moment.recorded_scene()
     traced.calls.pull()
     await traced.broker.produce("orders", [b"one"])
     parked = await traced.broker.park(traced.broker.fetch, ("orders", 0, 1), max_wait_ms=5000)
@@ -269,10 +270,10 @@ async def test_the_recorded_answers_of_the_page_have_the_keys_of_real_ones(trace
 
     real = traced.explained(fetch["seq"])
 
-    assert unknown_keys(recorded.explained(), real) == []
+    assert unknown_keys(moment.explained(scene), real) == []
     log = traced.calls.log("orders", 0, 1)
-    assert unknown_keys(recorded.log(), log) == []
-    assert unknown_keys(recorded.purgatory(), traced.calls.purgatory()) == []
+    assert unknown_keys(moment.log(scene), log) == []
+    assert unknown_keys(moment.purgatory(scene), traced.calls.purgatory()) == []
 
 
 def unknown_keys(recorded: Any, real: Any, where: str = "") -> list[str]:

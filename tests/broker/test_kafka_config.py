@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
-from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER, KafkaSettings
 from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE, profile_of
-from minibroker.broker.config.settings import Setting
-from minibroker.broker.config.unused_settings import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
+from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER, KafkaSettings
+from minibroker.broker.config.settings.types import Setting
+from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
 from minibroker.storage.config import LogConfig
 from tests.conformance.kafka_versions import is_later
 
@@ -436,8 +436,9 @@ def test_secrets_are_neither_described_nor_reported() -> None:
 ROOT = Path(__file__).parent.parent.parent
 ATTRIBUTES = {attribute: row.name for attribute, row in vars(KafkaSettings).items() if isinstance(row, Setting)}
 # Lists of settings, and rules that hold between them: a setting listed there need not have an effect.
-LISTS = {f"broker/config/{name}.py" for name in ("dynamic_config", "dynamic_settings", "rules", "unused_settings")} | {
-    "broker/config/profiles.py"
+LISTS = {
+    f"broker/config/{name}.py"
+    for name in ("dynamic", "settings/changeable", "settings/rules", "settings/unused", "profiles")
 }
 # What these forbid a broker is refused at its start, and that is all there is to obey.
 OBEYED_BY_RULES = {"broker.id.generation.enable", "reserved.broker.max.id"}

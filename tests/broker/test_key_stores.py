@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from minibroker.broker.config.dynamic_config import DynamicConfig
-from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.security.cipher_suites import openssl_names
 from minibroker.broker.security.tls import TlsListener, TlsSettings, make_context, problems_of
 from tests.certificates import PASSWORD, Certificates

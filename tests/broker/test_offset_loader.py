@@ -80,8 +80,8 @@ def test_what_kafka_wrote_is_found() -> None:
 def test_what_was_stored_is_found_again(disk: StoreOnDisk) -> None:
     record = GroupRecord("consumer", 3, "range", "gate-1", -1, (STATIC,))
     disk.store.store_group(GROUP, record)
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5, leader_epoch=2)})
-    disk.store.commit("simple", GroupOffsets(), {PARTITION: offset(6, expire_timestamp_ms=NOW_MS + 1)})
+    disk.commit_all({PARTITION: offset(5, leader_epoch=2)})
+    disk.commit_all({PARTITION: offset(6, expire_timestamp_ms=NOW_MS + 1)}, "simple")
 
     groups = disk.load()
 
@@ -152,7 +152,7 @@ def test_a_transaction_counts_by_its_marker(
 def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None:
     for producer_id, number in ((7, 70), (8, 80)):
         commits = {TopicPartition("flights", producer_id): offset(number)}
-        disk.store.commit(GROUP, GroupOffsets(), commits, producer_id=producer_id, producer_epoch=EPOCH)
+        disk.commit_all(commits, producer_id=producer_id, producer_epoch=EPOCH)
     disk.end_transaction(is_commit=True, producer_id=8)
 
     offsets = disk.load()[GROUP].offsets

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica import coordinator_log
-from minibroker.broker.replica.coordinator_log import abs_of, java_hash
+from minibroker.broker.replica.coordinator_log import Appended, abs_of, java_hash
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord, MemberRecord, OffsetRecord, group_key, offset_key
@@ -27,11 +26,13 @@ from tests.broker.offset_stores import (
     PRODUCER,
     StoreOnDisk,
     as_read,
+    commit_of,
+    error_of,
     offset,
     recorded_batch,
 )
 
-FIRST_PRODUCER = {"producer_id": 0, "producer_epoch": 0}
+FIRST_PRODUCER: dict[str, Any] = {"producer_id": 0, "producer_epoch": 0}
 MEMBER = MemberRecord("reader-1", None, "reader", "/127.0.0.1", 300_000, 45_000, b"subscription", b"assignment")
 STABLE = GroupRecord("consumer", 1, "range", "reader-1", -1, (MEMBER,))
 MakeStore = Callable[..., StoreOnDisk]
@@ -61,9 +62,9 @@ def test_what_is_written_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> No
     in_transaction = {PARTITION: OffsetRecord(100, -1, "", 0x1A1FE1227A0, None)}
     written: list[bytes] = []
     writes: list[tuple[int, Callable[[], object]]] = [
-        (0x1A1FE1224B6, lambda: disk.store.commit("simple", GroupOffsets(), {PARTITION: noted, OTHER: noted})),
+        (0x1A1FE1224B6, lambda: disk.commit_all({PARTITION: noted, OTHER: noted}, "simple")),
         (0x1A1FE1229BD, lambda: disk.store.store_group(GROUP, GroupRecord("consumer", 2, None, None, -1, ()))),
-        (0x1A1FE1227A0, lambda: disk.store.commit(GROUP, GroupOffsets(), in_transaction, **FIRST_PRODUCER)),
+        (0x1A1FE1227A0, lambda: disk.commit_all(in_transaction, **FIRST_PRODUCER)),
     ]
 
     for now_ms, write in writes:
@@ -79,7 +80,7 @@ def test_a_commit_is_one_append(disk: StoreOnDisk) -> None:
     commits = {TopicPartition("flights", number): offset(number) for number in range(50)}
     offsets = GroupOffsets()
 
-    disk.store.commit(GROUP, offsets, commits)
+    disk.store.commit(offsets, commit_of(GROUP, commits))
 
     assert len(disk.batches()) == 1
     assert offsets.committed == commits
@@ -108,7 +109,7 @@ def test_the_codec_of_the_settings_is_used(make_store: MakeStore) -> None:
 def test_a_topic_of_an_old_format_is_written_in_it(make_store: MakeStore, version: str, magic: int) -> None:
     disk = make_store(topic_configs={"message.format.version": version})
 
-    error = disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5, leader_epoch=3), OTHER: offset(6)})
+    error = disk.commit_all({PARTITION: offset(5, leader_epoch=3), OTHER: offset(6)})
 
     assert error is ErrorCode.NONE
     assert {batch.magic for batch in disk.batches()} == {magic}
@@ -121,7 +122,7 @@ def test_a_topic_of_an_old_format_is_written_in_it(make_store: MakeStore, versio
 
 def test_what_is_removed_gets_a_tombstone(disk: StoreOnDisk) -> None:
     offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, {PARTITION: offset(5), OTHER: offset(6)})
+    disk.store.commit(offsets, commit_of(GROUP, {PARTITION: offset(5), OTHER: offset(6)}))
     disk.store.store_group(GROUP, STABLE)
 
     error = disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=False)
@@ -146,7 +147,7 @@ def test_more_tombstones_than_fit_into_a_batch_are_several(make_store: MakeStore
     long_name = "t" * 200
     commits = {TopicPartition(long_name, number): offset(number) for number in range(3000)}
     offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, commits)
+    disk.store.commit(offsets, commit_of(GROUP, commits))
 
     error = disk.store.remove_offsets(GROUP, offsets, list(commits), also_group=True)
 
@@ -157,18 +158,17 @@ def test_more_tombstones_than_fit_into_a_batch_are_several(make_store: MakeStore
 
 
 class LogWithOutcome:
-    """Stands in for the log: appends come to what it is told, at once or later."""
+    """Stands in for the log: appends come to this outcome, at once or later."""
 
-    def __init__(self, disk: StoreOnDisk, outcome: ErrorCode | Callable[[], Coroutine[Any, Any, ErrorCode]]) -> None:
-        self.topic, self.partition_for, self.log_of = disk.log.topic, disk.log.partition_for, disk.log.log_of
-        self._outcome = outcome
+    def __init__(self, disk: StoreOnDisk, outcome: ErrorCode | Pending[ErrorCode]) -> None:
+        self.topic, self.partition_for, self._outcome = disk.log.topic, disk.log.partition_for, outcome
 
-    def append(self, partition: int, records: bytearray) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
-        return self._outcome if isinstance(self._outcome, ErrorCode) else self._outcome()
+    def append(self, name: str, batches: object, **producer: int) -> Appended:
+        return Appended(0, self._outcome)
 
 
-def store_with(disk: StoreOnDisk, outcome: Any) -> OffsetStore:
-    return OffsetStore(LogWithOutcome(disk, outcome), disk.config, disk.clock)  # type: ignore[arg-type]
+def store_with(disk: StoreOnDisk, outcome: ErrorCode | Pending[ErrorCode]) -> OffsetStore:
+    return OffsetStore(LogWithOutcome(disk, outcome), disk.config)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_a_failed_append_is_answered_as_kafka_answers_it(
 ) -> None:
     store, offsets = store_with(disk, ErrorCode[appending]), GroupOffsets()
 
-    commit = partial(store.commit, GROUP, offsets, {PARTITION: offset(5)})
+    commits = [commit_of(GROUP, {PARTITION: offset(5)}, **producer) for producer in ({}, IN_TRANSACTION)]
 
-    assert [commit(), commit(**IN_TRANSACTION)] == [ErrorCode[committing]] * 2
+    assert [error_of(store.commit(offsets, each)) for each in commits] == [ErrorCode[committing]] * 2
     assert store.store_group(GROUP, STABLE) is ErrorCode[storing]
     assert offsets.is_empty
     store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("nothing to complete"))
@@ -204,7 +204,7 @@ def test_a_batch_over_the_topics_limit_changes_nothing(make_store: MakeStore) ->
     disk, offsets = make_store(topic_configs={"max.message.bytes": "200"}), GroupOffsets()
     disk.commit(5, into=offsets)
 
-    error = disk.store.commit(GROUP, offsets, {PARTITION: offset(6)._replace(metadata="m" * 300)})
+    error = disk.commit_all({PARTITION: offset(6)._replace(metadata="m" * 300)}, into=offsets)
 
     assert error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert offsets.committed == {PARTITION: offset(5)}
@@ -235,9 +235,9 @@ def test_a_group_without_a_partition_has_no_coordinator_here(make_store: MakeSto
 @pytest.mark.pure
 def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk, has_client_left: bool) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
-    store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
+    store, offsets = store_with(disk, acknowledged), GroupOffsets()
 
-    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    waiting = store.commit(offsets, commit_of(GROUP, {PARTITION: offset(5)}))
     assert isinstance(waiting, Pending)
     if has_client_left:
         waiting.abandon()
@@ -245,7 +245,7 @@ def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk, has_cli
     acknowledged.resolve(ErrorCode.NONE)
 
     assert meanwhile == {}
-    assert has_client_left or waiting.result() is ErrorCode.NONE
+    assert has_client_left or waiting.result() == {PARTITION: ErrorCode.NONE}
     assert offsets.committed == {PARTITION: offset(5)}
 
 
@@ -254,12 +254,12 @@ async def test_flush_messages_is_waited_for(make_store: MakeStore, nursery: trio
     nursery.start_soon(disk.background.run)
     offsets = GroupOffsets()
 
-    waiting = disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    waiting = disk.store.commit(offsets, commit_of(GROUP, {PARTITION: offset(5)}))
     meanwhile = dict(offsets.committed)
     assert isinstance(waiting, Pending)
-    error = await waiting.wait()
+    errors = await waiting.wait()
 
-    assert (meanwhile, error) == ({}, ErrorCode.NONE)
+    assert (meanwhile, errors) == ({}, {PARTITION: ErrorCode.NONE})
     assert offsets.committed == {PARTITION: offset(5)}
     assert disk.log_of().recovery_point == 1
     nursery.cancel_scope.cancel()
@@ -269,7 +269,7 @@ def test_a_marker_completes_the_groups_of_its_partitions_only(make_store: MakeSt
     disk = make_store(partitions=50)
     groups = {name: GroupOffsets() for name in ("readers", "writers")}
     for name, offsets in groups.items():
-        disk.store.commit(name, offsets, {PARTITION: offset(5)}, **IN_TRANSACTION)
+        disk.store.commit(offsets, commit_of(name, {PARTITION: offset(5)}, **IN_TRANSACTION))
     marked = disk.log.partition_for("readers")
     assert marked is not None
 
@@ -296,13 +296,13 @@ def test_a_marker_of_a_group_that_is_gone_is_no_concern(disk: StoreOnDisk) -> No
 @pytest.mark.pure
 def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(disk: StoreOnDisk) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
-    store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
+    store, offsets = store_with(disk, acknowledged), GroupOffsets()
 
-    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)}, **IN_TRANSACTION)
+    waiting = store.commit(offsets, commit_of(GROUP, {PARTITION: offset(5)}, **IN_TRANSACTION))
     store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
     acknowledged.resolve(ErrorCode.NONE)
 
-    assert isinstance(waiting, Pending) and waiting.result() is ErrorCode.NONE
+    assert isinstance(waiting, Pending) and waiting.result() == {PARTITION: ErrorCode.NONE}
     assert offsets.committed == {PARTITION: offset(5)}
 
 

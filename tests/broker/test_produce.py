@@ -5,13 +5,17 @@ What versions up to 6 refuse is in tests/fetch_path (rows 79-83) and tests/confo
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from minibroker.broker.pending import Pending
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import batch_of
@@ -39,6 +43,34 @@ async def test_flush_messages_fsyncs_before_the_answer(broker: InMemoryBroker) -
 
     log = broker.log_of("t")
     assert log.recovery_point == log.log_end_offset == log.high_watermark == 1
+
+
+async def test_records_that_a_start_finds_are_served_before_they_are_fsynced_again(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    broker = make_broker(tmp_path / "one")
+    await broker.create_topic("t", flush_messages=1)
+    await produced(broker, batch_of())
+
+    again = make_broker(shutil.copytree(tmp_path / "one", tmp_path / "crashed"))
+
+    assert (again.log_of("t").recovery_point, again.log_of("t").high_watermark) == (0, 1)
+
+
+async def test_an_append_of_nothing_commits_no_records_that_wait_for_their_fsync(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t", flush_messages=1)
+    replica_manager, where = broker.parts.replica_manager, TopicPartition("t", 0)
+
+    appends = [
+        replica_manager.append({where: memoryview(records)}, required_acks=1, timeout_ms=1000)
+        for records in (batch_of(), bytearray())
+    ]
+
+    assert broker.log_of("t").high_watermark == 0
+    for each in appends:
+        assert isinstance(each, Pending)
+        await each.wait()
+    assert broker.log_of("t").high_watermark == 1
 
 
 @pytest.mark.parametrize("version", range(3, 10))

@@ -13,9 +13,9 @@ import pytest
 
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.config import profiles
-from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.profiles import HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
+from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.protocol import api_table
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
 from minibroker.protocol.api_table import versions_of

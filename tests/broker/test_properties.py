@@ -9,7 +9,7 @@ import pytest
 
 from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.kafka_config import ConfigError, load_config
-from minibroker.broker.config.properties import PropertiesError, parse_properties, read_properties
+from minibroker.protocol.java_properties import PropertiesError, parse_properties, read_properties
 
 
 @pytest.mark.parametrize(

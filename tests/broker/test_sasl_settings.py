@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from minibroker.broker.cluster.topic_store import TopicStore
-from minibroker.broker.config.jaas import JaasError, parse_jaas
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
 from minibroker.broker.security.sasl.mechanisms import mechanisms_of
@@ -21,6 +20,7 @@ from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.way.logins import max_session_ms
+from minibroker.protocol.jaas import JaasError, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

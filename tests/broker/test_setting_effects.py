@@ -20,8 +20,8 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.broker.app import BrokerApp
-from minibroker.broker.config.dynamic_settings import SETTINGS
-from minibroker.broker.config.unused_settings import reason_unused
+from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.unused import reason_unused
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.logins import logins_of
@@ -436,7 +436,7 @@ SEEN_ELSEWHERE = {
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
-    "storage/test_log_cleaner_transactions.py": "delete.retention.ms",
+    "storage/test_log_cleaner.py": "delete.retention.ms",
 }
 OF_TOPICS: dict[str, Effect] = {
     "segment.bytes": Effect(300, segments),

@@ -9,6 +9,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.inside.calls import EXCHANGE_FIELDS, InsideCalls
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
+from minibroker.story import with_story
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.peers import Connect, Peer
 
@@ -65,7 +66,7 @@ class Traced:
 
     def explained(self, seq: int = -1) -> dict[str, Any]:
         """The exchange of that number, by default the last that has ended, explained in full."""
-        return self.calls.exchange(self.exchanges()[-1]["seq"] if seq < 0 else seq)
+        return with_story(self.calls.exchange(self.exchanges()[-1]["seq"] if seq < 0 else seq))
 
     def titles(self, seq: int = -1) -> list[str]:
         """The titles of its steps."""

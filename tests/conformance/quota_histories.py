@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from benchmarks.apache_kafka import KafkaUnavailable, class_path, kafka_jars
-from minibroker.broker.config.settings import LONG_MAX
+from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.quota.client_quota import ClientQuota
 from minibroker.broker.quota.entities import DEFAULT, Entity, Name
 from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampleWindow

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
-from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
-from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
-from minibroker.broker.config.settings import Setting
+from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER
+from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.security.tls import problems_of
 from tests.certificates import PASSWORD, Certificates
 from tests.conformance.kafka_versions import is_later

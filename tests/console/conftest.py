@@ -117,9 +117,16 @@ class Tab:
         self.console = console
         self.failures: list[str] = []
         self.allowed_failures: list[str] = []  # regular expressions of errors that the test causes
+        self.is_at_a_moment = False
         page.on("pageerror", self._on_error)
         page.on("console", self._on_message)
         page.on("request", self._on_request)
+
+    def leave(self) -> None:
+        """Hear no more of the page."""
+        self.page.remove_listener("pageerror", self._on_error)
+        self.page.remove_listener("console", self._on_message)
+        self.page.remove_listener("request", self._on_request)
 
     def _on_error(self, error: Error) -> None:
         self.failures.append(f"uncaught: {error}")
@@ -161,10 +168,10 @@ class Tab:
                 return
             del self.failures[before:]
 
-    def go(self, path: str) -> Page:
+    def go(self, path: str, *, token: bool = True) -> Page:
         """Go on to an address by a link, as the page itself does; the first time, open it."""
         if self.page.url == "about:blank":
-            return self.open(path)
+            return self.open(path, token=token)
         self.page.evaluate(FOLLOW, path)
         self.page.locator("main[data-page]").wait_for()
         return self.page
@@ -187,6 +194,7 @@ class Tab:
 
     def answer_from(self, answers: dict[str, Any]) -> None:
         """From now on, answer from a moment that was written down, at its time."""
+        self.is_at_a_moment = True
         self.page.clock.set_fixed_time(moment.NOW)
 
         def fulfil(route: Route) -> None:
@@ -232,28 +240,59 @@ REFERENCE = Path(__file__).parent / "reference"
 NewTab = Callable[..., Tab]
 
 
+class Pages:
+    """Pages of a browser, which tests use one after the other: making one takes a second of CPU time."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._free: list[Page] = []
+
+    def take(self, size: tuple[int, int], theme: str) -> Page:
+        """Return a page of that size that has stored nothing."""
+        page = self._free.pop() if self._free else self._new()
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        return page
+
+    def _new(self) -> Page:
+        context = self._browser.new_context(reduced_motion="reduce", timezone_id="UTC", locale="en-US")
+        context.set_default_timeout(15_000)
+        return context.new_page()
+
+    def give_back(self, tab: Tab) -> None:
+        """Keep the page for another test, without what it has stored.
+
+        Close it if its clock stands, which stays so, or if it is not at the console, whose storage is to be cleared.
+        """
+        page = tab.page
+        if tab.is_at_a_moment or not page.url.startswith(tab.console.url):
+            page.context.close()
+            return
+        page.unroute_all()
+        page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        page.goto("about:blank")
+        self._free.append(page)
+
+
+@pytest.fixture(scope="module")
+def pages(chromium: Browser) -> Pages:
+    return Pages(chromium)
+
+
 @pytest.fixture
-def new_tab(chromium: Browser, console: RunningConsole) -> Iterator[NewTab]:
+def new_tab(pages: Pages, console: RunningConsole) -> Iterator[NewTab]:
     """Makes tabs: `new_tab(size=NARROW, theme="dark", of=another_console)`."""
     opened: list[Tab] = []
 
     def make(*, size: tuple[int, int] = WIDE, theme: str = "light", of: RunningConsole | None = None) -> Tab:
-        context = chromium.new_context(
-            viewport={"width": size[0], "height": size[1]},
-            color_scheme="dark" if theme == "dark" else "light",
-            reduced_motion="reduce",
-            timezone_id="UTC",
-            locale="en-US",
-        )
-        context.set_default_timeout(15_000)
-        tab = Tab(context.new_page(), of or console)
-        opened.append(tab)
-        return tab
+        opened.append(Tab(pages.take(size, theme), of or console))
+        return opened[-1]
 
     yield make
     unexpected = [each for tab in opened for each in tab.unexpected()]
     for tab in opened:
-        tab.page.context.close()
+        tab.leave()
+        pages.give_back(tab)
     assert unexpected == []
 
 

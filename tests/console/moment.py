@@ -256,7 +256,7 @@ def exchange_row(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-LOG = {
+LOG: dict[str, Any] = {
     "topic": "flights", "partition": 0, "log_start_offset": 12_000, "last_stable_offset": 104_218,
     "high_watermark": 104_235, "log_end_offset": 104_239, "leader_epoch": 4, "size_bytes": 3_774_000,
     "index_interval_bytes": 4096, "more": None, "segment": 98_304, "offset": 104_235, "entry": 118,

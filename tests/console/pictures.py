@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -339,20 +339,33 @@ def compact(value: Json, depth: int = 0) -> str:
 
 def fulfil(page: Page, scene: Json) -> None:
     """Give `page` the answers of a scene."""
-    cluster = {"control": True, "changes": True, "bootstrap": "127.0.0.1:9092", "version": "2.0"}
+    others = {
+        "/api/cluster": {"control": True, "changes": True, "bootstrap": "127.0.0.1:9092", "version": "2.0"},
+        "/api/faults": {"faults": []},
+    }
 
     def answer(route: Route) -> None:
-        path = urlsplit(route.request.url).path
-        if path == "/api/cluster":
-            route.fulfill(json=cluster)
-        elif path == "/api/faults":
-            route.fulfill(json={"faults": []})
-        elif path in scene["answers"]:
-            route.fulfill(json=scene["answers"][path])
+        path = unquote(urlsplit(route.request.url).path)
+        answers = others | scene["answers"]
+        if path in answers:
+            route.fulfill(json=answers[path])
         else:
             route.fulfill(status=404, json={"error": f"{path} was not recorded"})
 
     page.route("**/api/**", answer)
+
+
+def address_of(scene: Json, query: str = "", *, with_request: bool = True) -> str:
+    """The address of the page at the scene's moment, with its request chosen."""
+    chosen = f"&seq={scene['seq']}" if with_request else ""
+    return f"/inside?at={scene['at']}{chosen}{query}"
+
+
+def wait_until_drawn(page: Page, *, with_request: bool = True) -> None:
+    page.locator("a.exchange").first.wait_for(state="attached")
+    page.locator(".wheel").wait_for()
+    if with_request:
+        page.locator(".steps").wait_for()
 
 
 def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json, theme: Theme) -> bytes:
@@ -361,11 +374,9 @@ def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json, t
     page.emulate_media(color_scheme=theme)
     page.unroute_all()
     fulfil(page, scene)
-    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}#token={console.token}")
+    page.goto(f"{console.url}{address_of(scene, picture.query)}#token={console.token}")
     page.wait_for_function("document.fonts.ready.then(() => true)")
-    page.locator("a.exchange").first.wait_for(state="attached")
-    page.locator(".steps").wait_for()
-    page.locator(".wheel").wait_for()
+    wait_until_drawn(page)
     if picture.panel == "body":
         return page.screenshot(animations="disabled")
     return page.locator(picture.panel).screenshot(animations="disabled")

@@ -141,9 +141,7 @@ async def test_another_broker_begins_anew(activity: Activity, broker: CountingBr
     assert [row["error"] for row in (await activity.look())["errors"]] == ["NEW"]
 
 
-async def test_of_another_kafka_nothing_is_known(
-    activity: Activity, broker: CountingBroker, autojump_clock: Clock
-) -> None:
+async def test_another_kafka_has_no_activity(activity: Activity, broker: CountingBroker, autojump_clock: Clock) -> None:
     broker.control = None
 
     assert await activity.look() == {"requests": None, "errors": None}

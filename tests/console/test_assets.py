@@ -9,7 +9,7 @@ import pytest
 from minibroker.console.assets import PAGE, assets, imported, joined, modules_of, pages
 
 
-def test_each_page_of_the_router_is_known() -> None:
+def test_each_page_of_the_router_is_served() -> None:
     patterns = re.findall(r"pattern: '", assets()["sections.js"].content.decode())
 
     assert len(pages()) == len(patterns) > 8

@@ -91,7 +91,7 @@ def test_it_ends_in_order_on_a_signal(shown_broker: Broker, number: signal.Signa
 
 @pytest.mark.slow
 @pytest.mark.integration
-def test_without_a_cluster_it_says_why_and_serves_it_once_it_is_there(tmp_path: Path) -> None:
+def test_without_a_cluster_the_console_shows_the_error_until_it_answers(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     with console_of(f"127.0.0.1:{port}") as console:

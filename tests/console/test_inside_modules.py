@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.console.conftest import console_of
-from tests.console.inside_moment import explained, log, purgatory, segment, stream_event
+from tests.console.inside_moment import (
+    API,
+    CLIENT,
+    CONNECTION,
+    ERROR,
+    EXCHANGES,
+    FAILED_WITH,
+    OUTCOME,
+    SENT_US,
+    recorded_scene,
+    rows_of,
+)
+from tests.console.moment import LOG
 from tests.console.pictures import NOWHERE
 
 pytestmark = [pytest.mark.integration]
@@ -69,31 +81,35 @@ def test_partitions_are_listed_by_topic_and_keep_their_numbers(page: Page) -> No
     assert len(run(page, "../format", "m.assignment(given)", f"{long}-0")) < 60
 
 
+SCENE = recorded_scene()
+SOME_CONNECTION = rows_of(SCENE)[0][CONNECTION]
+
+
 @pytest.mark.parametrize(
-    ("filter_text", "found"),
+    ("filter_text", "is_found"),
     [
-        ("api:fetch client:legacy", 6),
-        ("connection:14", 4),
-        ("connection:#14 failed", 1),
-        ("coordinator_not", 1),
-        ("slower:80 client:spark", 11),
-        ("woken client:billing", 5),
-        ("expired client:billing-2", 3),
-        ("topic:nothing", 0),
-        ("parked api:produce", 0),
+        ("api:fetch client:archive", lambda row: (row[API], row[CLIENT]) == ("Fetch", "archive")),
+        (f"connection:{SOME_CONNECTION}", lambda row: row[CONNECTION] == SOME_CONNECTION),
+        (f"connection:#{SOME_CONNECTION} failed", lambda row: row[CONNECTION] == SOME_CONNECTION and row[ERROR]),
+        (FAILED_WITH[:12].lower(), lambda row: row[ERROR] == FAILED_WITH),
+        ("slower:80 client:audit", lambda row: row[SENT_US] >= 80_000 and row[CLIENT] == "audit"),
+        ("woken client:billing", lambda row: row[OUTCOME] == "woken" and row[CLIENT].startswith("billing")),
+        ("expired client:billing-2", lambda row: row[OUTCOME] == "expired" and row[CLIENT] == "billing-2"),
+        ("topic:nothing", lambda row: False),
+        ("parked api:produce", lambda row: False),
     ],
 )
-def test_a_filter_keeps_what_matches_all_of_its_words(page: Page, filter_text: str, found: int) -> None:
-    rows = stream_event()["exchanges"]
+def test_a_filter_keeps_what_matches_all_of_its_words(
+    page: Page, filter_text: str, is_found: Callable[..., Any]
+) -> None:
+    rows = rows_of(SCENE)
+    script = "given[0].map(m.decoded).filter(m.filterOf(given[1]).keep).map(each => each.seq)"
 
-    assert (
-        run(page, "exchanges", "given[0].map(m.decoded).filter(m.filterOf(given[1]).keep).length", rows, filter_text)
-        == found
-    )
+    assert run(page, "exchanges", script, rows, filter_text) == [row[0] for row in rows if is_found(row)]
 
 
 def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -> None:
-    event = stream_event() | {"exchanges": []}
+    event = SCENE["answers"][EXCHANGES] | {"exchanges": []}
     script = """(() => {
         const store = new m.ExchangeStore(), [event] = given, none = { ...event, waiting: [] }
         const count = () => store.between(0, Infinity).length
@@ -101,12 +117,13 @@ def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -
         store.take(none); const second = count()
         store.take(none); return [first, second, count()]
     })()"""
+    waiting = len(event["waiting"])
 
-    assert run(page, "exchanges", script, event) == [2, 2, 0]
+    assert run(page, "exchanges", script, event) == [waiting, waiting, 0]
 
 
 def test_an_exchange_that_has_ended_is_not_in_hand_any_more(page: Page) -> None:
-    event = stream_event()
+    event = SCENE["answers"][EXCHANGES]
     waiting = event["waiting"][0]
     ended = [*waiting[:8], 460_000, 460_050, 460_080, *waiting[11:13], "woken", "D", *waiting[15:]]
     script = """(() => {
@@ -116,7 +133,7 @@ def test_an_exchange_that_has_ended_is_not_in_hand_any_more(page: Page) -> None:
         return [store.get(ended[0]).outcome, store.between(0, Infinity).length]
     })()"""
 
-    assert run(page, "exchanges", script, event, ended) == ["woken", 2]
+    assert run(page, "exchanges", script, event, ended) == ["woken", len(event["waiting"])]
 
 
 def test_ten_thousand_requests_are_drawn_with_a_bounded_number_of_bars(page: Page) -> None:
@@ -159,9 +176,9 @@ def test_a_slow_scroll_of_time_sets_one_transform_and_nothing_else(page: Page) -
 
 
 def test_the_log_is_seen_in_three_strips(page: Page) -> None:
-    row = explained()["fetch"]["partitions"][0]
+    row = {"asked_offset": 104_233, "base_offset": 104_233, "last_offset": 104_234, "bytes": 1_420}
 
-    view = run(page, "views", "m.logView(given[0], given[1], { isFetch: true })", log(), row)
+    view = run(page, "views", "m.logView(given[0], given[1], { isFetch: true })", LOG, row)
 
     assert [each["state"] for each in view["batches"]] == ["passed", "passed", "passed", "leaves", "uncommitted"]
     assert view["chosen"] == 3
@@ -172,7 +189,8 @@ def test_the_log_is_seen_in_three_strips(page: Page) -> None:
 
 def test_an_empty_log_is_drawn_as_such(page: Page) -> None:
     ends = dict.fromkeys(("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset"), 0)
-    empty = log() | ends | {"segments": [segment(0, 0, 0)], "segment": 0, "index": [], "entry": -1, "batches": []}
+    segment = LOG["segments"][-1] | {"base_offset": 0, "size_bytes": 0, "entries": 0}
+    empty = LOG | ends | {"segments": [segment], "segment": 0, "index": [], "entry": -1, "batches": []}
     script = """(async () => {
         const { logDrawing } = await import('/static/inside/log.js')
         return logDrawing(m.logView(given[0], null, { isFetch: true }), 600, '').textContent
@@ -186,9 +204,12 @@ def test_an_empty_log_is_drawn_as_such(page: Page) -> None:
 
 @pytest.mark.parametrize(("slot", "chosen"), [(179, "Fetch 1 lay in 179"), (100, None)])
 def test_the_lens_stands_on_the_chosen_deadline_while_it_lies_ahead(page: Page, slot: int, chosen: str | None) -> None:
-    wait = explained()["wait"] | {"slot": slot}
+    lit = [[[221, {"Fetch": 1}], [249, {"Member": 1}]], [[179, {"Fetch": 9}]], [[41, {"Member": 2}]]]
+    hands = (203, 178, 40)
+    levels = [{"level": level, "hand": hands[level], "lit": lit[level]} for level in range(3)]
+    wait = {"level": 1, "slot": slot, "ended_by": "request"}
 
-    view = run(page, "views", "m.wheelView(given[0], given[1], 'Fetch 1')", purgatory(), wait)
+    view = run(page, "views", "m.wheelView(given[0], given[1], 'Fetch 1')", {"pending": 13, "levels": levels}, wait)
 
     assert (view["selected"] or {}).get("words") == chosen
     assert view["next"] == {"level": 0, "slot": 221}

@@ -14,6 +14,8 @@ from minibroker.console.event_stream import Event
 from minibroker.console.inside_watch import EVENT_MAX, InsideWatch
 from minibroker.errors import BrokerError
 
+pytestmark = [pytest.mark.time_jumps]
+
 FETCH = 1
 
 
@@ -74,9 +76,7 @@ def seqs(event: Event) -> list[int]:
     return [row[0] for row in event.data["exchanges"]]
 
 
-async def test_rows_have_names_instead_of_numbers(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_rows_have_names_instead_of_numbers(watch: InsideWatch, broker: PulledBroker) -> None:
     broker.ended = 1
     async with aclosing(watch.events(None)) as events:
         event = await next_of(events)
@@ -88,7 +88,7 @@ async def test_rows_have_names_instead_of_numbers(
 
 
 async def test_two_pages_share_one_pull_and_each_gets_every_exchange_once(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
+    watch: InsideWatch, broker: PulledBroker
 ) -> None:
     got: dict[str, list[int]] = {"one": [], "other": []}
 
@@ -108,9 +108,7 @@ async def test_two_pages_share_one_pull_and_each_gets_every_exchange_once(
         assert numbers == list(range(1, len(numbers) + 1))
 
 
-async def test_nothing_is_pulled_while_no_page_looks(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_nothing_is_pulled_while_no_page_looks(watch: InsideWatch, broker: PulledBroker) -> None:
     async with aclosing(watch.events(None)) as events:
         await next_of(events)
     before = len(broker.calls)
@@ -120,9 +118,7 @@ async def test_nothing_is_pulled_while_no_page_looks(
     assert len(broker.calls) == before
 
 
-async def test_a_page_that_connects_again_goes_on_where_it_was(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_page_that_connects_again_goes_on_where_it_was(watch: InsideWatch, broker: PulledBroker) -> None:
     broker.ended = 3
     async with aclosing(watch.events(None)) as events:
         first = await next_of(events)
@@ -135,7 +131,7 @@ async def test_a_page_that_connects_again_goes_on_where_it_was(
 
 @pytest.mark.parametrize("last_number", [None, 0, 1, 2**62])
 async def test_a_new_page_and_one_of_another_console_begin_with_what_is_kept(
-    watch: InsideWatch, broker: PulledBroker, last_number: int | None, autojump_clock: trio.testing.MockClock
+    watch: InsideWatch, broker: PulledBroker, last_number: int | None
 ) -> None:
     broker.ended = 2
     async with aclosing(watch.events(None)) as events:
@@ -149,7 +145,7 @@ async def test_a_new_page_and_one_of_another_console_begin_with_what_is_kept(
 
 
 async def test_a_slow_page_is_skipped_ahead_and_the_event_counts_what_is_left_out(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
+    watch: InsideWatch, broker: PulledBroker
 ) -> None:
     async with aclosing(watch.events(None)) as slow, aclosing(watch.events(None)) as quick:
         await next_of(slow)
@@ -164,9 +160,7 @@ async def test_a_slow_page_is_skipped_ahead_and_the_event_counts_what_is_left_ou
     assert event.data["left_out"] == 500 - EVENT_MAX
 
 
-async def test_another_process_of_the_broker_is_read_from_its_start(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_another_process_of_the_broker_is_read_from_its_start(watch: InsideWatch, broker: PulledBroker) -> None:
     broker.ended = 8
     async with aclosing(watch.events(None)) as events:
         await next_of(events)
@@ -179,7 +173,7 @@ async def test_another_process_of_the_broker_is_read_from_its_start(
 
 
 async def test_a_broker_that_does_not_answer_is_an_event_and_the_stream_goes_on(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
+    watch: InsideWatch, broker: PulledBroker
 ) -> None:
     broker.trouble = "no answer at the broker's control socket"
     async with aclosing(watch.events(None)) as events:
@@ -191,18 +185,14 @@ async def test_a_broker_that_does_not_answer_is_an_event_and_the_stream_goes_on(
     assert seqs(event) == [1]
 
 
-async def test_between_has_the_exchanges_of_a_span(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_between_has_the_exchanges_of_a_span(watch: InsideWatch, broker: PulledBroker) -> None:
     broker.ended = 9
-    told = await watch.between(3_030, 5_000)
+    found = await watch.between(3_030, 5_000)
 
-    assert [row[0] for row in told["exchanges"]] == [3, 4, 5]
+    assert [row[0] for row in found["exchanges"]] == [3, 4, 5]
 
 
-async def test_pages_share_one_look_into_the_purgatory(
-    watch: InsideWatch, broker: PulledBroker, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_pages_share_one_look_into_the_purgatory(watch: InsideWatch, broker: PulledBroker) -> None:
     async with trio.open_nursery() as nursery:
         for _ in range(16):
             nursery.start_soon(watch.purgatory)

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 import trio
-import trio.testing
 
 from minibroker.any_cluster.cluster import TopicPartition
 from minibroker.console.console import Console
@@ -15,7 +14,7 @@ from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHisto
 from minibroker.console.lag_watch import READ_SECONDS, UNSEEN_SECONDS, LagWatch
 from minibroker.errors import CommandFailed
 
-Clock = trio.testing.MockClock
+pytestmark = [pytest.mark.time_jumps]
 
 
 class ReadCluster:
@@ -54,7 +53,7 @@ async def heard(watch: LagWatch, count: int, topics: frozenset[str] = frozenset(
         return [(await anext(events)).data for _ in range(count)]
 
 
-async def test_all_that_look_share_a_reading(watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock) -> None:
+async def test_all_that_look_share_a_reading(watch: LagWatch, cluster: ReadCluster) -> None:
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(heard, watch, 3)
@@ -64,7 +63,7 @@ async def test_all_that_look_share_a_reading(watch: LagWatch, cluster: ReadClust
 
 
 async def test_the_last_ten_minutes_are_there_when_a_page_is_opened(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+    watch: LagWatch, cluster: ReadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("minibroker.console.group_offsets.time.time", trio.current_time)
     cluster.trouble = "no broker answers; start it"
@@ -82,9 +81,7 @@ async def test_the_last_ten_minutes_are_there_when_a_page_is_opened(
     assert UNSEEN_SECONDS < seconds_a_reading < 2.5 * UNSEEN_SECONDS  # each takes a second: 21 s apart
 
 
-async def test_a_reading_of_a_page_is_none_of_the_background(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
-) -> None:
+async def test_a_reading_of_a_page_is_none_of_the_background(watch: LagWatch, cluster: ReadCluster) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(heard, watch, 20)
         await trio.sleep(1)
@@ -94,9 +91,7 @@ async def test_a_reading_of_a_page_is_none_of_the_background(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_page_that_comes_back_has_a_new_reading(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
-) -> None:
+async def test_a_page_that_comes_back_has_a_new_reading(watch: LagWatch, cluster: ReadCluster) -> None:
     await heard(watch, 1)
     await trio.sleep(100)
 
@@ -106,9 +101,7 @@ async def test_a_page_that_comes_back_has_a_new_reading(
     assert event["worst"][0]["lag"] == 8
 
 
-async def test_a_page_that_comes_later_has_the_latest_reading_at_once(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
-) -> None:
+async def test_a_page_that_comes_later_has_the_latest_reading_at_once(watch: LagWatch, cluster: ReadCluster) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(heard, watch, 2)
         await trio.sleep(1.5)
@@ -120,7 +113,7 @@ async def test_a_page_that_comes_later_has_the_latest_reading_at_once(
 
 
 async def test_a_page_that_leaves_while_it_reads_keeps_no_other_from_reading(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+    watch: LagWatch, cluster: ReadCluster
 ) -> None:
     with trio.move_on_after(0.5):
         await heard(watch, 1)
@@ -130,9 +123,7 @@ async def test_a_page_that_leaves_while_it_reads_keeps_no_other_from_reading(
     assert event["groups"] == 9
 
 
-async def test_an_event_has_the_worst_groups_and_the_lag_of_the_topics_that_a_page_shows(
-    watch: LagWatch, autojump_clock: Clock
-) -> None:
+async def test_an_event_has_the_worst_groups_and_the_lag_of_the_topics_that_a_page_shows(watch: LagWatch) -> None:
     (event,) = await heard(watch, 1, frozenset({"orders", "unknown"}))
 
     assert [(row["group"], row["lag"], [lag for _, lag in row["points"]]) for row in event["worst"]] == [
@@ -143,9 +134,7 @@ async def test_an_event_has_the_worst_groups_and_the_lag_of_the_topics_that_a_pa
     assert (event["groups"], event["looked_through"], event["lag"]) == (9, 2, 5)
 
 
-async def test_a_failure_is_an_event_and_reading_goes_on(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
-) -> None:
+async def test_a_failure_is_an_event_and_reading_goes_on(watch: LagWatch, cluster: ReadCluster) -> None:
     cluster.trouble = "no broker answers; start it"
     async with aclosing(watch.events(())) as events:
         assert (await anext(events)).data == {"error": "no broker answers; start it"}
@@ -157,9 +146,7 @@ async def test_a_failure_is_an_event_and_reading_goes_on(
         await watch.fresh()
 
 
-async def test_a_fresh_reading_is_not_older_than_its_call(
-    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
-) -> None:
+async def test_a_fresh_reading_is_not_older_than_its_call(watch: LagWatch, cluster: ReadCluster) -> None:
     await heard(watch, 1)
     await watch.fresh()
     async with trio.open_nursery() as nursery:

@@ -106,9 +106,7 @@ async def test_ten_thousand_topics_are_not_sorted_by_a_figure(console: ManyTopic
     assert (await listed(console, "sort=-messages&filter=topic-000"))["total"] == 100
 
 
-async def test_a_page_begins_with_topics_that_are_known_already(
-    console: ManyTopics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_begins_with_topics_read_before(console: ManyTopics, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("minibroker.console.metadata.time.monotonic", lambda: now)
     await listed(console, "kept=1")

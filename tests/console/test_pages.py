@@ -273,7 +273,7 @@ def test_without_the_token_nothing_that_changes_is_offered(
     for has_token in (True, False):
         tab = new_tab()
         for path, complete in paths.items():
-            page = tab.open(path, token=has_token)
+            page = tab.go(path, token=has_token)
             page.get_by_text(complete).first.wait_for()
             page.get_by_text("read only" if not has_token else "live").first.wait_for()
             changing = page.get_by_role("main").get_by_role("button", name=verbs)
@@ -299,7 +299,7 @@ def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: 
     assert page.get_by_role("cell", name="first").count() == 1
 
 
-def test_a_live_page_waits_for_messages_when_it_knows_from_where_on(tab: Tab, topic: str) -> None:
+def test_a_live_page_waits_for_messages_once_it_has_the_end_offsets(tab: Tab, topic: str) -> None:
     asked: list[Route] = []
     tab.page.route("**/api/stream/topics/**", lambda route: asked.append(route))
     page = tab.open(f"/topics/{topic}/messages?live=1")
@@ -431,7 +431,7 @@ def test_a_page_goes_on_when_its_broker_is_back(new_tab: NewTab, shown_broker: B
         page.get_by_text("Trying again").wait_for(state="hidden")
 
 
-def test_a_console_that_is_gone_says_so(new_tab: NewTab, shown_broker: Broker) -> None:
+def test_a_page_names_a_console_that_is_gone(new_tab: NewTab, shown_broker: Broker) -> None:
     with console_of(shown_broker.bootstrap_servers) as console:
         tab = new_tab(of=console)
         tab.allowed_failures.append("net::ERR_")  # a request or a stream ends wherever it is

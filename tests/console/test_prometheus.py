@@ -46,7 +46,7 @@ async def test_a_broker_that_has_ended_is_an_error_in_a_line() -> None:
     assert (status, text) == (502, '{"error":"the broker ended; start it again"}')
 
 
-async def test_without_prometheus_client_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_prometheus_client_the_error_names_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minibroker.metrics.exposition", None)
 
     status, _, text = await answer(None)

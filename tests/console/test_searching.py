@@ -218,7 +218,7 @@ def test_a_rate_is_of_the_last_seconds() -> None:
 
     assert rates[:2] == [None, 100.0]
     assert rates[2:] == [100.0, 0.0]
-    assert growth.rate("orders", 1_100, 100.0) is None  # nobody looked for too long
+    assert growth.rate("orders", 1_100, 100.0) is None  # the last look is too long ago
 
 
 def test_lag_is_remembered_for_ten_minutes() -> None:

@@ -160,7 +160,7 @@ async def test_row_12_an_error_has_no_offsets_no_aborted_list_and_no_records(
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_row_15_row_16_a_failed_disk_is_told_from_what_is_unknown(broker: InMemoryBroker, version: int) -> None:
+async def test_row_15_row_16_a_failed_disk_is_not_an_unknown_partition(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a"])
     broker.parts.replica_manager.log_manager.go_offline("a test")
@@ -172,7 +172,7 @@ async def test_row_15_row_16_a_failed_disk_is_told_from_what_is_unknown(broker: 
     assert told == [failed, UNKNOWN, UNKNOWN]
 
 
-async def test_row_15_a_partition_that_nobody_leads_is_not_there(broker: InMemoryBroker) -> None:
+async def test_row_15_a_partition_without_a_leader_is_unknown(broker: InMemoryBroker) -> None:
     topic: tuple[Any, ...] = ("t", -1, -1, [(0, [7])], [])
     await broker.call(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=1000)
 

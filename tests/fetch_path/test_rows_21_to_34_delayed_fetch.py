@@ -255,13 +255,13 @@ async def test_row_33_the_interval_of_a_thousand_is_a_setting(make_broker: MakeB
 
 
 @pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 21, 399, 400, 401, 8_001, 65_537])
-async def test_row_34_a_fetch_waits_as_long_as_it_says(broker: InMemoryBroker, max_wait_ms: int) -> None:
+async def test_row_34_a_fetch_waits_for_its_max_wait_ms(broker: InMemoryBroker, max_wait_ms: int) -> None:
     took, _ = await seconds(broker.fetch(("t", 0, 0), max_wait_ms=max_wait_ms))
 
     assert max_wait_ms <= took * 1000 + 0.001 < max_wait_ms + 2
 
 
-async def test_row_34_row_58_a_produce_waits_as_long_as_it_says_and_has_its_offset(broker: InMemoryBroker) -> None:
+async def test_row_34_row_58_a_produce_waits_for_its_timeout_ms_and_has_its_offset(broker: InMemoryBroker) -> None:
     await assign(broker, "r", [0, 1])
     await follow(broker, "r", 0)
 

@@ -303,7 +303,7 @@ async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(brok
     assert row_of(decode_response(ApiKey.FETCH, 8, (bytes(head) + records.read())[4:])[1]).high_watermark == 1
 
 
-async def test_row_71_of_an_append_that_fails_half_way_nobody_sees_anything(
+async def test_row_71_an_append_that_fails_half_way_leaves_nothing_to_read(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t")
@@ -375,5 +375,5 @@ async def test_row_73_the_index_has_an_entry_every_4096_bytes_that_leads_to_offs
     between = 4096 // batch + 1  # batches, the first that go beyond 4096 bytes
     places = [(offset, offset * batch) for offset in range(40)]
     assert entries == places[::between]
-    assert [each and (each.offset, each.position) for each in found] == [*places, None]
+    assert [each and (each.base_offset, each.position) for each in found] == [*places, None]
     assert [await first_offset_from(broker, offset) for offset in range(40)] == list(range(40))

@@ -99,7 +99,7 @@ async def test_row_60_a_throttled_session_keeps_its_id_and_its_epoch_moves_on(br
     assert len(row_of(again).records) > 4000  # nothing was taken as answered
 
 
-async def test_row_60_a_session_that_was_overtaken_says_so_when_it_is_throttled(broker: InMemoryBroker) -> None:
+async def test_row_60_a_throttled_fetch_of_an_overtaken_session_has_its_error(broker: InMemoryBroker) -> None:
     begun = await broker.fetch(("t", 0, 0), session_id=0, session_epoch=0)
     session = {"session_id": begun.session_id}
     parked = await broker.park(broker.fetch, **session, session_epoch=1, max_wait_ms=60_000)

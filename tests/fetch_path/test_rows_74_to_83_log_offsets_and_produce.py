@@ -8,7 +8,7 @@ import pytest
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.record import NO_SEQUENCE, Record
+from minibroker.protocol.record import NO_OFFSET, NO_SEQUENCE, Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, on_disk, row_of
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
@@ -180,9 +180,6 @@ async def test_row_78_a_reader_of_what_is_gone_is_out_of_range(broker: InMemoryB
     codes = [row_of(await broker.fetch(("t", 0, each), max_wait_ms=LONG_MS * (each < 3))).error_code for each in (2, 3)]
 
     assert codes == [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE]
-
-
-NO_OFFSET = -1
 
 
 def batch_of(size: int = 1, **options: Any) -> bytearray:

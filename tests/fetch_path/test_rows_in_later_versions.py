@@ -96,7 +96,7 @@ async def test_other_apis_refuse_wrong_epochs_too(broker: InMemoryBroker, distan
     assert (of_offsets, of_ends) == ([code] * 4, [code] * 3)
 
 
-async def test_row_12_what_earlier_versions_cannot_say_is_not_checked(broker: InMemoryBroker) -> None:
+async def test_row_12_fields_that_earlier_versions_lack_are_not_checked(broker: InMemoryBroker) -> None:
     told = [(await fetched(broker, 0, version=version, current=77)).error_code for version in (7, 8)]
     told += [(await listed(broker, LATEST, version=3, current=77)).error_code]
     told += [(await end_of(broker, 0, version=1, current=77))[0]]
@@ -146,7 +146,7 @@ async def test_readers_of_the_same_past_get_records(broker: InMemoryBroker, offs
 
 
 @pytest.mark.parametrize(("offset", "distance"), [(4, -2), (4, -1), (3, -1), (9, -2)])
-async def test_row_20_a_reader_with_another_past_is_told_at_once_where_to_go_back_to(
+async def test_row_20_a_reader_with_another_past_gets_the_diverging_epoch_at_once(
     broker: InMemoryBroker, offset: int, distance: int
 ) -> None:
     took, row = await seconds(fetched(broker, offset, last=epoch_of(broker, distance), max_wait_ms=LONG_MS))
@@ -155,7 +155,7 @@ async def test_row_20_a_reader_with_another_past_is_told_at_once_where_to_go_bac
     assert (row.high_watermark, len(row.records), row.aborted_transactions) == (4, 0, None)
 
 
-async def test_an_epoch_nobody_knows_and_an_offset_below_the_log_are_out_of_range(broker: InMemoryBroker) -> None:
+async def test_an_unknown_epoch_and_an_offset_below_the_log_start_are_out_of_range(broker: InMemoryBroker) -> None:
     answered = [await fetched(broker, 4, last=epoch_of(broker, 1))]
     await broker.call(ApiKey.DELETE_RECORDS, 1, topics=[("t", [(0, 2)])], timeout_ms=1000)
     answered += [await fetched(broker, 1, last=epoch_of(broker, distance)) for distance in (-2, -1)]
@@ -172,7 +172,7 @@ async def test_row_22_the_right_epochs_wait_as_ever(broker: InMemoryBroker) -> N
     assert sizes(await parked.seen()) == [batch]
 
 
-async def test_row_42_in_a_session_errors_and_another_past_are_told_until_they_end(broker: InMemoryBroker) -> None:
+async def test_row_42_a_session_repeats_errors_and_diverging_epochs_until_they_end(broker: InMemoryBroker) -> None:
     epoch = epoch_of(broker)
     first = await broker.fetch(("t", 0, 4), ("t", 1, 0), version=12, session_id=0, session_epoch=0)
     epochs = iter(range(1, 12))

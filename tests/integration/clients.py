@@ -140,7 +140,7 @@ class CommandLineKind(ClientKind):
 
 @dataclass(frozen=True, slots=True)
 class OldKind(ClientKind):
-    """A client from before record headers, or even before timestamps, or a new one that is told to be like that."""
+    """A client from before record headers, or even before timestamps, or a new one with settings that make it one."""
 
     reads_headers: bool = False
     reads_timestamps: bool = True

@@ -44,7 +44,7 @@ class ForeignTopic(NamedTuple):
 def apache_kafka_on(
     data_dir: Path, work_dir: Path, *, settings: Mapping[str, object] | None = None
 ) -> Iterator[ApacheKafka]:
-    """Start Apache Kafka 2.0.1 on `data_dir`, which nobody else may have open; it leads every partition then.
+    """Start Apache Kafka 2.0.1 on `data_dir`, which no other process may have open; it leads every partition then.
 
     ZooKeeper and the logs of both go to `work_dir`. `kafka.stop()` inside the block ends it in order; leaving the
     block kills what still runs. Skips the test where Apache Kafka cannot be had.

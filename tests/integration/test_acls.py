@@ -67,8 +67,8 @@ def test_a_user_may_do_what_was_allowed_to_it(broker: Minibroker) -> None:
 
     consumer = Consumer({**login(broker), "group.id": "reports", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
-    told = consumer.poll(ANSWER_SECONDS)
-    error = None if told is None else told.error()
+    polled = consumer.poll(ANSWER_SECONDS)
+    error = None if polled is None else polled.error()
     assert error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     consumer.close()
     administer(broker, "acls", "add", "--allow", "carol", "--consumer", "--topic", "orders", "--group", "reports")

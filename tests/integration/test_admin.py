@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,6 @@ from tests.integration.kafka_tools import kafka_tool
 from tests.integration.members import wait_until
 from tests.integration.records import Record, incompressible, numbered
 from tests.integration.topics import create_topic
-
-TOPIC_CONFIG_NAMES = set(
-    """
-    cleanup.policy compression.type delete.retention.ms file.delete.delay.ms flush.messages flush.ms
-    follower.replication.throttled.replicas index.interval.bytes leader.replication.throttled.replicas
-    max.message.bytes message.downconversion.enable message.format.version message.timestamp.difference.max.ms
-    message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
-    retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
-    unclean.leader.election.enable
-    """.split()
-)
 
 
 @pytest.fixture(params=ADMINS)
@@ -102,96 +90,12 @@ def test_several_topics_are_answered_one_by_one(admin: Client, new_topic: NewTop
     assert deleted == {fresh: ErrorCode.NONE, "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_a_topic_with_the_longest_name_is_written_and_deleted(admin: Client, is_apache_kafka: bool) -> None:
-    name = f"{admin.name}-".ljust(249, "x")
-
-    assert create(admin, name) == ErrorCode.NONE
-
-    assert [record.offset for record in admin.produce(name, numbered(1))] == [0]
-    if not is_apache_kafka:  # 2.0.1 ends then: the folder's name gets longer when it is deleted
-        assert admin.call("delete_topics", topics=[name]) == {name: ErrorCode.NONE}
-        wait_until_absent(admin, name)
-
-
-def test_a_deleted_topic_made_again_starts_empty(admin: Client) -> None:
-    topic = f"again-{admin.name}"
-    assert create(admin, topic) == ErrorCode.NONE
-    admin.produce(topic, numbered(5))
-
-    assert admin.call("delete_topics", topics=[topic]) == {topic: ErrorCode.NONE}
-    wait_until_absent(admin, topic)
-
-    def is_made_again() -> bool:
-        code = create(admin, topic, num_partitions=2)
-        if code == ErrorCode.NONE:
-            return True
-        assert code == ErrorCode.TOPIC_ALREADY_EXISTS, "anything but a deletion that goes on"
-        if topic not in admin.call("list_topics"):
-            return False
-        # On a busy machine a client asks again, while its first request is already done.
-        assert len(admin.call("describe_topic", topic=topic)["partitions"]) == 2, "another one made it"
-        return True
-
-    wait_until(is_made_again, "the deletion's end")
-    assert admin.watermarks(topic) == [0, 0]
-    acked = admin.produce(topic, numbered(1), enable_idempotence=False)  # others are told UNKNOWN_PRODUCER_ID
-    assert [record.offset for record in acked] == [0]
-
-
-def test_configs_of_a_topic_are_described_with_their_source(
-    admin: Client, new_topic: NewTopic, is_apache_kafka: bool
-) -> None:
-    topic = new_topic("configured", configs={"segment.ms": "60000", "cleanup.policy": "compact,delete"})
-
-    described = admin.call("describe_configs", kind="topic", name=topic, keys=[])
-
-    if described:  # kafka-python takes no keys for none
-        later = set() if is_apache_kafka else {"max.compaction.lag.ms"}
-        assert set(described) == TOPIC_CONFIG_NAMES | later
-    described = admin.call("describe_configs", kind="topic", name=topic, keys=sorted(TOPIC_CONFIG_NAMES))
-    assert {
-        "segment.ms": ("60000", "DYNAMIC_TOPIC_CONFIG"),
-        "cleanup.policy": ("compact,delete", "DYNAMIC_TOPIC_CONFIG"),
-        "retention.ms": ("-1", "STATIC_BROKER_CONFIG"),
-        "segment.bytes": ("1073741824", "DEFAULT_CONFIG"),
-        "max.message.bytes": ("1000012", "DEFAULT_CONFIG"),
-        "min.insync.replicas": ("1", "DEFAULT_CONFIG"),
-        "compression.type": ("producer", "DEFAULT_CONFIG"),
-        "message.timestamp.type": ("CreateTime", "DEFAULT_CONFIG"),
-        "retention.bytes": ("-1", "DEFAULT_CONFIG"),
-        "index.interval.bytes": ("4096", "DEFAULT_CONFIG"),
-    }.items() <= {key: (row["value"], row["source"]) for key, row in described.items()}.items()
-    assert not any(row["read_only"] or row["sensitive"] for row in described.values())
-
-
 def test_the_cluster_is_one_node_that_is_its_own_controller(admin: Client) -> None:
     cluster = admin.call("cluster")
 
     ((node_id, host, port),) = cluster["nodes"]
     assert (host, node_id) == ("127.0.0.1", cluster["controller"])
     assert port > 0
-
-
-@pytest.mark.parametrize("writer", ["kafka-python-3.0", "kafka-python-2.3", "aiokafka", "java-3.9"])
-def test_a_record_over_the_topics_limit_is_refused(client: GetClient, new_topic: NewTopic, writer: str) -> None:
-    topic = new_topic("small-records", configs={"max.message.bytes": "10000"})
-    producer = client(writer)
-
-    assert_too_large(producer, topic)
-    acked = producer.produce(topic, [Record(b"key", b"small")], enable_idempotence=False)
-    assert [record.offset for record in acked] == [0]
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_log_append_time_replaces_the_producers_timestamps(client: GetClient, new_topic: NewTopic, name: str) -> None:
-    topic = new_topic("append-time", configs={"message.timestamp.type": "LogAppendTime"})
-    before_ms = time.time_ns() // 1_000_000
-
-    client("confluent-kafka").produce(topic, numbered(5, first_timestamp_ms=1), codec="gzip")
-
-    read = client(name).consume(topic, 5)
-    after_ms = time.time_ns() // 1_000_000
-    assert all(before_ms <= (record.timestamp_ms or 0) <= after_ms for record in read)
 
 
 @pytest.mark.parametrize("writer", CLIENTS)

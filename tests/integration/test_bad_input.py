@@ -99,7 +99,9 @@ def test_a_hostile_batch_is_refused_or_kept_as_it_came_and_the_next_is_written(
         assert outcome_of(other, target, 3, valid()) == OK
 
 
-def test_a_connection_dropped_before_the_answer_disturbs_nobody(connect: Connect, new_topic: NewTopic) -> None:
+def test_a_connection_dropped_before_the_answer_leaves_the_broker_answering(
+    connect: Connect, new_topic: NewTopic
+) -> None:
     topic = new_topic("dropped")
 
     for _ in range(20):

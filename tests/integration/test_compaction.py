@@ -15,11 +15,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from benchmarks.apache_kafka import ApacheKafka
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import CLEANER_OFFSET_CHECKPOINT
-from minibroker.storage.producers.producer_state import GROUP_METADATA_TOPIC
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.data_directories import EARLIEST, LATEST, fetch_all, offset_at, produce, write_transactions

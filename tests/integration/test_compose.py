@@ -1,6 +1,6 @@
 """docker-compose.yml and docs/recipes/compose.md, run for real: the recipe's blocks as they are printed.
 
-The stack is a project of its own, on a free port and with two weeks of flights, so that it meddles with nobody's.
+The stack is a project of its own, on a free port and with two weeks of flights, so that it touches no other.
 Where there is no Docker Engine the tests skip; `.ci/run` sets one up on a Debian machine when it may.
 """
 
@@ -120,7 +120,7 @@ def require(command: list[str]) -> None:
         pytest.skip(f"`{' '.join(command)}`: {reason}; .ci/setup-containers sets an Engine up on Debian 12, as root")
 
 
-def test_everything_starts_in_order_and_spark_finds_what_the_flights_say(stack: Stack) -> None:
+def test_everything_starts_in_order_and_spark_counts_the_flights(stack: Stack) -> None:
     progress = stack.progress_of_up
     states = {service: stack.state(service) for service in ("broker", "replay", "spark", "report")}
 
@@ -145,7 +145,7 @@ def test_the_picture_and_the_parquet_files_are_copied_out(stack: Stack, tmp_path
     assert f"docker compose cp {COPIED} out/compose" in stack.compose("logs", "report")
 
 
-def test_the_images_are_lean_and_run_as_nobody_special(stack: Stack) -> None:
+def test_the_images_are_lean_and_run_without_privileges(stack: Stack) -> None:
     assert [stack.image(name)["Config"]["User"] for name in IMAGES] == ["minibroker", "spark"]
     assert stack.image("minibroker")["Size"] - stack.image(BASE_IMAGE)["Size"] <= BROKER_LAYERS_MAX_BYTES
 
@@ -223,12 +223,12 @@ def test_a_compose_file_for_apache_kafka_starts_the_broker_with_its_settings(in_
     producer.produce("made", b"by itself", partition=2)
 
     assert producer.flush(SECONDS) == 0
-    told = AdminClient({"bootstrap.servers": in_place_of_kafka}).list_topics(timeout=SECONDS)
-    assert len(told.topics["made"].partitions) == 3  # KAFKA_NUM_PARTITIONS
-    assert {str(broker) for broker in told.brokers.values()} == {f"{in_place_of_kafka}/1"}  # KAFKA_NODE_ID
+    listed = AdminClient({"bootstrap.servers": in_place_of_kafka}).list_topics(timeout=SECONDS)
+    assert len(listed.topics["made"].partitions) == 3  # KAFKA_NUM_PARTITIONS
+    assert {str(broker) for broker in listed.brokers.values()} == {f"{in_place_of_kafka}/1"}  # KAFKA_NODE_ID
 
 
-def test_a_broker_is_healthy_whatever_it_tells_clients_and_writes_nothing_but_its_volume(stack: Stack) -> None:
+def test_a_broker_with_any_advertised_address_is_healthy_and_writes_only_its_volume(stack: Stack) -> None:
     advertised = "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://nowhere.invalid:9092"
     variables = ("--env", advertised, "--env", "KAFKA_LISTENERS=PLAINTEXT://:9099")
     run = ("docker", "run", "--detach", "--read-only", *variables)

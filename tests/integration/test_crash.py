@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,32 +98,6 @@ def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
     assert acked == 30_000
     records = read_everything(again, 0)
     assert [record.key for record in records] == [b"%d" % i for i in range(30_001)]
-
-
-def test_the_last_five_batches_of_a_producer_are_known_after_a_crash(start_minibroker: StartMinibroker) -> None:
-    """A client has five requests in flight: any of their acks may be what the crash swallowed.
-
-    Apache Kafka 2.0.1 knows only the last one then.
-    """
-    first = start_minibroker().wait_until_ready()
-    create_topic(first, "t")
-    now_ms = time.time_ns() // 1_000_000
-    rows = [Record(n, now_ms, None, b"value") for n in range(3)]
-    batches = [bytes(build_batch(rows, producer_id=0, producer_epoch=0, base_sequence=3 * i)) for i in range(5)]
-    assert [offset_of(first, batch) for batch in batches] == [0, 3, 6, 9, 12]
-
-    first.kill()
-    second = start_minibroker().wait_until_ready()
-
-    assert [offset_of(second, batch) for batch in batches] == [0, 3, 6, 9, 12]
-    assert len(read_everything(second, 0)) == 15
-
-
-def offset_of(broker: BrokerProcess, batch: bytes) -> int:
-    """Produce a batch; return its offset, or minus its error code."""
-    with connection_to(broker.bootstrap) as connection:
-        row = write(connection, "t", batch)
-    return int(row.base_offset) if row.error_code == 0 else -int(row.error_code)
 
 
 @pytest.mark.parametrize(("name", "how"), each_once(LIBRARIES, ["in order", "killed"]))

@@ -77,7 +77,7 @@ class Reader(threading.Thread):
 
 
 class Transformers:
-    """So many processes with transactional ids of their own; whoever ends is started again."""
+    """So many processes with transactional ids of their own; one that ends is started again."""
 
     def __init__(self, libraries: Sequence[str], bootstrap: str, log: IO[bytes]) -> None:
         try:
@@ -153,7 +153,7 @@ def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> It
         pytest.param(("kafkajs",), 3, id="kafkajs", marks=pytest.mark.nightly),
     ],
 )
-def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
+def test_each_record_comes_out_once_and_in_order_after_kills(
     libraries: tuple[str, ...], share: int, start_in_place: StartMinibroker, tmp_path: Path
 ) -> None:
     """`share` is the part of the records that these libraries get: one in so many."""

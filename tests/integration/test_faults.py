@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -164,7 +165,7 @@ def test_a_connection_has_one_number_in_faults_transcripts_and_the_log() -> None
         assert f"closing connection {number} of {connection.address}" in own.log_file.read_text()
 
 
-def test_connections_are_told_by_their_numbers(broker: Broker) -> None:
+def test_a_fault_strikes_the_connection_of_a_number(broker: Broker) -> None:
     with connection_to(broker.bootstrap_servers) as connection:
         connection.exchange(ASK)
 
@@ -175,14 +176,14 @@ def test_connections_are_told_by_their_numbers(broker: Broker) -> None:
         assert connection.exchange(ASK) is None
 
 
-def test_a_fault_that_does_not_strike_is_an_error_for_who_waits(broker: Broker) -> None:
+def test_a_wait_for_a_fault_that_does_not_strike_raises(broker: Broker) -> None:
     fault = broker.faults.delay(1, client_id="nobody")
 
     with pytest.raises(BrokerError, match=r"delay of 1 s .*; waited 0\.05 s until it has struck 1"):
         fault.wait(timeout_seconds=0.05)
 
 
-def test_a_broker_without_control_says_how_to_have_it() -> None:
+def test_faults_without_control_raise_with_the_next_step() -> None:
     with Broker() as broker:
         for ask in (lambda: broker.faults, lambda: broker.clock.advance(1)):
             with pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
@@ -190,48 +191,37 @@ def test_a_broker_without_control_says_how_to_have_it() -> None:
 
 
 @pytest.mark.parametrize("client", WRITERS)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_idempotent_producer_goes_on_after_dropped_connections_without_duplicates(
-    broker: Broker, client: str, when: Any
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        ("", {"when": "before", "times": 3}),
+        ("", {"when": "after", "times": 3}),
+        ("REQUEST_TIMED_OUT", {"when": "after", "times": 2}),
+        ("NOT_LEADER_FOR_PARTITION", {"times": 1}),
+    ],
+    ids=["dropped", "dropped after the append", "failed after the append", "not the leader"],
+)
+def test_an_idempotent_producer_goes_on_without_duplicates(
+    broker: Broker, error: str, how: dict[str, Any], client: str
 ) -> None:
-    fault = broker.faults.disconnect(api="produce", when=when, skip=1, times=3)
+    looked_up = broker.faults.delay(0.001, api="metadata")  # counts them
+    strike = partial(broker.faults.error, error, topic="orders") if error else broker.faults.disconnect
+    fault = strike(api="produce", skip=1, **how)
 
     WRITERS[client](broker)
 
-    assert fault.count == 3
+    assert fault.count == how["times"]
     assert written(broker) == list(range(RECORDS))
+    if error == "NOT_LEADER_FOR_PARTITION":
+        assert looked_up.count >= 2, "once at the start, once for the fault"
 
 
-@pytest.mark.parametrize("client", WRITERS)
-def test_an_idempotent_producer_that_was_told_an_error_after_the_append_makes_no_duplicate(
-    broker: Broker, client: str
-) -> None:
-    fault = broker.faults.error("REQUEST_TIMED_OUT", api="produce", topic="orders", when="after", skip=1, times=2)
-
-    WRITERS[client](broker)
-
-    assert fault.count == 2
-    assert written(broker) == list(range(RECORDS))
-
-
-def test_a_producer_that_is_not_idempotent_writes_twice_what_it_was_not_told_of(broker: Broker) -> None:
+def test_a_producer_that_is_not_idempotent_writes_an_unanswered_append_twice(broker: Broker) -> None:
     broker.faults.disconnect(api="produce", when="after", times=1)
 
     kafka_python_writes(broker, 1, enable_idempotence=False, retries=5)
 
     assert written(broker) == [0, 0]
-
-
-@pytest.mark.parametrize("client", WRITERS)
-def test_not_leader_makes_a_producer_look_for_the_leader_and_go_on(broker: Broker, client: str) -> None:
-    looked_up = broker.faults.delay(0.001, api="metadata")  # counts them
-    fault = broker.faults.error("NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0, times=1, skip=1)
-
-    WRITERS[client](broker)
-
-    assert fault.count == 1
-    assert looked_up.count >= 2, "once at the start, once for the fault"
-    assert written(broker) == list(range(RECORDS))
 
 
 def test_a_delay_holds_the_answer_back_until_its_end(broker: Broker) -> None:
@@ -343,7 +333,9 @@ def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:
     ],
 )
 @pytest.mark.parametrize("client", WRITERS)
-def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str, apis: list[str], client: str) -> None:
+def test_a_member_goes_on_after_an_error_of_its_coordinator(
+    broker: Broker, error: str, apis: list[str], client: str
+) -> None:
     # A member that is put out while it reads begins again, rightly: heartbeats are struck when it has read.
     while_joining = [api for api in apis if api != "heartbeat"]
     faults = [broker.faults.error(error, api=api, times=1) for api in while_joining]

@@ -31,7 +31,7 @@ def test_a_waiting_consumer_gets_a_record_long_before_its_wait_is_over(
 
     for record in numbered(5):
         reader.start_next(1)
-        assert not reader.has_answered(within_seconds=0.05), "a record nobody produced"
+        assert not reader.has_answered(within_seconds=0.05), "a record that was not produced"
         started = time.monotonic()
         (acked,) = producer.produce(topic, [record])
         (read,) = reader.finish_next()

@@ -160,6 +160,7 @@ def test_kafkas_own_tool_finds_every_log_and_index_sound(
     assert complaints(dumped) == []
 
 
+@pytest.mark.sample(of=lambda whose: whose == "ours")
 @PAIRS
 def test_kafkas_own_tool_finds_every_index_entry_right(
     directories: Directories, jars: Path, tmp_path: Path, whose: str, how: str

@@ -66,7 +66,7 @@ def test_consumer_group_command_lists_and_describes_a_group_that_lives(
     assert [(row["CLIENT-ID"], row["#PARTITIONS"]) for row in members] == [("the-member", str(PARTITIONS))]
 
 
-def test_consumer_group_command_resets_and_deletes_a_group_that_nobody_is_in(
+def test_consumer_group_command_resets_and_deletes_an_empty_group(
     tool: Tool, new_topic: NewTopic, join: Join, write: Write
 ) -> None:
     topic = new_topic("reset", PARTITIONS)

@@ -30,7 +30,7 @@ from tests.minibroker.queries import OF_OTHERS, selectors
 MAY_BE_MISSING = {"process_open_fds", "kafka_server_quota_request_time"}
 PROMETHEUS_SECONDS = 60
 
-Series = dict[str, list[dict[str, str]]]  # the labels of each series, by metric
+Scraped = dict[str, list[tuple[dict[str, str], float]]]  # labels and value of each series, by metric
 
 
 def metrics_url(broker: ServerProcess) -> str:
@@ -39,15 +39,15 @@ def metrics_url(broker: ServerProcess) -> str:
     return found[1]
 
 
-def scraped(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+def scraped(text: str) -> Scraped:
+    found: Scraped = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
 
 
-def scrape(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+def scrape(url: str) -> Scraped:
     with urllib.request.urlopen(url, timeout=30) as response:
         return scraped(response.read().decode())
 
@@ -92,12 +92,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minibroker]:
         broker.kill()
 
 
-def test_every_metric_of_the_reference_is_there_with_its_labels(served: Minibroker) -> None:
-    url = metrics_url(served)
-    scrape(url)
+@pytest.fixture(scope="module")
+def found(served: Minibroker) -> Scraped:
+    """All metrics, with those of an earlier scrape."""
+    scrape(metrics_url(served))
+    return scrape(metrics_url(served))
 
-    found = scrape(url)
 
+def test_every_metric_of_the_reference_is_there_with_its_labels(found: Scraped) -> None:
     wrong = []
     for entry in (*entries_of_broker(), *entries_of_cluster()):
         series = found.get(entry.prometheus, [])
@@ -109,9 +111,7 @@ def test_every_metric_of_the_reference_is_there_with_its_labels(served: Minibrok
     assert unknown - {"kafka_server_socket_server_metrics_connection"} == set()
 
 
-def test_the_figures_are_those_of_what_happened(served: Minibroker) -> None:
-    found = scrape(metrics_url(served))
-
+def test_the_figures_are_those_of_what_happened(served: Minibroker, found: Scraped) -> None:
     def value(name: str, **labels: str) -> float:
         return next(value for each, value in found[name] if each == labels)
 
@@ -133,20 +133,9 @@ def test_the_figures_are_those_of_what_happened(served: Minibroker) -> None:
 @pytest.mark.parametrize(
     "expression", [*OF_OTHERS, *(q.expression for row in rows() for p in row.panels for q in p.queries)]
 )
-def test_the_queries_of_dashboards_find_series(served: Minibroker, expression: str) -> None:
-    found = scrape_once(metrics_url(served))
-
+def test_the_queries_of_dashboards_find_series(found: Scraped, expression: str) -> None:
     for name, labels in selectors(expression):
         assert any(labels - {"instance", "job"} <= set(each) for each, _ in found[name]), name
-
-
-_scrapes: dict[str, dict[str, list[tuple[dict[str, str], float]]]] = {}
-
-
-def scrape_once(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    if url not in _scrapes:
-        _scrapes[url] = scrape(url)
-    return _scrapes[url]
 
 
 @pytest.mark.parametrize("end", [ServerProcess.terminate, ServerProcess.kill])
@@ -262,7 +251,6 @@ def concrete(expression: str) -> str:
     }
     for variable, value in values.items():
         expression = expression.replace(variable, value)
-    # What has not happened here: errors, and fsyncs of compaction.
     return expression
 
 

@@ -56,7 +56,7 @@ def unpack(jars: Path, folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_data_directory_goes_to_apache_kafka_and_back_as_the_recipe_says(jars: Path, tmp_path: Path) -> None:
+def test_a_data_directory_goes_to_apache_kafka_and_back_by_the_recipe(jars: Path, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     text = recipe_text(RECIPE, address).replace(ZOOKEEPER_PORT, str(free_port()))
     commands = commands_of(text, WITH_APACHE_KAFKA)

@@ -24,9 +24,7 @@ REFERENCE_READER = "kafka-python-3.0"
 WRITTEN_WITH = {0: 0, 1: 2}  # magic: version of Produce
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("name", OLD_CLIENTS)
-@pytest.mark.parametrize("is_reader", [True, False], ids=["new to old", "old to new"])
+@pytest.mark.parametrize(("name", "codec", "is_reader"), pairwise(OLD_CLIENTS, CODECS, [True, False]))
 def test_old_and_new_clients_read_every_shape_of_record_of_each_other(
     client: GetClient, new_topic: NewTopic, name: str, codec: str, is_reader: bool
 ) -> None:
@@ -112,7 +110,7 @@ def test_the_first_transactional_client_commits_and_aborts(client: GetClient, ne
         old.call("transact", **what, settings={"transactional_id": topic}, end=end)
 
     committed = old.consume(topic, 6, isolation_level="read_committed")
-    # librdkafka told that the broker is 0.10 reads no further than the second marker, of Apache Kafka too
+    # librdkafka set to brokers of 0.10 reads no further than the second marker, of Apache Kafka too
     everything = [client(name).consume(topic, 9) for name in OLD_CLIENTS if name != "librdkafka-as-0.10"]
 
     assert [record.key for record in committed] == [b"0", b"1", b"2", b"6", b"7", b"8"]

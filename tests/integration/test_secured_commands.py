@@ -242,12 +242,17 @@ def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setitem(sys.modules, "minibroker.any_cluster.librdkafka", None)
 
 
+# Apache Kafka proves the tests right at night.
+of_minibroker = pytest.mark.sample(of=lambda secured: secured == "minibroker")
+
+
 @pytest.mark.sample(of=lambda secured, login: secured == "minibroker" and login.startswith("SCRAM"))
 @pytest.mark.parametrize("login", LOGINS)
 def test_every_command_works(login: str, commands: Commands) -> None:
     commands.tell(STORY, LOGINS[login])
 
 
+@of_minibroker
 @pytest.mark.parametrize("command", ["transactions list", "producers LATER", "quotas list", "users list"])
 def test_commands_for_later_brokers_log_in_too(command: str, commands: Commands, secured: SecuredBroker) -> None:
     topic = f"later-{next(NUMBERS)}"
@@ -275,7 +280,7 @@ def test_every_command_works_on_a_later_kafka(
     Commands(later_kafka, tmp_path, capsys).tell([*STORY, *LATER_STORY], LOGINS[login])
 
 
-@pytest.mark.sample(of=lambda secured: secured == "minibroker")
+@of_minibroker
 @pytest.mark.usefixtures("record_client")
 @pytest.mark.parametrize("login", OTHER_LOGINS)
 def test_every_form_of_a_login_works(login: str, commands: Commands) -> None:
@@ -288,6 +293,7 @@ def test_every_form_of_a_login_works(login: str, commands: Commands) -> None:
     assert out == "one\ntwo\n"
 
 
+@of_minibroker
 @pytest.mark.parametrize("command", ["topics list", "consume refused"])
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_refused_login_is_one_line_with_the_next_step(command: str, reason: str, commands: Commands) -> None:
@@ -301,12 +307,14 @@ def test_a_refused_login_is_one_line_with_the_next_step(command: str, reason: st
     assert commands.filled(explanation) in err
 
 
+@of_minibroker
 def test_a_property_of_the_command_line_goes_before_the_file(commands: Commands) -> None:
     status, _, err = commands.run("topics list", LOGINS["PLAIN"], "-X", "sasl.username=zoe")
 
     assert (status, "the login of zoe" in err) == (1, True)
 
 
+@of_minibroker
 def test_a_login_that_is_refused_later_ends_the_command(secured: SecuredBroker) -> None:
     settings = {
         "group.id": "later",

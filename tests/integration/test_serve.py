@@ -60,7 +60,7 @@ def refusal(broker: Minibroker) -> str:
     return line
 
 
-def test_a_server_properties_as_kafka_ships_it_says_where_to_listen_and_where_the_data_is(
+def test_the_server_properties_that_kafka_ships_set_the_listener_and_the_data_directory(
     start_minibroker: StartMinibroker, tmp_path: Path
 ) -> None:
     config = tmp_path / "server.properties"
@@ -93,7 +93,7 @@ def test_a_server_properties_as_kafka_ships_it_says_where_to_listen_and_where_th
         pytest.param(["--data-dir", "{}/locked"], ["{}/locked"], id="a read-only data directory", marks=NOT_FOR_ROOT),
     ],
 )
-def test_what_keeps_it_from_starting_is_told_in_one_line(
+def test_a_failed_start_prints_one_line(
     start_minibroker: StartMinibroker, tmp_path: Path, arguments: list[str], said: list[str]
 ) -> None:
     (tmp_path / "bad.properties").write_text("num.partitions=many\n")

@@ -1,6 +1,7 @@
-"""Real clients over TLS, each library's own, with certificates; and clients that break what TLS promises.
+"""Real clients over TLS, each library's own; and clients that break what TLS promises.
 
-What the broker does with each byte is in tests/broker/test_tls_connection.py.
+Clients with a certificate or a login are in test_secured_clients.py; what the broker does with each byte is in
+tests/broker/test_tls_connection.py.
 """
 
 from __future__ import annotations
@@ -29,14 +30,11 @@ from tests.integration.clients import CLIENTS
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import Record, numbered
 from tests.integration.wire import request_frame
-from tests.matrices import each_once
 
-LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,LOGIN://127.0.0.1:0"
-PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,LOGIN:SASL_SSL"
-PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
+LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,OTHER://127.0.0.1:0"
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,OTHER:SSL"
 HALF_OPEN = pytest.mark.parametrize("half_open", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 SPARE_DESCRIPTORS = 1000
-ALICE = "alice"
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +44,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def tls_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Minibroker]:
-    """One listener in plaintext, one with TLS, one that requires certificates."""
+    """One listener in plaintext, and two with TLS."""
     settings: dict[str, str | int] = {
-        **certificates.settings(trusts_clients=True),
+        **certificates.settings(),
         "listener.security.protocol.map": PROTOCOLS,
-        "listener.name.mutual.ssl.client.auth": "required",
-        "listener.name.login.plain.sasl.jaas.config": PLAIN,
-        "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.ssl.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
     }
     started = Minibroker(tmp_path_factory.mktemp("broker"), "--listen", LISTENERS, settings=settings)
@@ -62,39 +57,23 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certifica
         started.kill()
 
 
-def client_settings(name: str, certificates: Certificates, *, has_certificate: bool) -> dict[str, Any]:
+def trusting(name: str, certificates: Certificates) -> dict[str, Any]:
     """The settings of a library that trusts the broker, under its own names."""
-    pem = certificates.issued(ALICE)
     if name.startswith("java"):
-        settings = {"ssl_truststore_location": str(certificates.trust_store), "ssl_truststore_password": PASSWORD}
-        own = {"ssl_keystore_location": str(certificates.as_pkcs12(pem)), "ssl_keystore_password": PASSWORD}
-    elif name in ("confluent-kafka", "kcat"):
-        settings = {"ssl_ca_location": str(certificates.authority)}
-        own = {"ssl_certificate_location": str(pem), "ssl_key_location": str(pem)}
+        trust = {"ssl_truststore_location": str(certificates.trust_store), "ssl_truststore_password": PASSWORD}
     else:
-        settings, own = {"ssl_cafile": str(certificates.authority)}, {"ssl_certfile": str(pem), "ssl_keyfile": str(pem)}
-    return {"security_protocol": "SSL"} | settings | (own if has_certificate else {})
+        option = "ssl_ca_location" if name in ("confluent-kafka", "kcat") else "ssl_cafile"
+        trust = {option: str(certificates.authority)}
+    return {"security_protocol": "SSL", **trust}
 
 
-def login_settings(name: str) -> dict[str, str]:
-    """The settings of a library that logs in by SASL too."""
-    plain = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
-    if name.startswith("java"):
-        options = f'username="{ALICE}" password="{PASSWORD}"'
-        return plain | {"sasl_jaas_config": f"{PLAIN.partition(' user_')[0]} {options};"}
-    if name in ("confluent-kafka", "kcat"):
-        return plain | {"sasl_username": ALICE, "sasl_password": PASSWORD}
-    return plain | {"sasl_plain_username": ALICE, "sasl_plain_password": PASSWORD}
-
-
-@pytest.mark.parametrize(("name", "listener"), each_once(CLIENTS, ["SSL", "MUTUAL", "LOGIN"]))
+@pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_writes_and_reads_over_tls(
-    tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str, listener: str
+    tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str
 ) -> None:
-    client = drivers.get(name, f"localhost:{tls_broker.ports[listener]}")
-    settings = client_settings(name, certificates, has_certificate=listener == "MUTUAL")
-    settings |= login_settings(name) if listener == "LOGIN" else {}
-    topic = f"shapes-{name}-{listener}"
+    client = drivers.get(name, f"localhost:{tls_broker.ports['SSL']}")
+    settings = trusting(name, certificates)
+    topic = f"shapes-{name}"
 
     written = client.produce(topic, client.kind.shapes(), **settings)
 
@@ -112,13 +91,13 @@ def test_a_client_reads_many_large_fetches_over_tls(
     tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str
 ) -> None:
     client = drivers.get(name, f"localhost:{tls_broker.ports['SSL']}")
-    settings = client_settings(name, certificates, has_certificate=False)
+    settings = trusting(name, certificates)
     topic = f"much-{name}"
-    client.produce(topic, numbered(20_000, size_bytes=500), **settings)
+    client.produce(topic, numbered(5_000, size_bytes=2000), **settings)
 
-    read = client.consume(topic, 20_000, **settings)
+    read = client.consume(topic, 5_000, **settings)
 
-    assert [(i, b"%d" % i) for i in range(20_000)] == [(record.offset, record.key) for record in read]
+    assert [(i, b"%d" % i) for i in range(5_000)] == [(record.offset, record.key) for record in read]
 
 
 def test_each_client_is_sent_to_the_port_that_it_came_by(tls_broker: Minibroker, certificates: Certificates) -> None:
@@ -136,7 +115,7 @@ def test_each_client_is_sent_to_the_port_that_it_came_by(tls_broker: Minibroker,
 
 def test_the_broker_names_its_listeners_in_the_ready_file_and_in_the_log(tls_broker: Minibroker) -> None:
     named = [f"{name}://127.0.0.1:{port}" for name, port in tls_broker.ports.items()]
-    named[-2:] = [f"{named[-2]} (SSL)", f"{named[-1]} (SASL_SSL)"]
+    named[-1] += " (SSL)"
 
     assert tls_broker.ready_file.read_text().splitlines() == [tls_broker.bootstrap, *named]
     assert f"minibroker is ready at {', '.join(named)}, data in" in tls_broker.log_text
@@ -174,7 +153,7 @@ def test_half_open_handshakes_leave_others_served(
         "--listen", "SSL://127.0.0.1:0", settings={**certificates.settings(), "security.inter.broker.protocol": "SSL"}
     ).wait_until_ready()
     client = drivers.get("confluent-kafka", f"localhost:{broker.port}")  # before its pipes have numbers beyond select's
-    settings = client_settings("confluent-kafka", certificates, has_certificate=False)
+    settings = trusting("confluent-kafka", certificates)
     first = hello(certificates)
     with ExitStack() as stack:
         for number in range(count):

@@ -87,34 +87,6 @@ def leave_open(producer: TransactionalProducer, topic: str, value: bytes) -> Non
     producer.flush()
 
 
-def test_only_what_is_committed_is_read(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
-    producer = new_producer(topic)
-
-    for number in range(6):
-        producer.begin()
-        for part in range(10):
-            producer.write(topic, b"%d.%d" % (number, part))
-        producer.abort() if number % 3 == 1 else producer.commit()
-
-    of = {number: [b"%d.%d" % (number, part) for part in range(10)] for number in range(6)}
-    wait_until_read(broker.bootstrap, topic, [*of[0], *of[2], *of[3], *of[5]])
-    assert set(values_in(broker.bootstrap, topic, isolation="read_uncommitted")[0]) >= {*of[0], *of[2], *of[3], *of[5]}
-
-
-def test_an_open_transaction_is_not_read_and_is_in_the_way(
-    broker: BrokerProcess, new_producer: NewProducer, topic: str
-) -> None:
-    producer, other = new_producer(f"{topic}-one"), new_producer(f"{topic}-other")
-    leave_open(producer, topic, b"open")
-    transact(other, topic, b"committed")
-
-    before = read(broker.bootstrap, topic)
-    producer.abort()
-
-    assert before == []
-    wait_until_read(broker.bootstrap, topic, [b"committed"])
-
-
 def test_a_second_producer_shuts_out_the_first(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
     first = new_producer(topic)
     leave_open(first, topic, b"first")

@@ -1,4 +1,4 @@
-"""A transcript of real clients: recorded by a broker's process, printed by the command, read from Python."""
+"""A transcript of a real client: recorded by a broker's process, printed by the command, read from Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 from minibroker import Broker
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.fetch import FetchRequest
-from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of
 from tests.integration.wire import connection_to
 from tests.minibroker.commands import Finished, minibroker
@@ -49,28 +48,7 @@ def fetch_at_end() -> object:
     return FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, topics=[("flights", [partition])])
 
 
-def of_kafka_python(bootstrap: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, client_id="writer", compression_type="gzip", linger_ms=50)
-    for number in range(RECORDS):
-        producer.send("flights", b"flight %d" % number, key=b"UA", headers=[("source", b"tower")])
-    producer.flush()
-    producer.close()
-    consumer = KafkaConsumer(
-        "flights",
-        bootstrap_servers=bootstrap,
-        client_id="reader",
-        group_id="reports",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=PATIENCE_SECONDS * 1000,
-    )
-    for _ in range(RECORDS):
-        next(consumer)
-    consumer.commit()
-    consumer.close()
-
-
-def of_confluent_kafka(bootstrap: str) -> None:
+def write_and_read_in_a_group(bootstrap: str) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "client.id": "writer", "compression.type": "gzip", "linger.ms": 50}
     )
@@ -88,11 +66,8 @@ def of_confluent_kafka(bootstrap: str) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize("session", [of_kafka_python, of_confluent_kafka])
-def test_a_session_is_printed_as_a_person_looks_for_it(
-    broker: Broker, transcript: Path, session: Callable[[str], None]
-) -> None:
-    session(broker.bootstrap_servers)
+def test_a_session_is_printed_and_read_from_python(broker: Broker, transcript: Path) -> None:
+    write_and_read_in_a_group(broker.bootstrap_servers)
 
     produced = printed(transcript, "--api", "produce", "--topic", "flights")
     assert '  "writer"  correlation ' in produced
@@ -111,11 +86,6 @@ def test_a_session_is_printed_as_a_person_looks_for_it(
     committed = printed(transcript, "--api", "offset-commit")
     assert f"committed_offset: {RECORDS}" in committed
     assert "cannot be decoded" not in printed(transcript, "--brief")
-
-
-@pytest.mark.parametrize("session", [of_kafka_python, of_confluent_kafka])
-def test_a_test_can_assert_what_a_client_has_done(broker: Broker, session: Callable[[str], None]) -> None:
-    session(broker.bootstrap_servers)
 
     exchanges = [each for each in broker.transcript.exchanges() if each.client_id == "reader"]
     asked = Counter(each.api for each in exchanges)

@@ -1,4 +1,4 @@
-"""A client that says exactly the bytes it is told to: raw sockets, and requests built from the API table."""
+"""A client that sends exactly the bytes of a test: raw sockets, and requests built from the API table."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_rule_counts_with_the_next_request_of_an_open_connection(acls: Acls, b
         assert described(connection, topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_user_without_the_right_is_told_which_one(acls: Acls) -> None:
+def test_a_missing_right_is_named(acls: Acls) -> None:
     acls.done("add", "--deny", "*", "--operation", "Alter", "--cluster")
 
     status, _, err = acls.run("add", "--allow", "a", "--topic", "t")
@@ -195,7 +195,9 @@ def test_a_user_without_the_right_is_told_which_one(acls: Acls) -> None:
     }
 
 
-def test_a_broker_without_an_authorizer_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_acls_of_a_broker_without_an_authorizer_fail_with_the_next_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Broker() as broker:
         for arguments in (["list"], ["add", "--allow", "a", "-t", "t"], ["remove", "-t", "t"]):
             assert main(["acls", *arguments, "--bootstrap-server", broker.bootstrap_servers]) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.any_cluster.bootstrap import read_properties
+from minibroker.any_cluster.bootstrap import read_client_properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
 from minibroker.any_cluster.cluster import KafkaAdminClient, KafkaConsumer
 from minibroker.cli.app import main
@@ -65,7 +65,20 @@ def test_a_file_is_read_as_java_reads_it_and_as_editors_of_windows_save_it(
     lines = "security.protocol = SSL\n# of Ann\n! old\n\nsasl.jaas.config=one \\\n    two\\\\three\nx=a=b\n"
     file.write_text(byte_order_mark + lines)
 
-    assert read_properties(file) == {"security.protocol": "SSL", "sasl.jaas.config": "one two\\three", "x": "a=b"}
+    assert read_client_properties(file) == {
+        "security.protocol": "SSL",
+        "sasl.jaas.config": "one two\\three",
+        "x": "a=b",
+    }
+
+
+@pytest.mark.parametrize(("data", "reason"), [(b"a=\\u12", "line 1: "), (b"\xff=1", "cannot read ")])
+def test_a_file_that_java_could_not_read_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(data)
+
+    with pytest.raises(BadValue, match=reason):
+        read_client_properties(file)
 
 
 @pytest.mark.parametrize(

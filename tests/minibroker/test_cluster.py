@@ -33,7 +33,7 @@ def complaint_about(capsys: pytest.CaptureFixture[str], bootstrap: str) -> str:
     return line
 
 
-def test_a_broker_that_is_not_there_is_told_with_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_broker_is_an_error_that_names_serve(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -55,12 +55,12 @@ def test_the_first_broker_that_answers_is_taken() -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_host_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown host in no-such-host.invalid:9092" in complaint_about(capsys, "no-such-host.invalid:9092")
 
 
 @pytest.mark.slow
-def test_a_listener_that_never_answers_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_listener_that_never_answers_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -105,7 +105,7 @@ def answering(answer: bytes) -> Iterator[str]:
         pytest.param(struct.pack(">i", 10), id="cut off"),
     ],
 )
-def test_what_is_no_kafka_broker_is_told(capsys: pytest.CaptureFixture[str], answer: bytes) -> None:
+def test_a_server_that_is_no_kafka_broker_is_an_error(capsys: pytest.CaptureFixture[str], answer: bytes) -> None:
     with answering(answer) as address:
         line = complaint_about(capsys, address)
 

@@ -87,7 +87,7 @@ def properties(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_lint_tells_names_nobody_knows_and_settings_without_effect(
+def test_lint_lists_unknown_names_and_settings_without_effect(
     properties: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["config", "lint", str(properties)]) == 0
@@ -122,7 +122,7 @@ def test_lint_asks_the_broker_that_is_installed_not_a_folder_of_its_name(
     assert main(["config", "lint", "server.properties"]) == 0
 
 
-def test_lint_of_no_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_of_a_missing_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "lint", str(tmp_path / "missing")]) == 1
 
     assert "missing: No such file or directory; name a server.properties" in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_serve_shows_the_options_of_the_broker() -> None:
     "arguments",
     [["serve", "--nonsense"], ["serve", "--listen", "9092"], ["serve", "--set", "x"], ["serve", "--chec"]],
 )
-def test_serve_tells_a_mistake_in_one_line(arguments: list[str]) -> None:
+def test_a_wrong_option_of_serve_is_an_error_in_one_line(arguments: list[str]) -> None:
     done = minibroker(*arguments)
 
     assert done.status == 2
@@ -187,7 +187,7 @@ def test_serve_tells_a_mistake_in_one_line(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_output_that_nobody_reads_to_its_end_is_no_error(tmp_path: Path) -> None:
+def test_output_that_is_not_read_to_its_end_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "replication-offset-checkpoint"
     path.write_text("0\n9999\n" + "".join(f"a-topic-with-a-long-name {number} 0\n" for number in range(9999)))
     with subprocess.Popen(
@@ -229,20 +229,22 @@ def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_
         (["explain", "--control", "/nowhere"], "socket /nowhere (No such file or directory); name"),
     ],
 )
-def test_a_mistake_is_said_in_our_words(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_value_is_an_error_without_pydantics_words(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) in (1, 2)
 
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
 
 
-def test_serve_with_something_before_it_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_behind_another_argument_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--listen", "127.0.0.1:0"]) == 1
 
     assert "`minibroker serve ...`" in capsys.readouterr().err
 
 
-def test_an_interrupted_command_ends_with_status_130_and_says_nothing(
+def test_an_interrupted_command_ends_with_status_130_in_silence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*arguments: object, **options: object) -> None:

@@ -35,7 +35,7 @@ def test_topics_and_groups_of_the_cluster_are_offered(cli: CommandLine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", [UNREACHABLE, "no-address:"])
-def test_a_cluster_that_does_not_answer_offers_nothing_and_says_nothing(address: str) -> None:
+def test_a_cluster_that_does_not_answer_completes_nothing(address: str) -> None:
     assert offered("minibroker consume ", MINIBROKER_BOOTSTRAP=address) == []
 
 

@@ -82,7 +82,7 @@ def test_a_refusal_has_the_brokers_reason(path: Path, answering: Callable[..., B
 
 
 @pytest.mark.parametrize("obituary", ["it was killed", None])
-def test_a_broker_that_hangs_up_during_a_call_has_its_obituary_or_is_told_with_the_socket(
+def test_a_call_that_the_broker_hangs_up_on_fails_with_its_obituary_or_the_socket(
     path: Path, answering: Callable[..., Broker], obituary: str | None
 ) -> None:
     answering(b'{"resu')
@@ -93,7 +93,7 @@ def test_a_broker_that_hangs_up_during_a_call_has_its_obituary_or_is_told_with_t
     assert str(told.value) == (obituary or f"no answer at the broker's control socket {path} (connection closed)")
 
 
-def test_a_socket_nobody_made_is_named(path: Path) -> None:
+def test_a_missing_socket_is_named(path: Path) -> None:
     with pytest.raises(BrokerError, match=rf"^no answer at .*{path} \(.*No such file"):
         Control(path).call("clock.now")
 
@@ -192,7 +192,7 @@ def test_threads_take_turns_on_the_kept_connection(echo: Callable[..., KeptContr
     assert answers == [[1, {"n": n}] for n in range(200)]
 
 
-def test_a_kept_connection_to_a_broker_that_has_ended_tells_its_end(path: Path) -> None:
+def test_a_kept_connection_to_an_ended_broker_fails_with_its_obituary(path: Path) -> None:
     control = KeptControl(path, lambda: "it was killed")
 
     with pytest.raises(BrokerError, match=r"^it was killed$"):

@@ -85,7 +85,7 @@ def without(row: Row, *names: str) -> Row:
 
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex", "txnindex", "snapshot"])
-def test_files_of_every_kind_hold_what_kafkas_own_tool_says(recorded: Path, dump: Dump, kind: str) -> None:
+def test_files_of_every_kind_are_shown_as_kafkas_own_tool_shows_them(recorded: Path, dump: Dump, kind: str) -> None:
     # What Kafka's tool works out or leaves constant, and no file holds.
     derived = {"snapshot": ["firstSequence"], "txnindex": ["version"]}.get(kind, [])
     expected = {
@@ -155,7 +155,7 @@ def segment(tmp_path: Path, *batches: bytearray, name: str = SEGMENT) -> Path:
     return path
 
 
-def test_text_names_the_file_and_leaves_out_what_says_nothing(tmp_path: Path, dump: Dump) -> None:
+def test_text_names_the_file_and_leaves_out_empty_fields(tmp_path: Path, dump: Dump) -> None:
     record = Record(0, 1_600_000_000_123, b"key", "grüße".encode(), (("h", None),))
     path = segment(tmp_path, build_batch([record], codec=Codec.GZIP))
 
@@ -231,7 +231,7 @@ def test_a_tail_that_is_no_batch_ends_the_dump_with_its_place(
     assert said in damaged["error"]
 
 
-def test_a_batch_with_a_wrong_crc_is_told_and_the_next_still_shown(tmp_path: Path, dump: Dump) -> None:
+def test_a_batch_with_a_wrong_crc_is_an_error_before_the_next_batch(tmp_path: Path, dump: Dump) -> None:
     damaged = build_batch([Record(0, 0, None, b"v")])
     damaged[-1] ^= 1
     path = segment(tmp_path, damaged, build_batch([Record(1, 0, None, b"w")], base_offset=1))
@@ -257,7 +257,7 @@ def test_a_batch_with_a_wrong_crc_is_told_and_the_next_still_shown(tmp_path: Pat
         ("leader-epoch-checkpoint", b"5\n0\n", "unrecognized version '5'"),
     ],
 )
-def test_damage_in_other_files_is_told(tmp_path: Path, dump: Dump, name: str, content: bytes, said: str) -> None:
+def test_damage_in_other_files_is_an_error(tmp_path: Path, dump: Dump, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
 
     *_, last = dump.rows(tmp_path / name, status=1)

@@ -12,7 +12,7 @@ from minibroker.cli.app import main
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 from minibroker.explain import Cause, Explained, Explanation, FetchedPartition
-from minibroker.transcript.story import brief_line, happened, steps_of, story
+from minibroker.story import brief_line, happened, steps_of, story
 
 
 def row_of(**changed: Any) -> dict[str, Any]:
@@ -180,11 +180,11 @@ def fetched(*rows: dict[str, Any], **changed: Any) -> dict[str, Any]:
         ),
     ],
 )  # fmt: skip
-def test_each_kind_of_step_is_told_in_words(explained: dict[str, Any], kind: str, lines: list[str]) -> None:
+def test_each_kind_of_step_has_its_words(explained: dict[str, Any], kind: str, lines: list[str]) -> None:
     assert details(explained, kind) == lines
 
 
-def test_what_happened_is_told_in_the_order_of_time() -> None:
+def test_sentences_are_in_the_order_of_time() -> None:
     produce = fetch_of(
         api="Produce", correlation_id=882, connection=3, client_id="orders", arrived_us=1_212_000, fetch=None,
         wait=None, outcome="at once", woke=[1], produce={"asked": 1, "partitions": [PRODUCED]},

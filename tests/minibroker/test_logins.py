@@ -57,6 +57,13 @@ def test_a_user_comes_from_jaas(jaas: str, user: str, password: str) -> None:
     assert (login.mechanism, login.user, login.password, login.tls) == ("PLAIN", user, password, None)
 
 
+def test_jaas_that_java_would_refuse_is_refused_without_its_secrets() -> None:
+    with pytest.raises(BadValue, match=r"sasl\.jaas\.config: Value not specified for key 'password'") as refused:
+        normalized({"sasl.jaas.config": "module required username=ann password=4711;"})
+
+    assert "4711" not in str(refused.value)
+
+
 def test_plain_text_has_no_login() -> None:
     assert login_of({}) is None
     assert login_of({"sasl.username": "ann"}) is None

@@ -17,10 +17,10 @@ import pytest
 
 from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
 from minibroker.metrics.dashboard import dashboard, rows
+from minibroker.metrics.end_history import EndHistory
 from minibroker.metrics.endpoint import Endpoint
 from minibroker.metrics.exposition import collected, exposition
 from minibroker.metrics.facts import ClusterFacts, PartitionFacts, facts_of
-from minibroker.metrics.lag_history import LagHistory
 from tests.minibroker.commands import minibroker
 from tests.minibroker.queries import OF_OTHERS, OF_PROMETHEUS, selectors
 
@@ -180,7 +180,7 @@ def test_names_that_look_like_the_format_are_quoted() -> None:
 def test_the_lag_in_seconds_is_the_time_since_the_end_was_there(
     points: list[tuple[int, float]], committed: int, seconds: float | None
 ) -> None:
-    history = LagHistory()
+    history = EndHistory()
     for end, now in points:
         history.note(KEY, end, now)
 
@@ -222,7 +222,7 @@ def get(url: str, **headers: str) -> tuple[int, bytes, Any]:
             return error.code, error.read(), error.headers
 
 
-def test_the_endpoint_answers_scrapers_and_nobody_elses_page() -> None:
+def test_the_endpoint_answers_scrapers_but_no_page_of_another_host() -> None:
     scraped = Scraped()
     with endpoint(scraped) as url:
         status, text, headers = get(f"{url}/metrics")

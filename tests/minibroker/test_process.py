@@ -57,7 +57,7 @@ def test_in_a_with_it_answers_and_afterwards_nothing_is_left(temporary: Path) ->
     assert list(temporary.iterdir()) == []
 
 
-def test_two_brokers_do_not_meet_and_an_address_in_use_is_told() -> None:
+def test_two_brokers_do_not_meet_and_an_address_in_use_is_an_error() -> None:
     with Broker() as one, Broker() as two:
         one.create_topic("mine", partitions=2)
         third = Broker(listen=one.bootstrap_servers)
@@ -105,7 +105,7 @@ def test_settings_are_the_brokers_by_their_names() -> None:
     assert "auto.create" not in log
 
 
-def test_a_broker_that_cannot_start_says_why_and_is_gone(temporary: Path) -> None:
+def test_a_broker_that_cannot_start_ends_with_its_reason(temporary: Path) -> None:
     broker = Broker(settings={"num.partitions": "many"})
 
     with pytest.raises(BrokerError, match=r"status 1:\nminibroker: Invalid value many for .*num\.partitions"):
@@ -298,7 +298,7 @@ def test_a_client_that_is_left_open_does_not_make_the_topics_of_a_reset_again() 
         assert len(mine.partitions) == 3
 
 
-def test_a_reset_of_a_broker_that_has_died_says_how() -> None:
+def test_a_reset_of_a_dead_broker_fails_with_its_obituary() -> None:
     with Broker() as broker:
         os.kill(broker.pid, signal.SIGKILL)
         wait_until_gone(broker.pid)
@@ -310,9 +310,7 @@ def test_a_reset_of_a_broker_that_has_died_says_how() -> None:
         assert broker.has_died
 
 
-def test_a_log_file_that_was_given_stays_and_one_that_cannot_be_written_is_told(
-    temporary: Path, tmp_path: Path
-) -> None:
+def test_a_given_log_file_stays_and_an_unwritable_one_is_an_error(temporary: Path, tmp_path: Path) -> None:
     with Broker(log_file=tmp_path / "kept.log"):
         pass
 

@@ -100,7 +100,7 @@ def test_the_lines_before_a_bad_one_are_records(cli: CommandLine, monkeypatch: p
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # of kafka-python, that tried to connect again
-def test_a_broker_that_dies_meanwhile_is_told_in_one_line(
+def test_a_broker_that_dies_meanwhile_is_an_error_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("minibroker.cli.produce.DELIVERY_TIMEOUT_MS", 1000)
@@ -130,7 +130,7 @@ def test_a_broker_that_dies_meanwhile_is_told_in_one_line(
         (b"", ["-f", "no-such-file"], "cannot read no-such-file"),
     ],
 )
-def test_what_cannot_be_produced_is_told_with_the_way_on(
+def test_a_refused_record_is_an_error_with_the_next_step(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, data: bytes, arguments: list[str], said: str
 ) -> None:
     status, out, err = produce(cli, monkeypatch, data, cli.topic(), *arguments)
@@ -209,7 +209,7 @@ def test_a_distance_from_an_end_is_one_of_records(cli: CommandLine) -> None:
     assert cli.out("consume", topic, "-f", "%v ") == "b c dropped "
 
 
-def test_a_format_says_what_is_printed(cli: CommandLine, topic: str) -> None:
+def test_a_format_chooses_the_fields_that_are_printed(cli: CommandLine, topic: str) -> None:
     assert cli.out("consume", topic, "-n", 2, "-f", r"%p %o %k=%v;\n") == "0 0 k0=a;\n0 1 k1=b;\n"
 
 
@@ -253,7 +253,7 @@ def test_following_prints_what_comes_until_interrupted(cli: CommandLine, topic: 
     ("arguments", "said"),
     [(["missing"], "topic missing does not exist"), (["TOPIC", "-p", "7"], "has no partition 7: it has 1 partition,")],
 )
-def test_what_is_not_there_is_told_with_the_way_on(
+def test_a_missing_topic_or_partition_is_an_error_with_the_next_step(
     cli: CommandLine, topic: str, arguments: list[str], said: str
 ) -> None:
     line = cli.complaint("consume", *(topic if word == "TOPIC" else word for word in arguments))

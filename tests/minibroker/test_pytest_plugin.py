@@ -79,7 +79,7 @@ def test_a_clean_broker_has_no_topics_of_tests_before(session: pytest.Pytester) 
 
 
 @pytest.mark.parametrize(("is_wanted", "outcome"), [("true", "passed"), ("false", "failed")])
-def test_the_clock_of_the_sessions_broker_can_be_turned_if_the_ini_file_says_so(
+def test_the_ini_file_lets_tests_turn_the_clock_of_the_sessions_broker(
     session: pytest.Pytester, is_wanted: str, outcome: str
 ) -> None:
     session.makeini(f"[pytest]\nminibroker_control = {is_wanted}\n")
@@ -205,7 +205,7 @@ def test_what_a_broker_logged_is_in_the_report_of_a_test_that_fails(session: pyt
     result.stdout.no_fnmatch_line("*of-the-test-before with*")
 
 
-def test_logs_are_kept_where_the_option_says(session: pytest.Pytester) -> None:
+def test_logs_are_kept_in_the_folder_of_the_option(session: pytest.Pytester) -> None:
     session.makepyfile("""
         def test_one(minibroker, minibroker_factory):
             minibroker_factory()

@@ -54,7 +54,7 @@ def test_a_filter_asks_for_names_and_for_defaults(asked: list[Any]) -> None:
     assert asked[0].components == [(USER, 1, None), (CLIENT_ID, 0, "c")]
 
 
-def test_names_and_defaults_are_told_apart() -> None:
+def test_a_name_and_a_default_are_two_entities() -> None:
     assert names_of("ann", False, None, True) == {USER: "ann", CLIENT_ID: None}
     assert names_of(None, False, None, False) == {}
     assert limit_of("request_percentage", "12.5") == 12.5

@@ -109,7 +109,7 @@ def test_json_that_is_no_text_is_kept_as_json() -> None:
         (b'{"value": "x", "headers": 3}', Template(is_json=True), '"headers"'),
     ],
 )
-def test_a_line_that_cannot_be_read_is_told_by_its_number(line: bytes, template: Template, said: str) -> None:
+def test_an_unreadable_line_is_an_error_with_its_number(line: bytes, template: Template, said: str) -> None:
     good = b'{"value": "x"}' if template.is_json else b"a:b"
     records = records_of([good, line], template)
 

@@ -24,7 +24,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 # -- what there is
 
 
-def test_without_topics_the_list_says_how_to_make_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_of_topics_names_the_command_that_makes_one(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as fresh:
         assert main(["topics", "list", "-b", fresh.bootstrap_servers]) == 0
         as_text = capsys.readouterr()
@@ -154,7 +154,7 @@ def test_a_topic_that_is_not_there_is_refused_with_the_way_on_and_not_created(
         ("flights", ["-c", "retention.ms=soon"], "Invalid value soon for configuration retention.ms", "; "),
     ],
 )
-def test_a_topic_the_broker_refuses_is_told_in_its_words_with_advice(
+def test_a_refused_topic_is_an_error_in_the_brokers_words_with_advice(
     cli: CommandLine, name: str, options: list[str], said: str, advice: str
 ) -> None:
     line = cli.complaint("topics", "create", cli.new(name), *options)
@@ -163,7 +163,7 @@ def test_a_topic_the_broker_refuses_is_told_in_its_words_with_advice(
     assert advice in line
 
 
-def test_what_could_be_done_is_done_and_the_rest_told(cli: CommandLine) -> None:
+def test_a_failure_of_one_topic_leaves_the_others_done(cli: CommandLine) -> None:
     old, new = cli.topic("old"), cli.new("new")
 
     status, out, err = cli.run("topics", "create", old, new)

@@ -110,7 +110,7 @@ def test_a_connection_has_one_request_in_hand(conversation: Conversation) -> Non
         list(read_transcript(conversation.close()))
 
 
-def test_a_broker_without_a_transcript_says_how_to_have_one() -> None:
+def test_a_broker_without_a_transcript_fails_with_the_option_for_one() -> None:
     broker = Broker()
 
     with pytest.raises(BrokerError, match=r"start it with Broker\(transcript=True\)"):

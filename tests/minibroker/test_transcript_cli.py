@@ -95,7 +95,7 @@ def test_json_is_an_object_for_each_exchange_and_event(conversation: Conversatio
         pytest.param(b"\xff" * 40, 1, "is damaged at ", id="damage"),
     ],
 )
-def test_damage_is_told_behind_what_could_be_read(
+def test_damage_is_an_error_behind_the_readable_exchanges(
     conversation: Conversation, screen: Screen, tail: bytes, status: int, said: str
 ) -> None:
     conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse())
@@ -122,8 +122,6 @@ def test_a_file_that_is_none_is_one_line_and_what_to_do(
     assert printed.out == ""
 
 
-def test_an_api_that_nobody_knows_is_a_mistake_in_the_command(
-    conversation: Conversation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_api_is_a_usage_error(conversation: Conversation, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["transcript", str(conversation.path), "--api", "fech"]) == 2
     assert "'fech' is not a known API" in capsys.readouterr().err

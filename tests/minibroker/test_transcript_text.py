@@ -153,7 +153,7 @@ def test_joining_a_group_is_printed_with_what_members_tell_each_other(
         assert line in map(str.strip, lines)
 
 
-def test_connections_and_their_ends_are_told(conversation: Conversation, screen: Screen) -> None:
+def test_connections_and_their_ends_are_printed(conversation: Conversation, screen: Screen) -> None:
     conversation.ask_bytes(b"\0\1\0\x63\0\0\0\7\xff\xff")
     conversation.tell(Kind.REFUSED, "Fetch has no version 99, the last is 12")
     conversation.tell(Kind.CLOSED, "Fetch has no version 99, the last is 12")
@@ -222,9 +222,7 @@ def test_records_that_were_not_kept_are_marked(conversation: Conversation, scree
     assert printed.endswith("  takes no response\n\n")
 
 
-def test_records_that_are_damaged_are_an_error_and_none_are_told_from_null(
-    conversation: Conversation, screen: Screen
-) -> None:
+def test_damaged_records_are_an_error_and_none_differ_from_null(conversation: Conversation, screen: Screen) -> None:
     broken = bytearray(records(1))
     broken[-1] ^= 1
     for data in (bytes(broken), b"x" * 40, records(1), b"", None):

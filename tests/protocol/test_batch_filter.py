@@ -77,7 +77,7 @@ def test_they_come_in_slices(magic: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_a_batch_keeps_all_that_its_header_says_but_the_count(codec: Codec) -> None:
+def test_a_filtered_batch_keeps_its_header_but_for_the_count(codec: Codec) -> None:
     batch = build_batch(
         (record._replace(headers=(("h", b"1"), ("n", None))) for record in some_records(100)),
         base_offset=90,

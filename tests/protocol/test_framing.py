@@ -121,7 +121,7 @@ def test_rest_of_a_large_frame_is_received_in_place() -> None:
     [struct.pack(">i", length) for length in (0, -1, -(2**31), MAX_FRAME_BYTES + 1, 2**31 - 1)]
     + [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01\x00"],
 )
-def test_length_nobody_may_send_is_refused_by_its_four_bytes_as_are_other_protocols(sent: bytes) -> None:
+def test_an_impossible_length_is_refused_by_its_four_bytes_as_are_other_protocols(sent: bytes) -> None:
     decoder = FrameDecoder(MAX_FRAME_BYTES)
     decoder.feed(sent)
 

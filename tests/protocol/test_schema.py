@@ -164,7 +164,7 @@ def test_rows_are_one_class_whoever_makes_them_and_plain_tuples_encode_as_they_d
     assert encoded(Everything, 0, tuple(value)) == data
 
 
-def test_decoding_starts_and_ends_where_it_is_told() -> None:
+def test_decoding_starts_and_ends_at_the_given_positions() -> None:
     message = versions("Number", 0, 0, "number" / Int32sb)
 
     assert message.decode(0, b"xx\0\0\0\5yyy", 2) == ((5,), 6)
@@ -276,7 +276,7 @@ def test_text_that_could_not_be_written_again_is_malformed(sent: bytes) -> None:
     assert_refused(Nullables, 1, write_uvarint(len(sent) + 1) + sent + b"\0" * 4)
 
 
-def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:
+def test_unknown_tagged_fields_are_skipped_wherever_they_are() -> None:
     data = bytes.fromhex("02 61 02 00000001 01 05 02 ffff 02 00 00 8101 03 010203")
 
     assert decoded(Flexible, 0, data) == ("a", [(1,)])
@@ -488,7 +488,7 @@ def test_unknown_tags_between_known_ones_are_skipped_and_of_one_that_comes_twice
     ],
     ids=["too short", "too long", "cut", "inner length", "rest", "row without its tags", "count", "one is missing"],
 )
-def test_a_known_tag_must_be_just_as_long_as_it_says(tags: str) -> None:
+def test_a_known_tag_must_have_exactly_its_declared_length(tags: str) -> None:
     assert_refused(Tagged, 1, bytes.fromhex("02 6e") + bytes.fromhex(tags))
 
 

@@ -16,12 +16,12 @@ import pytest
 from benchmarks.processes import ROOT
 from tests.leftovers import Leftovers, leftovers
 
-SAMPLE = 2
+SAMPLE = 1
 TRIES = 30
 # Of a demo with so many days; Spark starts twice in it.
 DAYS = 20
 DEMO_SECONDS = 30
-SPARK_STARTS_SECONDS = 12
+SPARK_STARTS_SECONDS = 6
 GONE_SECONDS = 30
 DEMO = "-m minibroker.demo "
 WAYS = ("Ctrl-C", "make killed", "hang-up", "make terminated", "demo killed")
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def moments() -> Iterator[object]:
-    """Parameters: a few moments while Spark starts, and in `make nightly` thirty at any time."""
+    """Parameters: a moment while Spark starts, and in `make nightly` thirty at any time."""
     for number in range(SAMPLE + TRIES):
         is_sample = number < SAMPLE
         seconds = random.Random(number).uniform(0, SPARK_STARTS_SECONDS if is_sample else DEMO_SECONDS)

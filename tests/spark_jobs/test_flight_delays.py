@@ -100,6 +100,7 @@ def job(tmp_path: Path, kafka: Kafka, january: January, jars: list[Path]) -> Job
     return Job(tmp_path, kafka.bootstrap, january.topic)
 
 
+@pytest.mark.nightly  # so they do in the demo's test, over a kill
 def test_every_flight_counts_once_in_its_window(
     spark: SparkSession, kafka: Kafka, january: January, tmp_path: Path
 ) -> None:
@@ -193,7 +194,7 @@ def test_a_job_that_looks_again_and_again_ends_at_a_signal(
     result.check(result.read(job.output), january.expected)
 
 
-def test_a_job_without_its_topic_says_so_and_fails(
+def test_a_job_without_its_topic_fails_and_names_it(
     command_line: Callable[[Sequence[str]], None], kafka: Kafka, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, kafka.bootstrap, "no-such-topic")
@@ -264,7 +265,7 @@ def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
 
 
 @pytest.mark.nightly
-def test_a_job_submitted_without_the_connector_says_how_to_give_it(job: Job, submit: Submit) -> None:
+def test_a_job_submitted_without_the_connector_names_the_option(job: Job, submit: Submit) -> None:
     process = job.start(limit=1, command=submit("local[1]"))
     output, _ = process.communicate(timeout=JOB_SECONDS)
 

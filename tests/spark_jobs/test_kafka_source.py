@@ -86,7 +86,7 @@ def hundred(kafka: Kafka) -> str:
     ],
     ids=["offsets inside a record batch", "times", "a time after the last record"],
 )
-def test_a_batch_starts_and_ends_where_it_is_told(
+def test_a_batch_starts_and_ends_at_its_offsets(
     source: Source, hundred: str, options: dict[str, str], expected: list[str]
 ) -> None:
     asked = {name: value.replace("TOPIC", hundred) for name, value in options.items()}

@@ -62,7 +62,7 @@ def test_a_failed_fetch_gives_the_reason_in_one_line(tmp_path: Path, monkeypatch
     assert str(failure.value) == "no Kafka connector for Spark: java.net.ConnectException: Connection refused"
 
 
-def test_a_machine_without_java_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_gets_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 

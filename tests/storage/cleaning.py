@@ -15,7 +15,8 @@ from minibroker.storage.compaction.cleaner_pace import CleanerPace
 from minibroker.storage.compaction.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
 from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
+from minibroker.storage.log.log import Log
 from tests.storage.logs import NOW_MS, SMALL, records_of, send
 
 COMPACTED = replace(SMALL, cleanup_policy=("compact",), segment_bytes=4096, min_cleanable_dirty_ratio=0.0)
@@ -109,9 +110,9 @@ def latest_values(records: Iterable[Record]) -> dict[bytes | None, bytes]:
     return known
 
 
-def age_segments(log: Log, by_ms: int) -> None:
-    """Make what is not written any more look as if it had been written earlier."""
-    for segment in list(log.segments)[:-1]:
+def age_segments(log: Log, by_ms: int, *, count: int = 0) -> None:
+    """Make the first segments, all but the active one without a count, look as if they had been written earlier."""
+    for segment in list(log.segments)[: count or -1]:
         segment.last_modified_ms = segment.last_modified_ms - by_ms
 
 

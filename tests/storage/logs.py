@@ -13,7 +13,8 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
 from minibroker.storage.files.records_file import FileSlice
-from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.appending import LogAppendInfo
+from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_loader import load_log
 from tests.protocol.batch_bytes import records_in, views_of
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -44,7 +45,14 @@ def open_segment(directory: Path, base_offset: int = 0, *, config: LogConfig | N
 
 def fill(segment: LogSegment, batches: Iterable[Batch]) -> None:
     for batch in batches:
-        segment.append(batch.last_offset, batch.max_timestamp_ms, batch.last_offset, batch.data)
+        fill_at_once(segment, batch)
+
+
+def fill_at_once(segment: LogSegment, *batches: Batch) -> None:
+    """Append the batches in one write."""
+    data, newest = b"".join(batch.data for batch in batches), batches[-1]
+    *_, last_batch = scan_batches(data, 0, len(data))
+    segment.append(data, last_batch, newest.max_timestamp_ms, newest.last_offset)
 
 
 def batches_of_three(number: int, first: int = 0) -> list[Batch]:

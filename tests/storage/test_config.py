@@ -187,7 +187,7 @@ def test_a_number_out_of_bounds_is_shown_as_java_writes_it(text: str, shown: str
         LogConfig.from_props({"min.cleanable.dirty.ratio": text}, LogConfig())
 
 
-def test_of_several_wrong_values_the_first_of_kafkas_order_is_told() -> None:
+def test_of_several_wrong_values_the_first_in_kafkas_order_is_reported() -> None:
     wrong = {"message.format.version": "x", "compression.type": "x", "cleanup.policy": "x", "segment.ms": "+0"}
 
     for expected in ("segment.ms", "cleanup.policy", "compression.type", "message.format.version"):

@@ -215,7 +215,7 @@ def test_a_slice_keeps_its_descriptor_and_stays_readable_after_the_file_is_delet
     assert descriptors_in(tmp_path) == 0
 
 
-def test_a_slice_of_a_truncated_file_says_so(file: RecordsFile) -> None:
+def test_reading_a_slice_of_a_truncated_file_fails(file: RecordsFile) -> None:
     file.append(b"0123456789")
     too_long = file.slice(5, 5)
     file.truncate(7)

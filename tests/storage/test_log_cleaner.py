@@ -1,4 +1,4 @@
-"""What compaction removes from a log, the segments it makes, and what interrupts it."""
+"""Compaction: the records, markers and producers that stay, the segments it makes, and what interrupts it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
 from minibroker.storage.compaction.cleaner_pace import LogCleaningAbortedError
 from minibroker.storage.compaction.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, CleanerConfig
-from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
 from tests.protocol.batch_bytes import views_of
@@ -37,7 +36,9 @@ from tests.storage.file_limits import no_space_in
 from tests.storage.logs import (
     NOW_MS,
     UNBOUNDED,
+    batch_of,
     batches_of,
+    end_transaction,
     names_in,
     offsets_of,
     open_log,
@@ -75,27 +76,242 @@ def assert_sound(log: Log) -> None:
             index.sanity_check()
 
 
-class TestWhatStays:
-    def test_the_newest_value_of_each_key_stays_at_its_offset_and_the_log_goes_on(self, log: Log) -> None:
-        put(log, ("a", "1"), ("b", "1"), ("a", "2"))
-        put(log, ("c", "1"), ("b", "2"))
+def take(log: Log, steps: str) -> None:
+    """Take the steps, as `TestHistories` describes them."""
+    for step in steps.split("; "):
+        match step.split():
+            case ["roll"]:
+                roll(log)
+            case ["clean"]:
+                roll_and_clean(log)
+            case ["compact"]:
+                clean(log)
+            case ["age", *count]:
+                age_segments(log, 2 * DAY_MS, count=int((count or "0")[0]))
+            case ["forget"]:
+                log.producer_state.remove_expired(1 << 60)
+            case ["sweep"]:
+                log.producer_state.remove_expired(0)
+            case ["uncommitted"]:
+                send(log, batch_of(["2"], key=b"a"))
+            case [producer, "commits" | "aborts" as end, *epoch]:
+                end_transaction(log, int(producer), is_commit=end == "commits", epoch=int((epoch or "0")[0]))
+                commit(log)
+            case [producer, *pairs] if producer[:1].isdigit():
+                number, _, epoch_of = producer.rstrip(":").partition(".")
+                known = log.producer_state.producers.get(int(number))
+                epoch_number = int(epoch_of or "0")
+                is_known = known is not None and known.epoch == epoch_number
+                put(
+                    log,
+                    *map(pair_of, pairs),
+                    producer_id=int(number),
+                    sequence=known.last_sequence + 1 if known is not None and is_known else 0,
+                    epoch=epoch_number,
+                    is_transactional=producer.endswith(":"),
+                )
+            case pairs:
+                put(log, *map(pair_of, pairs))
 
-        roll_and_clean(log)
 
-        assert survivors(log) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
-        assert put(log, ("a", "3")).first_offset == 5
+def pair_of(text: str) -> tuple[str, str | None]:
+    key, is_given, value = text.partition("=")
+    return key, value.replace("V", "v" * 60) if is_given else None
 
-    def test_what_was_compacted_before_loses_what_has_a_newer_value_but_for_the_active_segment(self, log: Log) -> None:
-        put(log, ("a", "1"), ("b", "1"))
-        roll_and_clean(log)
-        put(log, ("a", "2"), ("a", "3"))
 
-        clean(log)
-        assert survivors(log) == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2"), (3, "a", "3")]
+def shown(log: Log) -> str:
+    """Return the batches of a log, as `TestHistories` describes them."""
+    texts, records = [], records_of(log)
+    for batch in batches_of(log):
+        of_batch = [each for each in records if batch.base_offset <= each.offset <= batch.last_offset]
+        empty = f"{batch.base_offset}!" if batch.is_control else f"{batch.base_offset}()"
+        texts.append(" ".join(map(text_of, of_batch)) or empty)
+    return "; ".join(texts)
 
-        roll_and_clean(log)
-        assert survivors(log) == [(1, "b", "1"), (3, "a", "3")]
 
+def text_of(record: Record) -> str:
+    value = "" if record.value is None else "=" + record.value.decode().replace("v" * 60, "V")
+    return f"{record.offset}{(record.key or b'').decode()}{value}"
+
+
+def aborted_in(log: Log) -> str:
+    """Return the aborted transactions that a read_committed fetch of everything gets."""
+    found = log.segments.collect_aborted_txns(log.log_start_offset, log.log_end_offset, 0)
+    return ", ".join(f"{txn.producer_id} {txn.first_offset}-{txn.last_offset}" for txn in found)
+
+
+def history(directory: Path, steps: str, aborted: str | None = "", **config: object) -> str:
+    """Take the steps in a new log; return the log, which must be sound, and the same when it is opened again."""
+    log = open_log(directory / "log", config_of(**config))
+    take(log, steps)
+    expected = shown(log)
+    assert_sound(log)
+    assert aborted is None or aborted_in(log) == aborted
+    stable = log.last_stable_offset
+    log.close()
+    for is_after_clean_stop in (True, False):
+        again = open_log(directory / "log", config_of(**config), is_after_clean_stop=is_after_clean_stop)
+        commit(again)
+        assert (shown(again), again.last_stable_offset >= stable) == (expected, True)
+        # After a crash the transaction index is made again, of the batches that are left.
+        assert aborted is None or not is_after_clean_stop or aborted_in(again) == aborted
+        again.close()
+    return expected
+
+
+class TestHistories:
+    """Steps that lead to a log, and the log: a record as offset, key and value, `()` for an empty batch, `!` a marker.
+
+    `a=1` is a record, `a` a tombstone; `7:` begins a batch of a transaction of producer 7, `7.` one outside of any.
+    """
+
+    @pytest.mark.parametrize(
+        ("steps", "expected"),
+        [
+            pytest.param("compact", "", id="nothing to compact"),
+            pytest.param("a=1 b=1 a=2; c=1 b=2; clean; a=3", "2a=2; 3c=1 4b=2; 5a=3", id="the newest value stays"),
+            pytest.param("a=1 b=1; clean; a=2 a=3; compact", "0a=1 1b=1; 2a=2 3a=3", id="the active segment stays"),
+            pytest.param("a=1 b=1; clean; a=2 a=3; compact; clean", "1b=1; 3a=3", id="what was compacted before goes"),
+            pytest.param("a=1 b=1 a; clean", "1b=1 2a", id="a tombstone stays and its key goes"),
+            pytest.param("a=1; roll; uncommitted; roll; compact", "0a=1; 1a=2", id="what is uncommitted removes none"),
+        ],
+    )
+    def test_plain_records(self, tmp_path: Path, steps: str, expected: str) -> None:
+        assert history(tmp_path, steps) == expected
+
+    @pytest.mark.parametrize(
+        ("steps", "expected"),
+        [
+            pytest.param("a=1 a; clean; age; b=1; clean", "1a; 2b=1", id="not before a round has passed it"),
+            pytest.param("a=1 a; clean; age; b=1; clean; c=1; clean", "2b=1; 3c=1", id="a round after the retention"),
+        ],
+    )
+    def test_a_tombstone_goes_with_its_retention(self, tmp_path: Path, steps: str, expected: str) -> None:
+        assert history(tmp_path, steps, segment_bytes=120) == expected
+
+    def test_a_tombstone_without_retention_stays_for_one_round(self, tmp_path: Path) -> None:
+        assert history(tmp_path, "a=1 b=1 a; clean", delete_retention_ms=0) == "1b=1 2a"
+
+    @pytest.mark.parametrize(
+        ("steps", "expected", "aborted"),
+        [
+            pytest.param("7: a=1 a=2; 7: b=1; 7 commits; clean", "1a=2; 2b=1; 3!", "", id="committed"),
+            pytest.param("7: a=1; 7 aborts; clean", "0(); 1!", "7 0-1", id="aborted, the last batch is left"),
+            pytest.param(
+                "7: a=1 b=1; 7: c=1; a=2; roll; 7 aborts; compact",
+                "2(); 3a=2; 4!",
+                "7 0-4",
+                id="aborted by a marker in the active segment",
+            ),
+            pytest.param(
+                "7: a=7; 8: a=8 b=8; 7: b=7; 8 aborts; clean; 8: c=8; 7 commits; 8 commits; clean",
+                "0a=7; 3b=7; 4!; 5c=8; 6!; 7!",
+                "8 1-4",
+                id="several producers and the next transaction of each",
+            ),
+            pytest.param(
+                "7: a=0 b=0; 7 aborts; 7: a=1; 7 commits; clean", "2!; 3a=1; 4!", "7 0-2", id="one after the other"
+            ),
+            pytest.param(
+                "a=1 a=2; roll; a=3 a=4; 7: a=5; a=6; roll; a=7; clean",
+                "1a=2; 2a=3 3a=4; 4a=5; 5a=6; 6a=7",
+                "",
+                id="nothing from the segment of an open transaction on",
+            ),
+            pytest.param(
+                "a=1 a=2; roll; a=3 a=4; 7: a=5; a=6; roll; a=7; clean; 7 commits; clean",
+                "4(); 6a=7; 7!",
+                "",
+                id="all of it once that has ended",
+            ),
+        ],
+    )
+    def test_transactions(self, tmp_path: Path, steps: str, expected: str, aborted: str) -> None:
+        assert history(tmp_path, steps, aborted) == expected
+
+    @pytest.mark.parametrize(
+        ("steps", "expected", "aborted"),
+        [
+            pytest.param(
+                "7: a=1; 7 commits; a=2; clean; forget; k0=V; clean; k1=V; clean; k2=V; clean",
+                "1!; 2a=2; 3k0=V; 4k1=V; 5k2=V",
+                "",
+                id="a commit marker stays for the retention",
+            ),
+            pytest.param(
+                "7: a=1; 7 commits; a=2; clean; forget; k0=V; clean; k1=V; clean; k2=V; clean; age 1; k3=1; clean",
+                "2a=2; 3k0=V; 4k1=V; 5k2=V; 6k3=1",
+                "",
+                id="then it goes",
+            ),
+            pytest.param(
+                "a=1; 7: a=2; 7 aborts; clean; forget; k0=V; clean; k1=V; clean",
+                "0a=1; 2!; 3k0=V; 4k1=V",
+                "",
+                id="the entry of an aborted transaction goes with its last batch",
+            ),
+            pytest.param(
+                "a=1; 7: a=2; 7 aborts; clean; forget; k0=V; clean; k1=V; clean; age 2; k2=1; clean",
+                "0a=1; 3k0=V; 4k1=V; 5k2=1",
+                "",
+                id="and the marker after the retention",
+            ),
+        ],
+    )
+    def test_markers(self, tmp_path: Path, steps: str, expected: str, aborted: str) -> None:
+        assert history(tmp_path, steps, aborted, segment_bytes=140) == expected
+
+    def test_a_commit_marker_stays_while_a_batch_of_it_is_in_another_segment(self, tmp_path: Path) -> None:
+        steps = "7: a=1; roll; 7 commits; clean; age; k0=1; clean; k1=1; clean; k2=1; clean"
+
+        shown = history(tmp_path, steps, delete_retention_ms=0, segment_bytes=100)
+
+        assert shown == "0a=1; 1!; 2k0=1; 3k1=1; 4k2=1"
+
+    @pytest.mark.parametrize("swept", ["", "sweep; "])
+    def test_a_marker_that_alone_has_the_epoch_of_a_producer_stays_whole(self, tmp_path: Path, swept: str) -> None:
+        steps = f"7: a=1; 7 aborts 1; {swept}k0=V; clean; age; k1=V; clean; age; k2=V; clean; age; k3=V; clean"
+
+        assert history(tmp_path, steps, None, delete_retention_ms=0, segment_bytes=140).split("; ")[:2] == [
+            "1!",
+            "2k0=V",
+        ]
+
+    @pytest.mark.parametrize(
+        ("steps", "expected"),
+        [
+            pytest.param("7. a=1; 7. a=2 b=1; a=3 b=2; clean", "1(); 3a=3 4b=2", id="stays without its records"),
+            pytest.param("7. a=1; a=2; clean; 7. a=3; clean", "2a=3", id="goes when it wrote another"),
+            pytest.param("7. a=1; a=2; clean; forget; a=3; clean", "2a=3", id="goes when it is forgotten"),
+            pytest.param("7. a=1; 7.1 a=2; a=3; clean", "1(); 2a=3", id="of an older epoch goes"),
+        ],
+    )
+    def test_the_last_batch_of_a_producer(self, tmp_path: Path, steps: str, expected: str) -> None:
+        assert history(tmp_path, steps) == expected
+
+    def test_a_producer_goes_on_where_it_was_even_without_snapshots(self, log: Log) -> None:
+        take(log, "7. a=1; 7. a=2; a=3; clean")
+        log.close()
+        for path in log.directory.glob("*.snapshot"):
+            path.unlink()
+
+        again = open_log(log.directory, COMPACTED)
+
+        assert refusal_of(lambda: put(again, ("a", "x"), producer_id=7, sequence=3)) is (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
+        assert put(again, ("a", "4"), producer_id=7, sequence=2).first_offset == 3
+
+    def test_a_transaction_behind_the_memory_of_a_round_stays_aborted(self, log: Log) -> None:
+        take(log, "k0=1 k1=1 k2=1; 7: a=1; 7 aborts; b=1; roll")
+
+        clean(log, config=CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY, io_buffer_load_factor=1.0))
+
+        assert (log.cleaned_offset, aborted_in(log)) == (3, "7 3-4")
+        assert shown(log) == "0k0=1 1k1=1 2k2=1; 3(); 4!; 5b=1"
+
+
+class TestRecords:
     def test_records_without_a_key_go_and_are_counted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("delete",)))
         put(log, (None, "1"), ("a", "1"), (None, "2"))
@@ -107,7 +323,7 @@ class TestWhatStays:
         assert stats.invalid_records == 2
 
     @pytest.mark.parametrize("size", [0, 1, 16, 31, 32, 33, 127, 128, 5000])
-    def test_keys_of_any_length_are_told_apart(self, tmp_path: Path, size: int) -> None:
+    def test_keys_of_any_length_are_different_keys(self, tmp_path: Path, size: int) -> None:
         log = open_log(tmp_path / "log", config_of(segment_bytes=100_000))
         one, other = "x" * size, "x" * max(size - 1, 0) + "y"
         put(log, (one, "1"), (other, "1"), (one, "2"))
@@ -154,31 +370,6 @@ class TestWhatStays:
         for number in range(60):
             expected = max(number, 40)
             assert log.fetch_offset_by_timestamp(NOW_MS + number) == (NOW_MS + expected, expected)
-
-
-class TestTombstones:
-    @pytest.mark.parametrize("delete_retention_ms", [DAY_MS, 0], ids=["young", "old, but not compacted yet"])
-    def test_a_tombstone_stays_and_its_key_goes(self, tmp_path: Path, delete_retention_ms: int) -> None:
-        log = open_log(tmp_path / "log", config_of(delete_retention_ms=delete_retention_ms))
-        put(log, ("a", "1"), ("b", "1"), ("a", None))
-
-        roll_and_clean(log)
-
-        assert survivors(log) == [(1, "b", "1"), (2, "a", None)]
-
-    def test_it_goes_when_it_is_older_by_the_retention_than_what_was_compacted_last(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(segment_bytes=120))  # one batch each
-        put(log, ("a", "1"), ("a", None))
-        roll_and_clean(log)
-        age_segments(log, 2 * DAY_MS)
-        put(log, ("b", "1"))
-        roll_and_clean(log)
-        assert survivors(log) == [(1, "a", None), (2, "b", "1")]
-
-        put(log, ("c", "1"))
-        roll_and_clean(log)
-
-        assert survivors(log) == [(2, "b", "1"), (3, "c", "1")]
 
     @pytest.mark.parametrize("count", [1, 2])
     def test_segments_that_become_one_are_as_old_as_the_youngest(self, log: Log, count: int) -> None:
@@ -277,21 +468,6 @@ class TestSegments:
         assert not [name for name in names_in(log.directory) if not name.endswith((".log", "index", ".snapshot", "t"))]
         assert records.read() == before
 
-    def test_a_reopened_log_is_what_it_was(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(index_interval_bytes=0))
-        for number in range(40):
-            put(log, (f"k{number % 7}", str(number)), timestamp_ms=NOW_MS + number)
-        roll_and_clean(log)
-        put(log, ("k1", "last"))
-        expected = survivors(log)
-        log.close()
-
-        for is_after_clean_stop in (True, False):
-            again = open_log(tmp_path / "log", COMPACTED, is_after_clean_stop=is_after_clean_stop)
-            assert survivors(again) == expected
-            assert again.fetch_offset_by_timestamp(NOW_MS + 36) == (NOW_MS + 36, 36)
-            again.close()
-
     def test_indexes_lead_to_every_batch_and_every_offset_can_still_be_read_from(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(index_interval_bytes=0, segment_bytes=1 << 20))
         for number in range(300):
@@ -332,7 +508,7 @@ class TestMemory:
         assert log.cleaned_offset == 40
         assert survivors(log) == [(20 + number, f"k{number}", str(20 + number)) for number in range(20)]
 
-    def test_what_a_round_does_not_reach_stays_as_it_is(self, tmp_path: Path) -> None:
+    def test_records_behind_the_end_of_a_round_stay_as_they_are(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("delete",)))
         put(log, ("a", "1"), ("b", "1"))
         put(log, (None, "1"))
@@ -424,7 +600,7 @@ class TestWhatGoesWrong:
         assert cleaning.is_log_changed
         assert not target.with_name("log").exists()
 
-    def test_what_is_written_next_to_a_deleted_log_harms_no_new_one(self, tmp_path: Path) -> None:
+    def test_a_copy_next_to_a_deleted_log_harms_no_new_one(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", COMPACTED)
         put_segment(log, ("a", "1"), ("a", "2"))
         cleaning = cleaning_of(log)
@@ -511,8 +687,3 @@ class TestWhatGoesWrong:
         clean(log)
 
         assert (log.log_start_offset, survivors(log)) == (2, [(3, "a", "2")])
-
-    def test_nothing_to_compact_is_no_work(self, log: Log) -> None:
-        assert log_to_clean(log, NOW_MS).cleanable_ratio == 0.0
-        clean(log)
-        assert survivors(log) == []

@@ -68,11 +68,11 @@ class Model:
             roll(self.log)
 
     def write_transaction(self) -> None:
-        """Its batches one after the other; `test_log_cleaner_transactions` has those of several at a time."""
+        """Its batches one after the other; `test_log_cleaner` has those of several at a time."""
         if not self.has_producers:
             return
         producer, written = 10 + self.random.randint(0, 1), []
-        known = self.log.producer_state.last_entry(producer)
+        known = self.log.producer_state.producers.get(producer)
         sequence = 0 if known is None else known.last_sequence + 1
         for _ in range(self.random.randint(1, 3)):
             pairs = self.pairs()

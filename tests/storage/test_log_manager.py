@@ -26,7 +26,7 @@ RECOVERY_POINTS, START_OFFSETS = "recovery-point-offset-checkpoint", "log-start-
 
 
 class TestDirectory:
-    def test_a_missing_directory_is_made_and_a_second_broker_is_told_so(self, tmp_path: Path) -> None:
+    def test_a_missing_directory_is_made_and_a_second_broker_is_refused(self, tmp_path: Path) -> None:
         directory = tmp_path / "a" / "b"
         first = opened(directory)
         assert (directory / "meta.properties").exists()

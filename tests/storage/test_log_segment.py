@@ -9,16 +9,26 @@ from typing import Any
 
 import pytest
 
+from minibroker.protocol.batches import BatchPosition
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.files.storage_errors import CorruptFileError
-from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata, OffsetPosition
+from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
 from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.file_limits import no_file_beyond, no_space_in
 from tests.storage.open_files import descriptors_in, forced_files
-from tests.storage.segments import NOW_MS, batch_at, batches_of_three, data_of, files_of, fill, open_segment
+from tests.storage.segments import (
+    NOW_MS,
+    batch_at,
+    batches_of_three,
+    data_of,
+    files_of,
+    fill,
+    fill_at_once,
+    open_segment,
+)
 
 SMALL_INTERVAL = LogConfig(index_interval_bytes=400)
 SIZE = len(batch_at(0, 3).data)  # of each of `batches_of_three`
@@ -67,9 +77,9 @@ def test_an_offset_too_far_from_the_base_is_refused(tmp_path: Path) -> None:
 
     for offset in (99, 100 + 2**31):
         with pytest.raises(SegmentOffsetOverflowError):
-            segment.append(offset, 0, offset, batch_at(0).data)
-    segment.append(100 + 2**31 - 1, 0, 0, b"")
+            fill(segment, [batch_at(offset)])
     assert segment.size_bytes == 0
+    fill(segment, [batch_at(100 + 2**31 - 1)])
 
 
 def test_a_full_disk_leaves_all_files_as_they_were(tmp_path: Path) -> None:
@@ -105,10 +115,11 @@ def test_no_room_for_an_index_entry_leaves_the_records_unwritten(tmp_path: Path,
 
 def test_a_segment_rolls_when_the_next_append_or_its_offset_does_not_fit(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, 10, config=LogConfig(segment_bytes=1000))
-    segment.append(10, 0, 10, bytes(900))
+    fill(segment, [batch_at(10, timestamp_ms=0)])
+    room = 1000 - segment.size_bytes
 
-    assert not segment.should_roll(100, 0, 10 + 2**31 - 1, now_ms=NOW_MS)
-    assert segment.should_roll(101, 0, 11, now_ms=NOW_MS)
+    assert not segment.should_roll(room, 0, 10 + 2**31 - 1, now_ms=NOW_MS)
+    assert segment.should_roll(room + 1, 0, 11, now_ms=NOW_MS)
     assert segment.should_roll(1, 0, 10 + 2**31, now_ms=NOW_MS)
 
 
@@ -296,7 +307,7 @@ def test_a_read_goes_from_the_batch_that_holds_the_offset_as_far_as_its_bounds_a
 def test_every_offset_is_found_whatever_the_batches(tmp_path: Path, sizes: tuple[int, int], reopened: bool) -> None:
     chance = random.Random(11)
     segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=2000))
-    expected: list[OffsetPosition] = []
+    expected: list[BatchPosition] = []
     offset = position = 0
     for _ in range(80):
         magic = chance.choice((0, 1, 2)) if chance.random() < 0.3 else 2
@@ -305,7 +316,7 @@ def test_every_offset_is_found_whatever_the_batches(tmp_path: Path, sizes: tuple
         )
         fill(segment, [batch])
         while len(expected) <= batch.last_offset:
-            expected.append(OffsetPosition(batch.base_offset, position, len(batch.data)))
+            expected.append(BatchPosition(batch.base_offset, position, len(batch.data)))
         position += len(batch.data)
         offset = batch.last_offset + chance.randint(1, 3)
         for target in chance.sample(range(len(expected)), min(3, len(expected))):
@@ -319,19 +330,18 @@ def test_every_offset_is_found_whatever_the_batches(tmp_path: Path, sizes: tuple
     assert segment.next_offset() == len(expected)
 
 
-def test_what_was_appended_last_is_found_without_looking(segment: LogSegment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_batch_is_found_without_a_read(segment: LogSegment, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newest = batches_of_three(2)
-    together = older.data + newest.data
     monkeypatch.delattr(os, "pread")
 
-    segment.append(newest.last_offset, newest.max_timestamp_ms, newest.last_offset, together)
+    fill_at_once(segment, older, newest)
 
-    expected = OffsetPosition(3, len(older.data), len(newest.data))
+    expected = BatchPosition(3, len(older.data), len(newest.data))
     assert [segment.translate_offset(offset) for offset in (3, 4, 5)] == [expected] * 3
 
 
 @pytest.mark.parametrize("size_bytes", [10, 400])
-def test_what_was_truncated_and_written_anew_is_found_where_it_is_now(segment: LogSegment, size_bytes: int) -> None:
+def test_a_batch_written_after_a_truncation_is_found_at_its_new_place(segment: LogSegment, size_bytes: int) -> None:
     fill(segment, batches_of_three(3))
     segment.truncate_to(4, now_ms=0)
 
@@ -340,8 +350,8 @@ def test_what_was_truncated_and_written_anew_is_found_where_it_is_now(segment: L
     fill(segment, [anew])
 
     size = len(batch_at(0, 3).data)
-    assert segment.translate_offset(7) == OffsetPosition(3, size, len(anew.data))
-    assert segment.translate_offset(2) == OffsetPosition(0, 0, size)
+    assert segment.translate_offset(7) == BatchPosition(3, size, len(anew.data))
+    assert segment.translate_offset(2) == BatchPosition(0, 0, size)
     assert segment.translate_offset(8) is None
 
 
@@ -352,7 +362,7 @@ def test_there_is_nothing_past_the_end_and_a_lookup_can_begin_further_on(segment
 
     assert segment.read(9, max_size=100) is None
     assert segment.translate_offset(9) is None
-    assert segment.translate_offset(1, starting_position=size) == OffsetPosition(3, size, size)
+    assert segment.translate_offset(1, starting_position=size) == BatchPosition(3, size, size)
     with pytest.raises(ValueError, match="-1 bytes"):
         segment.read(4, max_size=-1)
 
@@ -363,11 +373,11 @@ def test_one_large_message_set_makes_one_entry_at_its_start(tmp_path: Path) -> N
     position = segment.size_bytes
     batches = batches_of_three(20, first=12)
 
-    segment.append(71, 71, 71, b"".join(batch.data for batch in batches))
+    fill_at_once(segment, *batches)
 
     assert segment.offset_index.lookup(71) == (71, position)
     assert segment.offset_index.entries == 1
-    assert segment.translate_offset(40) == OffsetPosition(39, position + 9 * len(batches[0].data), len(batches[0].data))
+    assert segment.translate_offset(40) == BatchPosition(39, position + 9 * len(batches[0].data), len(batches[0].data))
 
 
 @pytest.mark.parametrize("interval", [0, 300, 4096])

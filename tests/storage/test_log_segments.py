@@ -120,11 +120,16 @@ class TestFlushing:
         log = open_log(tmp_path, LogConfig(flush_messages=3))
         batch = batch_of(["a"], producer_id=1, sequence=0)
 
-        assert [append(log, "a").needs_flush for _ in range(2)] == [False, False]
-        assert [send(log, bytearray(batch)).needs_flush for _ in range(2)] == [True, True]
+        append(log, "a")
+        append(log, "a")
+        assert (log.is_flush_due, log.durable_end_metadata.message_offset) == (False, 2)
+        send(log, bytearray(batch))
+        assert (log.is_flush_due, log.durable_end_metadata.message_offset) == (True, 0)
+        assert send(log, bytearray(batch)).is_duplicate
+        assert log.is_flush_due
         log.flush()
-        assert not send(log, bytearray(batch)).needs_flush
-        assert not append(log, "a").needs_flush
+        assert send(log, bytearray(batch)).is_duplicate
+        assert (log.is_flush_due, log.durable_end_metadata.message_offset) == (False, 3)
 
     def test_only_what_is_new_is_forced(self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = descriptors_in(tmp_path)
@@ -211,7 +216,7 @@ class TestFlushingMeanwhile:
         assert log.recovery_point == 0
 
     @pytest.mark.pure
-    def test_what_is_cut_off_while_a_flush_says_how_far_it_came_is_not_counted(self, log: Log) -> None:
+    def test_records_cut_off_during_a_flush_are_not_below_the_recovery_point(self, log: Log) -> None:
         append(log, "a", "b", "c")
         segments = log.segments
         cutting = threading.Thread(target=log.truncate_to, args=[0], kwargs={"now_ms": NOW_MS})
@@ -359,7 +364,7 @@ class TestRetention:
 
 
 class TestDeletingRecords:
-    def test_what_is_deleted_is_out_of_range_and_minus_one_is_all_that_is_committed(self, rolled: Log) -> None:
+    def test_deleted_offsets_are_out_of_range_and_minus_one_deletes_all_that_is_committed(self, rolled: Log) -> None:
         rolled.update_high_watermark(7)
 
         assert rolled.delete_records(4) == 4

@@ -113,7 +113,7 @@ class TestRefusing:
         assert log.log_end_offset == 0
 
     @pytest.mark.parametrize("policy", ["delete", "compact"])
-    def test_too_large_is_said_before_a_wrong_checksum(self, tmp_path: Path, policy: str) -> None:
+    def test_a_size_over_the_limit_is_refused_before_a_wrong_checksum(self, tmp_path: Path, policy: str) -> None:
         batch = batch_of(["a"])
         fits = log_of(tmp_path / "fits", max_message_bytes=len(batch), cleanup_policy=(policy,))
         exceeds = log_of(tmp_path / "exceeds", max_message_bytes=len(batch) - 1, cleanup_policy=(policy,))
@@ -163,7 +163,7 @@ class TestRefusing:
             (16, 0, ErrorCode.CORRUPT_MESSAGE),  # another magic
         ],
     )
-    def test_messages_are_read_before_the_trailer_that_says_that_they_are_damaged(
+    def test_messages_are_read_before_a_trailer_that_refuses_them(
         self, tmp_path: Path, position: int, byte: int, code: ErrorCode
     ) -> None:
         """As kafka 2.0.1, whose GZIPInputStream meets the wrong checksum after the messages."""

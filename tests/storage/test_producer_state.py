@@ -212,7 +212,7 @@ def test_batches_of_one_append_follow_each_other_before_they_count(manager: Prod
     with pytest.raises(KafkaError, match="Out of order"):
         info.append_data(0, 11, 11, 0, 10, 10, False)
 
-    assert manager.last_entry(PID) is None
+    assert PID not in manager.producers
     manager.update(info)
     entry = manager.producers[PID]
     assert list(entry.batches) == [BatchMetadata(4, 4, 4, 0), BatchMetadata(9, 9, 4, 0)]
@@ -299,7 +299,7 @@ def test_offset_commits_have_an_epoch_but_no_sequence(tmp_path: Path) -> None:
 
 
 def last_known(manager: ProducerStateManager, *, remembers: bool) -> tuple[int, int] | None:
-    entry = manager.last_entry(PID, remembers=remembers)
+    entry = (manager.producers_and_remembered if remembers else manager.producers).get(PID)
     return None if entry is None else (entry.epoch, entry.last_sequence)
 
 

@@ -1,4 +1,4 @@
-"""A transcript's file: what was written is read again, whatever a killed broker or somebody else has made of it."""
+"""A transcript's file: what was written is read again, whatever a killed broker or another process has made of it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_no_other_file_is_ever_written_to_and_not_one_of_another_broker(path: Pa
         (encode_entry(CUT._replace(frame=Frame(20, b"", (Gap(9, 10), Gap(5, 10))))), "gaps of a frame that overlap"),
     ],
 )
-def test_damage_is_told_with_its_place(path: Path, data: bytes, reason: str) -> None:
+def test_damage_is_an_error_with_its_place(path: Path, data: bytes, reason: str) -> None:
     path.write_bytes(MAGIC + encode_entry(REQUEST) + data)
     reader = TranscriptReader(path)
     entries = reader.entries()

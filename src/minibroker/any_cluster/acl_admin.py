@@ -176,7 +176,7 @@ def principal_of(user: str) -> str:
 
 
 def wanted_of(names: Names, users: Sequence[str], *, applying: bool) -> list[Wanted]:
-    """What selects the rules of these names and users, of all if there are none."""
+    """The filter of the rules with these names and users, of all rules if there are none."""
     pattern = Pattern.MATCH if applying else Pattern.ANY
     resources = [Wanted(*resource, pattern) for resource in names.resources()] or [Wanted()]
     principals: list[str | None] = [principal_of(user) for user in users]

@@ -1,4 +1,4 @@
-"""Where a broker listens, as text and as host and port."""
+"""The address at which a broker listens: as text, and as host and port."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Unreadable(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What one answer has of a partition: `next` is where reading goes on; -1 before the start, which `start` names."""
+    """A partition in an answer: reading goes on at `next`; -1 before the start, which `start` names."""
 
     partition: int
     next: int
@@ -111,7 +111,7 @@ def asked(
 
 
 def read_partition(client: Any, topic: str, partition: int, offset: int, *, committed: bool) -> Fetched:
-    """What the partition's leader has from that offset on: a batch at least, if there is one. Raises CommandFailed."""
+    """Read from the leader, from that offset on: at least one batch if there is any. Raises CommandFailed."""
     from minibroker.any_cluster.partition_offsets import leaders_of
 
     leader = leaders_of(client, topic)[partition]

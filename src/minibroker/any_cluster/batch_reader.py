@@ -18,7 +18,7 @@ from minibroker.any_cluster.record_text import ShownRecord
 
 
 class Passed(NamedTuple):
-    """What is at a position: its records, what of it cannot be read, and the offset behind all that."""
+    """A read from a position on: the records, what cannot be read, and the offset behind all that."""
 
     records: list[ShownRecord]
     unreadable: tuple[Unreadable, ...]
@@ -41,7 +41,7 @@ class BatchReader:
         return [at for at, position in positions.items() if ends[at] > position]
 
     def passed(self, at: TopicPartition, offset: int) -> Passed:
-        """What is there, nothing at the partition's end. Raises CommandFailed and errors of kafka-python."""
+        """The read from that offset on, empty at the end. Raises CommandFailed and errors of kafka-python."""
         fetched = self._read(at, offset, committed=self._committed_only)
         records = [
             ShownRecord(

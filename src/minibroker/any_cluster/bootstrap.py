@@ -53,28 +53,18 @@ def parse_setting(text: str) -> Setting:
     return Setting(key.strip(), value.strip())
 
 
-def read_properties(path: Path) -> dict[str, str]:
+def read_client_properties(path: Path) -> dict[str, str]:
     """The properties of a file, as Java's clients read it. Raises BadValue for an unreadable file."""
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        from minibroker.protocol.text import reason_of
+    from minibroker.protocol.java_properties import PropertiesError, read_properties
+    from minibroker.protocol.text import reason_of
 
+    try:
+        properties = read_properties(path.read_text("utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
         raise BadValue(f"cannot read {path}: {reason_of(error)}") from error
-    properties = {}
-    line = ""
-    for part in text.splitlines():
-        line += part.lstrip()
-        if line.startswith(("#", "!")):
-            line = ""
-        elif line.endswith("\\") and not line.endswith("\\\\"):
-            line = line[:-1]
-        else:
-            name, equals, value = line.partition("=")
-            if equals:
-                properties[name.strip()] = value.strip().replace("\\\\", "\\")
-            line = ""
-    return properties
+    except PropertiesError as error:
+        raise BadValue(f"{path}: {error}; correct it") from None
+    return {name: value.strip() for name, value in properties.items()}
 
 
 def cluster_of(
@@ -84,7 +74,7 @@ def cluster_of(
 
     Raises BadValue.
     """
-    properties = {} if command_config is None else read_properties(command_config)
+    properties = {} if command_config is None else read_client_properties(command_config)
     properties.update(settings or ())
     named = properties.pop(BOOTSTRAP_PROPERTY, None) or os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap is None:

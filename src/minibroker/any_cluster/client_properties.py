@@ -12,6 +12,7 @@ from typing import Any
 
 from minibroker.any_cluster.bootstrap import Properties
 from minibroker.errors import BadValue
+from minibroker.protocol.jaas import JaasError, parse_jaas
 
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
 # Java's name, and the one here.
@@ -38,8 +39,6 @@ WITHOUT_MEANING = re.compile(
     r"(key|value)\.(de)?serializer|interceptor\.classes|metric\.reporters|partitioner\.class|group\.id"
     r"|enable\.auto\.commit|ssl\.(truststore|keystore)\.type|ssl\.protocol|sasl\.(client|login)\.callback\.handler\.class"
 )
-JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))")
-JAAS_ESCAPE = re.compile(r"\\(.)")
 UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 # What `logins` alone reads; the others are properties of a client library too.
 OF_LOGINS = {
@@ -57,7 +56,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def normalized(properties: Properties) -> dict[str, str]:
-    """The properties under one name each. Raises BadValue for a key store that only Java reads."""
+    """The properties under one name each. Raises BadValue for a key store that only Java reads, and for wrong JAAS."""
     found: dict[str, str] = {}
     for name, value in properties.items():
         if name == "sasl.jaas.config":
@@ -74,8 +73,11 @@ def normalized(properties: Properties) -> dict[str, str]:
 
 
 def in_jaas(config: str) -> dict[str, str]:
-    """The user, the password, and the subject of an unsecured token."""
-    options = {name: JAAS_ESCAPE.sub(r"\1", a) or b or c for name, a, b, c in JAAS_OPTION.findall(config)}
+    """The user, the password, and the subject of an unsecured token. Raises BadValue for a malformed entry."""
+    try:
+        options = parse_jaas(config).options
+    except JaasError as error:
+        raise BadValue(f'sasl.jaas.config: {error}; write MODULE required username="USER" password="...";') from None
     found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
     if UNSECURED_SUBJECT in options:
         subject = f"principal={options[UNSECURED_SUBJECT]}"

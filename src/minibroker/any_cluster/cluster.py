@@ -11,8 +11,8 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, TypeVar
 
 from minibroker.any_cluster import codecs
 from minibroker.any_cluster.address import Address
@@ -71,6 +71,7 @@ __all__ = [
 __all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
+T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
@@ -104,6 +105,17 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         yield client
 
 
+def administering(make: Callable[[Any], T]) -> Callable[[Cluster], AbstractContextManager[T]]:
+    """The function that connects to a cluster for a `with`, as `connected` does, and makes an administration of it."""
+
+    @contextmanager
+    def administered(cluster: Cluster) -> Iterator[T]:
+        with connected(cluster) as client:
+            yield make(client)
+
+    return administered
+
+
 def scram_alterations(changes: Sequence[Any]) -> list[Any]:
     """Changes of credentials as kafka-python has them; each has the fields of a row of AlterUserScramCredentials."""
     made = []
@@ -119,7 +131,7 @@ def scram_alterations(changes: Sequence[Any]) -> list[Any]:
 
 
 def brokers_of(client: Any) -> list[Address]:
-    """Where the brokers of the cluster listen for this client."""
+    """The addresses at which the brokers of the cluster listen for this client."""
     return [Address(row["host"], row["port"]) for row in client.describe_cluster()["brokers"]]
 
 

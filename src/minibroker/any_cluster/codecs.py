@@ -16,7 +16,7 @@ def complete(kafka_python_codec: Any) -> None:
 
 
 class Snappy:
-    """What kafka-python uses of python-snappy."""
+    """The functions of python-snappy that kafka-python calls."""
 
     @staticmethod
     def compress(data: bytes) -> bytes:
@@ -32,7 +32,7 @@ class Snappy:
 
 
 class Zstandard:
-    """What kafka-python uses of zstandard."""
+    """The classes of zstandard that kafka-python uses."""
 
     class ZstdCompressor:
         def compress(self, data: bytes) -> bytes:

@@ -7,12 +7,10 @@ at once: kafka-python reads the others first and sends them along.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, connected, errors
+from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, administering, errors
 from minibroker.any_cluster.partition_offsets import missing_topic
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
@@ -58,19 +56,12 @@ def release_of(client: Any, broker: int) -> str | None:
 
 
 def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
-    """What a setting of a topic sets, in a line, or one of a broker that is the default of its topics; else None."""
+    """A line about a setting of topics, or about one of brokers that is their default; None about any other."""
     from minibroker.storage.config import TOPIC_CONFIGS  # a command that does not ask starts without it
 
     if kind == "topic":
         return TOPIC_CONFIGS[name].doc if name in TOPIC_CONFIGS else None
     return next((f"of topics: {row.doc}" for row in TOPIC_CONFIGS.values() if name in row.server_names), None)
-
-
-@contextmanager
-def config_admin(cluster: Cluster) -> Iterator[ConfigAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield ConfigAdmin(client)
 
 
 class ConfigAdmin:
@@ -126,6 +117,9 @@ class ConfigAdmin:
         (result,) = answer[subject.kind].values()
         if result != DONE:
             raise CommandFailed(refusal(subject, result))
+
+
+config_admin = administering(ConfigAdmin)
 
 
 def refusal(subject: Subject, result: str) -> str:

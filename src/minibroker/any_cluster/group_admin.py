@@ -6,12 +6,17 @@ the partitions. A refusal becomes one line with the next step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors, group_rows
+from minibroker.any_cluster.cluster import (
+    OffsetAndMetadata,
+    TopicPartition,
+    administering,
+    error_name,
+    errors,
+    group_rows,
+)
 from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.partition_offsets import (
@@ -68,7 +73,7 @@ class Member(NamedTuple):
     unread_bytes: int = 0
 
     def unread(self, protocol_type: str) -> str | None:
-        """What the assignment is that has no partitions to show."""
+        """The size of an assignment whose partitions cannot be read, and the reason; None if there is none."""
         if not self.unread_bytes:
             return None
         size = counted(self.unread_bytes, "byte")
@@ -142,13 +147,6 @@ class Scope(NamedTuple):
             if all(each.partition != number for each in chosen):
                 raise CommandFailed(f"{source} has no partition {number} in these topics; correct --partition")
         return [each for each in chosen if not self.partitions or each.partition in self.partitions]
-
-
-@contextmanager
-def group_admin(cluster: Cluster) -> Iterator[GroupAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield GroupAdmin(client)
 
 
 class GroupAdmin:
@@ -259,7 +257,7 @@ class GroupAdmin:
         return Outcome(group, "absent") if may_be_absent else Outcome(group, "failed", self._missing(group))
 
     def _missing(self, group: str, what: str = "does not exist") -> str:
-        """What a group is missing, with the next step."""
+        """The message that a group does not exist, or what else it lacks, with the next step."""
         others = [name for name in group_ids(self._client) if name != group]
         return f"group {group} {what}; {next_step(group, others, GROUPS_ARE_LISTED)}"
 
@@ -286,6 +284,9 @@ class GroupAdmin:
             return latest_of(self._client, existing)
         except errors.KafkaError:
             return {}  # the ends are shown as unknown; the rest of the description is still useful
+
+
+group_admin = administering(GroupAdmin)
 
 
 def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRange) -> Move:

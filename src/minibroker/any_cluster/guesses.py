@@ -1,4 +1,4 @@
-"""What was probably meant by a name that does not exist: the one that is most like it."""
+"""Guesses the name that was meant by one that does not exist: the existing name that is most like it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class WrongMechanism(LoginError):
 
 @dataclass(frozen=True)
 class Login:
-    """What a client has to show: `tls` of a TLS listener, the rest of one with SASL, by its mechanism.
+    """The credentials of a client: `tls` for a TLS listener, the rest for one with SASL, by its mechanism.
 
     `token` makes a token for OAUTHBEARER; by default an unsecured one of the user.
     """

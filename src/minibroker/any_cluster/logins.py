@@ -71,7 +71,7 @@ def protocol_of(properties: Properties) -> str:
 
 
 def login_of(properties: Properties) -> Login | None:
-    """What these normalized properties show a broker; None in PLAINTEXT. Raises BadValue."""
+    """The login in these normalized properties; None in PLAINTEXT. Raises BadValue."""
     protocol = protocol_of(properties)
     if protocol == "PLAINTEXT":
         return None

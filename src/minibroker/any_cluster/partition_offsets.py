@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and the offset of a position in them, asked of their leaders.
+"""Asks the leaders of partitions for their first and last offsets, and for the offset of a position.
 
 A time means the first record that is not older; past the last record it means the end, as in Kafka's own tools.
 """
@@ -64,7 +64,7 @@ def chosen(partitions: Sequence[TopicPartition], numbers: Collection[int]) -> li
 
 
 def missing_topic(client: Any, name: str) -> str:
-    """That a topic does not exist, with the next step."""
+    """The error that a topic does not exist, with the next step."""
     names = [row["name"] for row in client.describe_topics()]
     return f"topic {name} does not exist; {next_step(name, names, '`minibroker topics list` shows the topics')}"
 

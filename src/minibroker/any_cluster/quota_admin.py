@@ -5,16 +5,14 @@ The requests came with Kafka 2.6; before it, Kafka's own tools wrote quotas into
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
+    administering,
     answer_to,
-    connected,
     error_name,
 )
 from minibroker.errors import CommandFailed
@@ -38,13 +36,6 @@ class Entity(NamedTuple):
 class EntityQuotas(NamedTuple):
     entity: Entity
     quotas: Mapping[str, float]
-
-
-@contextmanager
-def quota_admin(cluster: Cluster) -> Iterator[QuotaAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield QuotaAdmin(client)
 
 
 class QuotaAdmin:
@@ -89,6 +80,9 @@ class QuotaAdmin:
         (result,) = answer_to(self._client, request).entries
         if result.error_code:
             raise CommandFailed(f"{entity}: {refusal(result)}")
+
+
+quota_admin = administering(QuotaAdmin)
 
 
 def refusal(answer: Any) -> str:

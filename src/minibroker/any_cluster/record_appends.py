@@ -33,7 +33,7 @@ ELSEWHERE = {NO_LEADER, errors.NotLeaderForPartitionError.errno}  # nothing was 
 
 
 class Place(NamedTuple):
-    """Where a record is, and its time there in ms since 1970."""
+    """The place of a record, and its time there in ms since 1970."""
 
     partition: int
     offset: int

@@ -1,4 +1,4 @@
-"""What reads and writes records: librdkafka where confluent-kafka is installed, else kafka-python.
+"""Reads and writes records: with librdkafka where confluent-kafka is installed, else with kafka-python.
 
 Both have one shape here, so that `consume` and `produce` do not know which they have. librdkafka is several times
 faster. Where it does not take a client property, kafka-python does the work.

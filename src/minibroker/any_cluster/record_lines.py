@@ -48,7 +48,7 @@ def is_utf8(name: str) -> bool:
 
 
 class Template(NamedTuple):
-    """What applies where a line gives nothing."""
+    """The notation of lines, and the values for what they leave out."""
 
     key: bytes | None = None
     headers: Headers = []  # noqa: RUF012  (never changed)
@@ -64,7 +64,7 @@ class LineError(ValueError):
 
 
 def pieces_of(source: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """What is between delimiters, and after the last one unless that is nothing."""
+    """Yield the bytes between delimiters, and those after the last one if there are any."""
     unread = bytearray()
     while chunk := source.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
         looked_at = max(0, len(unread) - len(delimiter) + 1)

@@ -5,17 +5,15 @@ A broker's refusal becomes one line with the next step. Any other failure is a C
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
     ConfigResource,
     ConfigResourceType,
     OffsetSpec,
     TopicPartition,
-    connected,
+    administering,
     error_name,
     errors,
 )
@@ -86,13 +84,6 @@ class TopicDescription(NamedTuple):
     partitions: list[Partition]
     configs: dict[str, str | None]  # set on the topic
     defaults: dict[str, str | None]  # all others
-
-
-@contextmanager
-def topic_admin(cluster: Cluster) -> Iterator[TopicAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield TopicAdmin(client)
 
 
 class TopicAdmin:
@@ -173,7 +164,7 @@ class TopicAdmin:
         return [each._replace(earliest=earliest[each.partition]) for each in plan]
 
     def plan_deletion(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
-        """Where each partition would begin if the records before a position were deleted. Raises CommandFailed."""
+        """The new start of each partition if the records before a position are deleted. Raises CommandFailed."""
         ranges = ranges_of(self._client, chosen(partitions_of(self._client, [name]), numbers))
         offsets = offsets_at(self._client, position, ranges)
         return [
@@ -241,6 +232,9 @@ class TopicAdmin:
         if not configs:  # every topic has configs: kafka-python leaves a refusal out
             raise CommandFailed(f"the broker did not return the configs of topic {name}; see its log and its ACLs")
         return configs
+
+
+topic_admin = administering(TopicAdmin)
 
 
 def internal_among(client: Any, names: Collection[str]) -> set[str]:

@@ -46,7 +46,7 @@ class Deletion(NamedTuple):
 
 
 class Credentials(Protocol):
-    """Where credentials are."""
+    """A store of credentials."""
 
     def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
         """The mechanisms and iterations of each user."""

@@ -118,9 +118,9 @@ def followed(control: Control, chosen: dict[str, Any]) -> Iterator[dict[str, Any
 
 
 def shower(output: str, *, brief: bool) -> Callable[[dict[str, Any]], None]:
-    """What prints one request."""
+    """The function that prints one request."""
     from minibroker.protocol.text import json_text
-    from minibroker.transcript.story import brief_line, steps_of, story
+    from minibroker.story import brief_line, steps_of, story
 
     if output == "json":
         return lambda explained: print(

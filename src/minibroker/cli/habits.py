@@ -1,4 +1,4 @@
-"""What people type who know kcat, rpk or Kafka's own tools, and how it is written here."""
+"""Commands as kcat, rpk and Kafka's own tools have them, and how each is written here."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def as_options(words: Sequence[str], nouns: Sequence[str]) -> list[str]:
 
 
 def written_here(command: str, option: str, message: str) -> str | None:
-    """What stands for an option that the command does not have, or not with that value; None if that is not known."""
+    """The words for an option that the command lacks, or lacks with that value; None if none are known."""
     if command == "consume" and OUTPUT_IS_POSITION.search(message):
         return "write --from POSITION to start there"
     known = HABITS.get(command, {}).get(option)

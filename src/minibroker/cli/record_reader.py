@@ -110,7 +110,7 @@ class Reader:
                     return
 
     def _polled(self, at_most: int | None) -> Read:
-        """What the client library reads; where it cannot go on, what we read ourselves."""
+        """Poll the client library; where it cannot go on, read ourselves."""
         try:
             records = self.consumer.poll(POLL_SECONDS, at_most=at_most)
         except CannotReadOn as stopped:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.console.answers import Refused, change, get
+from minibroker.console.answers import Refused, change, get, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
@@ -47,10 +47,7 @@ def routes(console: Console) -> list[BaseRoute]:
             with refusals_explained():
                 return AclAdmin(client).add([rule])
 
-        (outcome,) = await console.kafka.act(act)
-        if outcome.error is not None:
-            raise Refused(409, outcome.error)
-        return {"text": outcome.name, "outcome": outcome.outcome}
+        return outcome_of(await console.kafka.act(act), "text")
 
     async def remove(request: Request, body: dict[str, Any]) -> Any:
         """Remove the rule that is equal in everything."""

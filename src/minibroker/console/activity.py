@@ -1,4 +1,4 @@
-"""What clients do with the cluster: of a minibroker its requests by API and the last ones that failed.
+"""The requests of clients: of a minibroker, by API, and the last ones that failed.
 
 Nothing runs while no page looks. The broker counts, and keeps requests that fail, for a few seconds after each look,
 which all pages share. What other brokers do not answer over Kafka's protocol is None.
@@ -70,7 +70,7 @@ class Activity:
         self._next: int | None = None  # the number of the first exchange that is new, once a look has come
 
     async def look(self) -> Json:
-        """What is known now. Raises BrokerError."""
+        """The activity until now. Raises BrokerError."""
         if self._console.control is None:
             return self._shown
         async with self._lock:
@@ -155,7 +155,7 @@ def totals(families: list[Json]) -> Json:
 
 
 def error_row(row: list[Any], head: Json) -> Json:
-    """What a page shows of a failed request; `broker_ms` is the broker's time when it arrived."""
+    """A failed request as a page shows it; `broker_ms` is the broker's time when it arrived."""
     arrived_us = row[ARRIVED]
     turned_since_ms = sum(ms for at_us, ms in head["turns"] if at_us > arrived_us)
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from minibroker.any_cluster.outcomes import Outcome
 from minibroker.errors import BadValue, BrokerError, CommandFailed
 
 BODY_BYTES_MAX = 8 << 20
@@ -86,6 +87,14 @@ def refusal_response(error: Exception) -> Response:
         return Response(status_code=400)
     logger.error("a request failed", exc_info=error)
     return json_response({"error": f"a defect of the console, see its log: {error!r}"}, 500)
+
+
+def outcome_of(outcomes: Sequence[Outcome], called: str = "name") -> dict[str, str]:
+    """The only outcome, under the name that it is called by. Raises Refused with the broker's refusal."""
+    (outcome,) = outcomes
+    if outcome.error is not None:
+        raise Refused(404 if outcome.outcome == "absent" else 409, outcome.error)
+    return {called: outcome.name, "outcome": outcome.outcome}
 
 
 async def json_body(request: Request) -> dict[str, Any]:

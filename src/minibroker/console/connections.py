@@ -81,7 +81,7 @@ class Transcripts:
         return await self._with(await self._console.call("inside.transcript"), printed)
 
     async def _with(self, where: dict[str, Any], work: Any) -> Any:
-        """What `work` makes of the index of that file. Raises Refused."""
+        """Run `work` on the index of that file. Raises Refused."""
         from minibroker.console.transcripts import TranscriptIndex
         from minibroker.transcript.file import TranscriptError
 

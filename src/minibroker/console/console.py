@@ -1,4 +1,4 @@
-"""What the routes of one console share: its options, connections to the cluster, the broker's control socket."""
+"""One console, as its routes share it: its options, connections to the cluster, the broker's control socket."""
 
 from __future__ import annotations
 

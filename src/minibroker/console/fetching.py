@@ -27,7 +27,7 @@ def fetch(
     max_wait_ms: int = 0,
     partition_bytes: int = PARTITION_BYTES,
 ) -> list[Fetched]:
-    """What the leaders answer for these partitions, one request each. Raises CommandFailed if one does not answer."""
+    """Ask the leaders of these partitions, one request each. Raises CommandFailed if one does not answer."""
     leaders: dict[int, list[int]] = {}
     for each in topic.partitions:
         if each.partition in positions and each.leader is not None:

@@ -1,4 +1,4 @@
-"""What groups have committed, and how far behind they are: of the groups that a page shows, asked for as it shows them.
+"""The committed offsets and the lag of the groups that a page shows, asked for as it shows them.
 
 The last ten minutes of each group's lag are remembered from these answers, and from those that `lag_watch` asks for
 while no page is open.

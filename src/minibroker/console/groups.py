@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.any_cluster.positions import parse_position
-from minibroker.console.answers import Refused, change, get, in_path
+from minibroker.console.answers import Refused, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
@@ -185,12 +185,10 @@ class Groups:
         from minibroker.any_cluster.group_admin import GroupAdmin
 
         group = in_path(request, "group")
-        (outcome,) = await self._console.kafka.act(
-            lambda client: GroupAdmin(client).delete([group], may_be_absent=False)
+        return outcome_of(
+            await self._console.kafka.act(lambda client: GroupAdmin(client).delete([group], may_be_absent=False)),
+            "group",
         )
-        if outcome.outcome == "failed":
-            raise Refused(409, outcome.error or "the broker refused; see its log")
-        return {"group": group}
 
 
 def topics_in(request: Request) -> set[str]:

@@ -21,6 +21,7 @@ from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.errors import BrokerError
+from minibroker.story import with_story
 
 NOT_KEPT = "not-kept"  # the code of a request that has left the broker's ring
 SECONDS_MAX = 100 * 366 * 86_400  # as far as a broker's clock can be turned
@@ -39,7 +40,7 @@ def routes(console: Console, watch: InsideWatch) -> list[BaseRoute]:
     async def exchange(request: Request) -> Any:
         seq = number_of(in_path(request, "seq"), "seq", most=NUMBER_MAX)
         try:
-            return await console.call("inside.exchange", seq=seq)
+            return with_story(await console.call("inside.exchange", seq=seq))
         except BrokerError as error:
             if error.code != NOT_KEPT:
                 raise

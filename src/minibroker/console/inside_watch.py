@@ -1,4 +1,4 @@
-"""What a minibroker does with requests, pulled once for all pages, and kept for a while.
+"""Pulls from a minibroker how it serves requests, once for all pages, and keeps that for a while.
 
 The page that is first to want more pulls, and all that look at that moment share what came: no task runs while no page
 looks, and the broker stops recording two seconds later, or when the lease of a page that looks less often ends. A slow
@@ -110,7 +110,7 @@ class InsideWatch:
         return self._told(rows[-RANGE_MAX:], left_out=max(0, len(rows) - RANGE_MAX))
 
     async def purgatory(self) -> Json:
-        """Who waits, asked for once for all pages that ask at the same time."""
+        """The requests that wait, asked for once for all pages that ask at the same time."""
         async with self._snapshot_lock:
             taken_at, snapshot = self._snapshot
             if trio.current_time() - taken_at > SNAPSHOT_SECONDS:

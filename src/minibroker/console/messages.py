@@ -61,7 +61,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
 
 class Query(NamedTuple):
-    """Where to read, how much, and what for."""
+    """A position, a number of messages, and what they must match."""
 
     at: str
     size: int
@@ -309,7 +309,7 @@ def progress_of(page: Page) -> dict[str, Any]:
 
 
 def cursor_text(positions: Mapping[int, int]) -> str:
-    """What `cursor_of` reads."""
+    """The text that `cursor_of` reads."""
     return ",".join(f"{at}:{offset}" for at, offset in sorted(positions.items()))
 
 

@@ -104,7 +104,7 @@ class Release:
         self._good_until = -math.inf
 
     async def of(self, snapshot: Snapshot) -> str:
-        """What the controller's settings name; else the release that has the same APIs."""
+        """The release that the controller's settings name; else the one that has the same APIs."""
         if time.monotonic() >= self._good_until and snapshot.controller is not None:
             broker = snapshot.controller
             try:

@@ -1,4 +1,4 @@
-"""What a console is started with: the cluster to show, where to listen, what the page may change."""
+"""The options of a console: the cluster to show, where to listen, what the page may change."""
 
 from __future__ import annotations
 

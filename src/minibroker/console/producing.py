@@ -53,7 +53,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
 
 def written_in(body: dict[str, Any], like: Any) -> Written:
-    """What is to be sent; `like` is the record that has what the body leaves out, or None. Raises Refused."""
+    """The record to send; `like` is the record that has what the body leaves out, or None. Raises Refused."""
     if like is None and not body.keys() & {"value", "value_base64"}:
         raise Refused(400, "the message has no value; a tombstone has the value null")
     return Written(
@@ -128,7 +128,7 @@ def is_encodable(name: str) -> bool:
 
 
 def sent(client: Any, topic: str, written: Written) -> list[dict[str, int]]:
-    """Where each copy is, in the order they were sent. Raises CommandFailed."""
+    """Append the copies; return their places in that order. Raises CommandFailed."""
     from minibroker.any_cluster.cluster import errors
     from minibroker.any_cluster.produce_refusals import refusal
     from minibroker.any_cluster.record_appends import Place, appended

@@ -39,7 +39,7 @@ class Page(NamedTuple):
 
 @dataclass
 class Budget:
-    """What one page may take."""
+    """The most that one page may take."""
 
     seconds: float = SECONDS_MAX
     records: int = RECORDS_MAX
@@ -115,7 +115,7 @@ def merged(matches: list[list[Found]], count: int, *, backwards: bool) -> tuple[
 
 @dataclass
 class Scan:
-    """What a page is read from and for: `positions` where it begins, `spans` what there is to read."""
+    """The bounds of a page: it begins at `positions`, and `spans` has the offsets that there are."""
 
     client: Any
     topic: TopicRow
@@ -139,7 +139,7 @@ class Scan:
         return found
 
     def page(self, partitions: Mapping[int, Partition], *, backwards: bool) -> Page:
-        """What was found, and where the next page begins."""
+        """The records found, and the cursor of the next page."""
         failure = next((f"partition {at}: {each.failure}" for at, each in partitions.items() if each.failure), None)
         unreadable = [each for at in sorted(partitions) for _, each in sorted(partitions[at].unreadable.items())]
         rows, rest = merged([each.matches for each in partitions.values()], self.count, backwards=backwards)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.any_cluster.positions import parse_position
-from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query
+from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
@@ -74,7 +74,7 @@ class Topics:
         return {"total": len(topics), "all": len(shown), "from": wanted.start, "totals": totals, "rows": rows}
 
     async def _figures(self, topics: Sequence[TopicRow]) -> dict[str, dict[str, Any]]:
-        """Messages, bytes and rate of each topic; None for what nobody knows."""
+        """Messages, bytes and rate of each topic; None where no broker answers."""
         partitions = led_partitions(topics)
         starts, ends, sizes = await self._console.kafka.ask(
             lambda client: (
@@ -139,7 +139,7 @@ class Topics:
         }
 
     async def _logs(self, topic: str, page: Sequence[PartitionRow]) -> dict[int, Any]:
-        """What only the broker itself knows of its logs; nothing of a broker without a control socket."""
+        """The facts that only the broker itself knows of its logs; none without a control socket."""
         if self._console.control is None or not page:
             return {}
         try:
@@ -218,10 +218,7 @@ class Topics:
     def _changed(self, outcomes: Sequence[Outcome]) -> Any:
         """Raises Refused with the broker's refusal."""
         self._console.metadata.forget()
-        (outcome,) = outcomes
-        if outcome.outcome == "failed":
-            raise Refused(409, outcome.error or "the broker refused; see its log")
-        return {"name": outcome.name, "outcome": outcome.outcome}
+        return outcome_of(outcomes)
 
 
 def total_of(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:

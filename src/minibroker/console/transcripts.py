@@ -1,4 +1,4 @@
-"""What connections have asked and were answered, from the transcript that a minibroker records.
+"""The requests and responses of connections, from the transcript that a minibroker records.
 
 The file only grows, and may have gigabytes: the places of its entries are read once, a part at each look, and an
 exchange is decoded when a page shows it. The newest exchanges of the connections that were active last are remembered.
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 class Place(NamedTuple):
-    """Where the entries of an exchange begin: its request, and what ended it."""
+    """The positions of an exchange's entries: its request, and what ended it."""
 
     request: int
     end: int

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.console.answers import Refused, change, get, in_path
+from minibroker.console.answers import Refused, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import names_in, number_in, text_of
 
 if TYPE_CHECKING:
-    from minibroker.any_cluster.outcomes import Outcome
     from minibroker.any_cluster.user_admin import User
 
 NEEDS = "the cluster does not list its users, which takes Kafka 2.7 or later"
@@ -48,7 +46,7 @@ def routes(console: Console) -> list[BaseRoute]:
         iterations = number_in(body, "iterations", DEFAULT_ITERATIONS, most=MAX_ITERATIONS)
         if iterations < MIN_ITERATIONS:
             raise Refused(400, f"iterations is less than {MIN_ITERATIONS:,}; correct it")
-        return done(
+        return outcome_of(
             await console.kafka.act(
                 lambda client: UserAdmin(BrokerCredentials(client)).add(
                     user, password, mechanisms=mechanisms, iterations=iterations
@@ -60,7 +58,7 @@ def routes(console: Console) -> list[BaseRoute]:
         from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin, chosen_mechanisms
 
         user, mechanisms = in_path(request, "user"), chosen_mechanisms(names_in(body, "mechanisms"))
-        return done(
+        return outcome_of(
             await console.kafka.act(
                 lambda client: UserAdmin(BrokerCredentials(client)).remove(
                     [user], mechanisms=mechanisms, may_be_absent=False
@@ -81,11 +79,3 @@ def users_of(client: Any) -> list[User]:
 
     with needing(NEEDS):
         return UserAdmin(BrokerCredentials(client)).users()
-
-
-def done(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Raises Refused with the broker's refusal."""
-    (outcome,) = outcomes
-    if outcome.error is not None:
-        raise Refused(404 if outcome.outcome == "absent" else 409, outcome.error)
-    return {"user": outcome.name, "outcome": outcome.outcome}

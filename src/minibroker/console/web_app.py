@@ -71,7 +71,7 @@ def web_app(console: Console) -> ASGIApp:
 
 
 def openapi_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """What can be asked for, read off the routes: the addresses and their methods."""
+    """The addresses and their methods, read off the routes."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if isinstance(route, Route) and ":path}" not in route.path:

@@ -37,7 +37,7 @@ class ProcessFailed(RuntimeError):
 
 
 class RunningBroker(NamedTuple):
-    """Where a broker listens, and its control socket if it has one."""
+    """The address of a broker, and its control socket if it has one."""
 
     address: str
     control: Path | None = None

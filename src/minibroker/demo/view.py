@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: its events, a line each, and on a terminal the days of the year as they fill.
+"""Shows the demo while it runs: its events, a line each, and on a terminal the days of the year as they fill.
 
 The rule: no line is longer than the terminal, and without a terminal there is text alone, a line for each event and
 each micro-batch.

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 
-from minibroker.metrics.channel import Channel
+from minibroker.control import Channel
 from minibroker.metrics.endpoint import Endpoint
 from minibroker.metrics.scraper import Scraper
 

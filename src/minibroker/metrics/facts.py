@@ -1,4 +1,4 @@
-"""What is known of a cluster, from Kafka's protocol or from minibroker itself: brokers, partitions, groups."""
+"""The facts about a cluster, from Kafka's protocol or from minibroker itself: brokers, partitions, groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def values_of(families: Iterable[Family], mbean_type: str) -> Iterator[tuple[tup
 
 
 def facts_of(families: Iterable[Family]) -> ClusterFacts:
-    """What a minibroker's own metrics tell of its cluster."""
+    """The facts about a cluster in a minibroker's own metrics."""
     families = list(families)
     facts = ClusterFacts()
     for (broker_id, address), _ in values_of(families, "minibroker:type=Broker"):

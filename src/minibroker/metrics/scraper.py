@@ -7,9 +7,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from minibroker.metrics.end_history import EndHistory
 from minibroker.metrics.exposition import Collected, collected
 from minibroker.metrics.facts import ClusterFacts, Family, facts_of
-from minibroker.metrics.lag_history import LagHistory
 from minibroker.metrics.mbeans import Call, families_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Scraper:
     def __init__(self, cluster: Cluster | None = None, call: Call | None = None) -> None:
         self._cluster = cluster
         self._call = call
-        self._history = LagHistory()
+        self._history = EndHistory()
         self._lock = threading.Lock()
 
     def scrape(self) -> Collected:

@@ -1,14 +1,8 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Base64;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -16,7 +10,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -30,9 +23,7 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
-import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
-import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
@@ -40,42 +31,24 @@ import org.apache.kafka.common.TopicPartitionInfo;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.protocol.Errors;
-import org.apache.kafka.common.serialization.ByteArrayDeserializer;
-import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Driver of Kafka's own Java client: the operations of line_protocol.py, one JSON object a line. */
-public final class JavaDriver {
-    private static final ObjectMapper JSON = new ObjectMapper();
-    private final String bootstrap;
-    private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+/** Driver of Kafka's Java client of today, which has record headers, keeps its consumers, and administrates. */
+final class JavaDriver extends OldJavaDriver {
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
     private KafkaConsumer<byte[], byte[]> followed;
     private final List<ConsumerRecord<byte[], byte[]>> polledAhead = new ArrayList<>();
     private Admin admin;
 
     private JavaDriver(String bootstrap) {
-        this.bootstrap = bootstrap;
+        super(bootstrap);
     }
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        JavaDriver driver = new JavaDriver(arguments[0]);
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            JsonNode request = JSON.readTree(line);
-            ObjectNode reply = JSON.createObjectNode();
-            try {
-                reply.set("result", driver.run(request.get("op").asText(), request.get("arguments")));
-            } catch (Exception error) {
-                error.printStackTrace();
-                reply.set("error", describe(error));
-            }
-            out.println(JSON.writeValueAsString(reply));
-        }
-        System.exit(0);
+        new JavaDriver(arguments[0]).serve();
     }
 
-    private JsonNode run(String operation, JsonNode arguments) throws Exception {
+    @Override
+    JsonNode run(String operation, JsonNode arguments) throws Exception {
         switch (operation) {
             case "produce": return produce(arguments);
             case "consume": return consume(arguments);
@@ -97,43 +70,11 @@ public final class JavaDriver {
         }
     }
 
-    // Producing
-
-    private JsonNode produce(JsonNode arguments) throws Exception {
-        String codec = arguments.get("codec").asText();
-        JsonNode settings = arguments.get("settings");
-        KafkaProducer<byte[], byte[]> producer =
-            producers.computeIfAbsent(codec + settings, ignored -> newProducer(codec, settings));
-        Integer partition = arguments.get("partition").isNull() ? null : arguments.get("partition").asInt();
-        List<Future<RecordMetadata>> sent = new ArrayList<>();
-        for (JsonNode record : arguments.get("records")) {
-            Long timestamp = record.get("timestamp_ms").isNull() ? null : record.get("timestamp_ms").asLong();
-            ProducerRecord<byte[], byte[]> row = new ProducerRecord<>(
-                arguments.get("topic").asText(), partition, timestamp, bytes(record.get("key")),
-                bytes(record.get("value")));
-            for (JsonNode header : record.get("headers")) {
-                row.headers().add(header.get(0).asText(), bytes(header.get(1)));
-            }
-            sent.add(producer.send(row));
+    @Override
+    void addHeaders(ProducerRecord<byte[], byte[]> row, JsonNode record) {
+        for (JsonNode header : record.get("headers")) {
+            row.headers().add(header.get(0).asText(), bytes(header.get(1)));
         }
-        producer.flush();
-        ArrayNode acked = JSON.createArrayNode();
-        for (Future<RecordMetadata> future : sent) {
-            RecordMetadata metadata = future.get(30, TimeUnit.SECONDS);
-            acked.addArray().add(metadata.partition()).add(metadata.offset()).add(metadata.timestamp());
-        }
-        return acked;
-    }
-
-    private KafkaProducer<byte[], byte[]> newProducer(String codec, JsonNode settings) {
-        Map<String, Object> config = new HashMap<>();
-        config.put("bootstrap.servers", bootstrap);
-        config.put("compression.type", codec);
-        config.put("linger.ms", 5);
-        config.put("delivery.timeout.ms", 25_000);
-        config.put("request.timeout.ms", 20_000);
-        put(config, settings);
-        return new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
     // Consuming
@@ -159,29 +100,13 @@ public final class JavaDriver {
     private KafkaConsumer<byte[], byte[]> assigned(
             String topic, JsonNode partitions, JsonNode start, JsonNode settings) {
         KafkaConsumer<byte[], byte[]> consumer = consumer(settings);
-        List<TopicPartition> assignment = new ArrayList<>();
-        partitions.forEach(partition -> assignment.add(new TopicPartition(topic, partition.asInt())));
         polledAhead.clear();
-        consumer.assign(assignment);
-        if (start.isNumber()) {
-            assignment.forEach(partition -> consumer.seek(partition, start.asLong()));
-        } else if (start.asText().equals("beginning")) {
-            consumer.seekToBeginning(assignment);
-        } else {
-            consumer.seekToEnd(assignment);
-        }
+        assign(consumer, partitions(topic, partitions), start);
         return consumer;
     }
 
     private KafkaConsumer<byte[], byte[]> consumer(JsonNode settings) {
-        return consumers.computeIfAbsent(settings.toString(), ignored -> {
-            Map<String, Object> config = new HashMap<>();
-            config.put("bootstrap.servers", bootstrap);
-            config.put("auto.offset.reset", "none");
-            config.put("request.timeout.ms", 40_000);
-            put(config, settings);
-            return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        });
+        return consumers.computeIfAbsent(settings.toString(), ignored -> consumer("none", settings));
     }
 
     private JsonNode poll(KafkaConsumer<byte[], byte[]> consumer, int count, double seconds) {
@@ -189,7 +114,7 @@ public final class JavaDriver {
         ArrayNode found = JSON.createArrayNode();
         while (true) {
             while (found.size() < count && !polledAhead.isEmpty()) {
-                found.add(consumed(polledAhead.remove(0)));
+                found.add(withHeaders(polledAhead.remove(0)));
             }
             if (found.size() == count) {
                 return found;
@@ -202,13 +127,8 @@ public final class JavaDriver {
         }
     }
 
-    private static ObjectNode consumed(ConsumerRecord<byte[], byte[]> record) {
-        ObjectNode row = JSON.createObjectNode();
-        row.put("partition", record.partition());
-        row.put("offset", record.offset());
-        row.put("timestamp_ms", record.timestamp());
-        row.put("key", text(record.key()));
-        row.put("value", text(record.value()));
+    private static ObjectNode withHeaders(ConsumerRecord<byte[], byte[]> record) {
+        ObjectNode row = consumed(record);
         ArrayNode headers = row.putArray("headers");
         for (Header header : record.headers()) {
             headers.addArray().add(header.key()).add(text(header.value()));
@@ -373,30 +293,7 @@ public final class JavaDriver {
         }
     }
 
-    // JSON
-
-    private static void put(Map<String, Object> config, JsonNode settings) {
-        settings.fields().forEachRemaining(
-            setting -> config.put(setting.getKey().replace('_', '.'), setting.getValue().asText()));
-    }
-
     private static TopicPartition partition(JsonNode arguments) {
         return new TopicPartition(arguments.get("topic").asText(), arguments.get("partition").asInt());
-    }
-
-    private static byte[] bytes(JsonNode text) {
-        return text.isNull() ? null : Base64.getDecoder().decode(text.asText());
-    }
-
-    private static String text(byte[] data) {
-        return data == null ? null : Base64.getEncoder().encodeToString(data);
-    }
-
-    private static ObjectNode describe(Exception error) {
-        Throwable cause = error instanceof ExecutionException ? error.getCause() : error;
-        ObjectNode described = JSON.createObjectNode();
-        described.put("kind", cause.getClass().getSimpleName());
-        described.put("code", Errors.forException(cause).code());
-        return described.put("message", String.valueOf(cause.getMessage()));
     }
 }

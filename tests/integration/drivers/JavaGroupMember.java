@@ -1,11 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -20,12 +14,10 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /** Driver of one member of a group, as group_member.py is: BOOTSTRAP GROUP TOPIC SETTINGS-AS-JSON. */
-public final class JavaGroupMember implements ConsumerRebalanceListener {
-    private static final ObjectMapper JSON = new ObjectMapper();
+final class JavaGroupMember extends LineDriver implements ConsumerRebalanceListener {
     private static final Map<String, String> ASSIGNORS = Map.of(
         "range", "org.apache.kafka.clients.consumer.RangeAssignor",
         "roundrobin", "org.apache.kafka.clients.consumer.RoundRobinAssignor",
@@ -48,8 +40,7 @@ public final class JavaGroupMember implements ConsumerRebalanceListener {
         config.put("session.timeout.ms", 3000);
         config.put("heartbeat.interval.ms", 200);
         config.put("enable.auto.commit", false);
-        settings.fields().forEachRemaining(
-            setting -> config.put(setting.getKey().replace('_', '.'), setting.getValue().asText()));
+        put(config, settings);
         config.computeIfPresent("partition.assignment.strategy", (key, name) -> ASSIGNORS.get(name));
         consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
         if (topic.startsWith("^")) {
@@ -60,32 +51,13 @@ public final class JavaGroupMember implements ConsumerRebalanceListener {
     }
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        JavaGroupMember member =
-            new JavaGroupMember(arguments[0], arguments[1], arguments[2], JSON.readTree(arguments[3]));
-        while (true) {
-            while (member.isPolling() && !in.ready()) {
-                member.poll();
-            }
-            String line = in.readLine();
-            if (line == null) {
-                System.exit(0);
-            }
-            JsonNode request = JSON.readTree(line);
-            ObjectNode reply = JSON.createObjectNode();
-            try {
-                reply.set("result", member.run(request.get("op").asText(), request.get("arguments")));
-            } catch (Exception error) {
-                reply.set("error", describe(error));
-            }
-            out.println(JSON.writeValueAsString(reply));
-        }
+        new JavaGroupMember(arguments[0], arguments[1], arguments[2], JSON.readTree(arguments[3])).serve();
     }
 
-    private JsonNode run(String operation, JsonNode arguments) {
+    @Override
+    JsonNode run(String operation, JsonNode arguments) {
         switch (operation) {
-            case "assignment": return isPolling() ? partitions(consumer.assignment()) : JSON.createArrayNode();
+            case "assignment": return hasWork() ? partitions(consumer.assignment()) : JSON.createArrayNode();
             case "lost": return JSON.valueToTree(lost);
             case "failure": return failure;
             case "records": return read;
@@ -96,11 +68,13 @@ public final class JavaGroupMember implements ConsumerRebalanceListener {
         }
     }
 
-    private boolean isPolling() {
+    @Override
+    boolean hasWork() {
         return !isClosed && failure.isNull();
     }
 
-    private void poll() {
+    @Override
+    void work() {
         try {
             for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
                 read.addArray().add(record.partition()).add(record.offset()).add(record.value());
@@ -127,11 +101,5 @@ public final class JavaGroupMember implements ConsumerRebalanceListener {
         TreeSet<Integer> numbers = new TreeSet<>();
         partitions.forEach(partition -> numbers.add(partition.partition()));
         return JSON.valueToTree(numbers);
-    }
-
-    private static ObjectNode describe(Exception error) {
-        short code = Errors.forException(error).code();
-        return JSON.createObjectNode().put("kind", error.getClass().getSimpleName()).put("code", code)
-            .put("message", String.valueOf(error.getMessage()));
     }
 }

@@ -1,18 +1,11 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Base64;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -21,7 +14,6 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -29,34 +21,20 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Driver of Kafka's Java client as it was in 0.10.2 and 0.11: the operations of line_protocol.py, one JSON object a
  * line. Record headers are left out; transactions, which came with 0.11, are called by their names.
  */
-public final class OldJavaDriver {
-    private static final ObjectMapper JSON = new ObjectMapper();
-    private final String bootstrap;
+class OldJavaDriver extends LineDriver {
+    final String bootstrap;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
 
-    private OldJavaDriver(String bootstrap) {
+    OldJavaDriver(String bootstrap) {
         this.bootstrap = bootstrap;
     }
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        OldJavaDriver driver = new OldJavaDriver(arguments[0]);
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            JsonNode request = JSON.readTree(line);
-            ObjectNode reply = JSON.createObjectNode();
-            try {
-                reply.set("result", driver.run(request.get("op").asText(), request.get("arguments")));
-            } catch (Exception error) {
-                error.printStackTrace();
-                reply.set("error", describe(error));
-            }
-            out.println(JSON.writeValueAsString(reply));
-        }
-        System.exit(0);
+        new OldJavaDriver(arguments[0]).serve();
     }
 
-    private JsonNode run(String operation, JsonNode arguments) throws Exception {
+    @Override
+    JsonNode run(String operation, JsonNode arguments) throws Exception {
         switch (operation) {
             case "produce": return produce(arguments);
             case "transact": return transact(arguments);
@@ -68,7 +46,7 @@ public final class OldJavaDriver {
 
     // Producing
 
-    private JsonNode produce(JsonNode arguments) throws Exception {
+    final JsonNode produce(JsonNode arguments) throws Exception {
         KafkaProducer<byte[], byte[]> producer = producer(arguments);
         List<Future<RecordMetadata>> sent = send(producer, arguments);
         producer.flush();
@@ -93,17 +71,22 @@ public final class OldJavaDriver {
         KafkaProducer.class.getMethod(method).invoke(producer);
     }
 
-    private static List<Future<RecordMetadata>> send(KafkaProducer<byte[], byte[]> producer, JsonNode arguments) {
+    private List<Future<RecordMetadata>> send(KafkaProducer<byte[], byte[]> producer, JsonNode arguments) {
         Integer partition = arguments.get("partition").isNull() ? null : arguments.get("partition").asInt();
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (JsonNode record : arguments.get("records")) {
             Long timestamp = record.get("timestamp_ms").isNull() ? null : record.get("timestamp_ms").asLong();
-            sent.add(producer.send(new ProducerRecord<>(
+            ProducerRecord<byte[], byte[]> row = new ProducerRecord<>(
                 arguments.get("topic").asText(), partition, timestamp, bytes(record.get("key")),
-                bytes(record.get("value")))));
+                bytes(record.get("value")));
+            addHeaders(row, record);
+            sent.add(producer.send(row));
         }
         return sent;
     }
+
+    /** Leave them out: the client has none. */
+    void addHeaders(ProducerRecord<byte[], byte[]> row, JsonNode record) { }
 
     private static JsonNode acked(List<Future<RecordMetadata>> sent) throws Exception {
         ArrayNode acked = JSON.createArrayNode();
@@ -124,6 +107,7 @@ public final class OldJavaDriver {
             config.put("bootstrap.servers", bootstrap);
             config.put("compression.type", arguments.get("codec").asText());
             config.put("linger.ms", 5);
+            config.put("delivery.timeout.ms", 25_000); // since 2.1
             config.put("request.timeout.ms", 20_000);
             put(config, arguments.get("settings"));
             return new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
@@ -133,20 +117,28 @@ public final class OldJavaDriver {
     // Consuming
 
     private JsonNode consume(JsonNode arguments) {
-        List<TopicPartition> assignment = new ArrayList<>();
-        arguments.get("partitions").forEach(
-            partition -> assignment.add(new TopicPartition(arguments.get("topic").asText(), partition.asInt())));
-        JsonNode start = arguments.get("start");
+        List<TopicPartition> assignment = partitions(arguments.get("topic").asText(), arguments.get("partitions"));
         try (KafkaConsumer<byte[], byte[]> consumer = consumer("none", arguments.get("settings"))) {
-            consumer.assign(assignment);
-            if (start.isNumber()) {
-                assignment.forEach(partition -> consumer.seek(partition, start.asLong()));
-            } else if (start.asText().equals("beginning")) {
-                consumer.seekToBeginning(assignment);
-            } else {
-                consumer.seekToEnd(assignment);
-            }
+            assign(consumer, assignment, arguments.get("start"));
             return poll(consumer, arguments);
+        }
+    }
+
+    static List<TopicPartition> partitions(String topic, JsonNode numbers) {
+        List<TopicPartition> found = new ArrayList<>();
+        numbers.forEach(number -> found.add(new TopicPartition(topic, number.asInt())));
+        return found;
+    }
+
+    /** `start` is an offset, "beginning" or "end". */
+    static void assign(KafkaConsumer<byte[], byte[]> consumer, List<TopicPartition> assignment, JsonNode start) {
+        consumer.assign(assignment);
+        if (start.isNumber()) {
+            assignment.forEach(partition -> consumer.seek(partition, start.asLong()));
+        } else if (start.asText().equals("beginning")) {
+            consumer.seekToBeginning(assignment);
+        } else {
+            consumer.seekToEnd(assignment);
         }
     }
 
@@ -161,7 +153,7 @@ public final class OldJavaDriver {
         }
     }
 
-    private KafkaConsumer<byte[], byte[]> consumer(String whereNothingIsCommitted, JsonNode settings) {
+    final KafkaConsumer<byte[], byte[]> consumer(String whereNothingIsCommitted, JsonNode settings) {
         Map<String, Object> config = new HashMap<>();
         config.put("bootstrap.servers", bootstrap);
         config.put("auto.offset.reset", whereNothingIsCommitted);
@@ -187,7 +179,7 @@ public final class OldJavaDriver {
         return found;
     }
 
-    private static ObjectNode consumed(ConsumerRecord<byte[], byte[]> record) {
+    static ObjectNode consumed(ConsumerRecord<byte[], byte[]> record) {
         ObjectNode row = JSON.createObjectNode();
         row.put("partition", record.partition());
         row.put("offset", record.offset());
@@ -196,28 +188,5 @@ public final class OldJavaDriver {
         row.put("value", text(record.value()));
         row.putArray("headers");
         return row;
-    }
-
-    // JSON
-
-    private static void put(Map<String, Object> config, JsonNode settings) {
-        settings.fields().forEachRemaining(
-            setting -> config.put(setting.getKey().replace('_', '.'), setting.getValue().asText()));
-    }
-
-    private static byte[] bytes(JsonNode text) {
-        return text.isNull() ? null : Base64.getDecoder().decode(text.asText());
-    }
-
-    private static String text(byte[] data) {
-        return data == null ? null : Base64.getEncoder().encodeToString(data);
-    }
-
-    private static ObjectNode describe(Exception error) {
-        Throwable cause = error instanceof ExecutionException ? error.getCause() : error;
-        ObjectNode described = JSON.createObjectNode();
-        described.put("kind", cause.getClass().getSimpleName());
-        described.put("code", Errors.forException(cause).code());
-        return described.put("message", String.valueOf(cause.getMessage()));
     }
 }

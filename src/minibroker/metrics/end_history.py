@@ -1,4 +1,4 @@
-"""How far a group lags in seconds: since the partition's end was where the group is now.
+"""The ends of partitions by time: how many seconds a group lags, since the end was where the group is now.
 
 A history has the ends that the scrapes found. Between two of them the end is taken to have moved evenly; before the
 first, at the speed since then; without one, it is taken to have been there at the first scrape.
@@ -15,7 +15,7 @@ from minibroker.metrics.facts import PartitionKey
 POINTS_MAX = 60
 
 
-class LagHistory:
+class EndHistory:
     """The ends of partitions by time, in seconds; `POINTS_MAX` of each."""
 
     def __init__(self) -> None:

@@ -1,16 +1,16 @@
 """Settings of a Kafka 2.0 broker that are accepted but have no effect here, with the reasons.
 
 One line a setting: name, type, default (- for none, "" for empty), least or allowed values. `ONLY_CHECKED` are rows of
-`kafka_settings` that only the rules between settings use. A test checks that no code reads them.
+`table.py` that only the rules between settings use. A test checks that no code reads them.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from minibroker.broker.config import settings
-from minibroker.broker.config.endpoints import base_name
-from minibroker.broker.config.settings import Setting
+from minibroker.broker.config.settings import types
+from minibroker.broker.config.settings.endpoints import base_name
+from minibroker.broker.config.settings.types import Setting
 
 
 class Reason(NamedTuple):
@@ -147,15 +147,15 @@ UNUSED = {
 TYPES = {
     kind.name.lower(): kind
     for kind in (
-        settings.INT,
-        settings.LONG,
-        settings.SHORT,
-        settings.DOUBLE,
-        settings.BOOLEAN,
-        settings.STRING,
-        settings.LIST,
-        settings.CLASS,
-        settings.PASSWORD,
+        types.INT,
+        types.LONG,
+        types.SHORT,
+        types.DOUBLE,
+        types.BOOLEAN,
+        types.STRING,
+        types.LIST,
+        types.CLASS,
+        types.PASSWORD,
     )
 }
 
@@ -190,11 +190,11 @@ def own_name(name: str) -> str:
 
 def _row(name: str, type_name: str, default: str, allowed: str = "") -> Setting[Any]:
     kind: Any = TYPES[type_name]
-    check: Any = settings.ANY
+    check: Any = types.ANY
     if allowed.isdecimal():
-        check = settings.at_least(int(allowed))
+        check = types.at_least(int(allowed))
     elif allowed:
-        check = settings.one_of(*allowed.split(","))
+        check = types.one_of(*allowed.split(","))
     row = Setting(kind, None if default == "-" else kind.parse(default.strip('"')), check, "")
     row.name = name
     return row

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.config.dynamic_settings import THREADS, InvalidDynamicConfig, check_changes, is_password
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.config.settings.changeable import THREADS, InvalidDynamicConfig, check_changes, is_password
 
 logger = logging.getLogger(__name__)
 

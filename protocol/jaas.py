@@ -1,4 +1,4 @@
-"""Reads the value of a `sasl.jaas.config`: `MODULE required key="value" ... ;`, as kafka 2.0.1 JaasConfig.
+"""Reads and writes the value of a `sasl.jaas.config`: `MODULE required key="value" ... ;`, as kafka 2.0.1 JaasConfig.
 
 The words are those of java.io.StreamTokenizer: quoted texts with escapes, both kinds of comments, and numbers, which
 are not texts: a password of digits needs quotes. A message names options that Kafka has, and never shows another word:
@@ -8,7 +8,7 @@ it may be a part of a password.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 CONTROL_FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
@@ -109,3 +109,14 @@ def words_of(text: str) -> Iterator[Word]:
 def unescaped(match: re.Match[str]) -> str:
     escaped = match[1]
     return chr(int(escaped, 8)) if escaped[0] in "01234567" else ESCAPED.get(escaped, escaped)
+
+
+def written_jaas(module: str, options: Mapping[str, str]) -> str:
+    """The entry of a login module; names that are no words, such as `user_a b`, are quoted too."""
+    words = (f"{name if name.isidentifier() else quoted(name)}={quoted(value)}" for name, value in options.items())
+    return f"{module} required {' '.join(words)};"
+
+
+def quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,7 +1,7 @@
 """The story of an explained request: its steps with their times, and sentences about it and those it had to do with.
 
-An explanation is the JSON of the control call `inside.exchange`. The broker, the command line and tests make their text
-of it here.
+The broker returns facts, in the JSON of the control calls `inside.explain` and `inside.exchange`. The command line, the
+console and tests make their text of them here.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def woken_step(explained: Explained, wait: Mapping[str, Any]) -> Step:
 
 
 def cause_text(wait: Mapping[str, Any]) -> str:
-    """What ended a wait, in a sentence."""
+    """Name in a sentence the event that ended a wait."""
     cause = wait["cause"]
     if cause is None:
         return {
@@ -299,9 +299,9 @@ def sent_step(sent: Mapping[str, Any], us: int) -> Step:
 
 
 def happened(explained: Explained, others: Iterable[Explained] = ()) -> list[tuple[int, str]]:
-    """What happened, with microseconds of the machine's clock: to a request, its cause, and those that it woke."""
-    told = [each for one in (explained, *others) for each in sentences(one)]
-    return sorted(told, key=lambda each: each[0])
+    """The events of a request, its cause and those that it woke, with microseconds of the machine's clock."""
+    events = [each for one in (explained, *others) for each in sentences(one)]
+    return sorted(events, key=lambda each: each[0])
 
 
 def sentences(explained: Explained) -> Iterator[tuple[int, str]]:
@@ -343,6 +343,15 @@ def sentences(explained: Explained) -> Iterator[tuple[int, str]]:
         elif group is not None:
             what = f": group {group['group_id']} is {group['state']}, generation {group['generation']}"
         yield arrived_us + us["answered"], f"{who} was answered{what}{failed}"
+
+
+def with_story(explained: Explained) -> dict[str, Any]:
+    """The answer of `inside.exchange` with `steps` and `happened` in place of the facts about other requests."""
+    others = explained["others"]
+    return {name: value for name, value in explained.items() if name != "others"} | {
+        "steps": [step._asdict() for step in steps_of(explained)],
+        "happened": happened(explained, others),
+    }
 
 
 def story(explained: Explained) -> str:

@@ -39,7 +39,7 @@ class Endpoint(NamedTuple):
 
 
 def listener_prefix(listener: str) -> str:
-    """What stands in front of a listener's own settings."""
+    """The prefix of a listener's own settings."""
     return f"listener.name.{listener.lower()}."
 
 

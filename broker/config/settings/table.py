@@ -2,14 +2,14 @@
 
 Names, types, bounds and defaults, but for one, are those that kafka 2.0.1 prints; a test compares them. The attribute
 of `num.partitions` is `num_partitions`. A setting of Kafka without an effect here is accepted, and the log gives the
-reason (`unused_settings`).
+reason (`unused.py`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from minibroker.broker.config.settings import (
+from minibroker.broker.config.settings.types import (
     ANY,
     BOOLEAN,
     DOUBLE,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from minibroker.broker.config.endpoints import PROTOCOLS, protocols_by_listener
-from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.settings.endpoints import PROTOCOLS, protocols_by_listener
+from minibroker.broker.config.settings.table import KafkaSettings
 
 COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer")
 LAST_CODEC_NUMBER = 3

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from minibroker.broker.config.endpoints import base_name
-from minibroker.broker.config.kafka_settings import KafkaSettings
-from minibroker.broker.config.settings import LONG, LONG_MAX, InvalidValueError, Setting, at_least, setting
-from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
+from minibroker.broker.config.settings.endpoints import base_name
+from minibroker.broker.config.settings.table import KafkaSettings
+from minibroker.broker.config.settings.types import LONG, LONG_MAX, InvalidValueError, Setting, at_least, setting
+from minibroker.broker.config.settings.unused import UNUSED_SETTINGS
 
 # A setting and its synonyms, which give its value if it is not set, in order.
 SYNONYMS = {
