@@ -298,7 +298,6 @@ NOT_YET = {
     *(f"broker/cluster/{name}.py" for name in ("controller", "topic_store", "zookeeper")),
     *("broker/apis/client_quotas.py", "broker/security/acls/acl_store.py", "broker/group/coordinator.py"),
     *("broker/parts.py", "broker/inside/metrics.py", "broker/inside/tracer.py"),
-    *("storage/log/log.py", "storage/producers/producer_state.py"),
 }
 
 

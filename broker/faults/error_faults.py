@@ -25,12 +25,7 @@ from minibroker.broker.faults.rows import (
     without,
 )
 from minibroker.broker.pending import unchanged
-from minibroker.broker.replica.fetch_session import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    FetchSession,
-    FetchSessionCache,
-)
+from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchSessionCache
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.stage import GO_ON
 from minibroker.protocol.api import ApiKey, Request
