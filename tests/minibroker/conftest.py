@@ -70,10 +70,6 @@ class CommandLine:
         assert out.count("\n") == 1
         return json.loads(out)
 
-    def topics(self) -> list[dict[str, object]]:
-        """The rows of this test's topics in `topics list`."""
-        return [row for row in self.document("topics", "list") if row["name"].startswith(self._prefix)]
-
     def complaint(self, *arguments: object) -> str:
         """The one line of a command that fails."""
         status, out, err = self.run(*arguments)

@@ -50,6 +50,20 @@ class Records:
             else:
                 producer.abort_transaction()
 
+    @contextmanager
+    def open_transaction(self, transactional_id: str, topic: str) -> Iterator[None]:
+        """A transaction of one record in partition 0, which its producer leaves open."""
+        producer: Any = KafkaProducer(bootstrap_servers=self._bootstrap, transactional_id=transactional_id)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"pending", partition=0)
+        producer.flush(20)
+        try:
+            yield
+        finally:
+            producer._sender.force_close()
+            producer.close(timeout=3)
+
     def read(self, topic: str, count: int, *, partition: int = 0) -> list[Any]:
         """The first records, as kafka-python has them."""
         with closing(self._consumer()) as consumer:

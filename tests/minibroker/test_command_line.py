@@ -110,45 +110,6 @@ def test_the_version_is_the_packages(typed: str, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == f"minibroker {package.__version__} ({form()})\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["serv"], "'serv'"),
-        (["topics", "lst"], "'lst'"),
-        (["topics", "create"], "NAME"),
-        (["topics", "create", "t", "-p", "0"], "0 is below 1"),
-        (["topics", "create", "t", "-c", "retention.ms"], "KEY=VALUE"),
-        (["topics", "list", "--bootstrap-server", "9092"], "HOST:PORT"),
-        (["topics", "list", "-b", "[::1]:0"], "HOST:PORT"),
-        (["topics", "list", "-o", "yaml"], "/ '-o': 'yaml' is not one of 'text', 'json'; see"),
-        (["dump-log"], "FILE"),
-        (["transcript"], "FILE"),
-        (["--nonsense"], "--nonsense"),
-        (["topic", "list"], "No such command 'topic'. Did you mean 'topics'? See"),
-        (["-L"], "; write `minibroker topics list`;"),
-        (["topics", "--list"], "; write `minibroker topics list`;"),
-        (["consume", "-t", "flights"], "; the topic is an argument: `minibroker consume TOPIC`;"),
-        (["consume", "flights", "-o", "end"], "; write --from POSITION to start there;"),
-        (["consume", "flights", "-o", "-5"], "; write --from POSITION to start there;"),
-        (["consume", "flights", "--offset=end"], "; write --from POSITION;"),
-        (["consume", "flights", "-e"], "; it stops at the end unless --follow is given;"),
-        (["produce", "flights", "-Z"], "; write --json, for lines"),
-        (["topics", "list", "-o", "end"], "is not one of 'text', 'json'; see"),
-    ],
-)
-def test_what_was_not_understood_is_one_line_with_the_way_to_the_help(
-    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert line.startswith("minibroker: ")
-    assert named in line
-    assert "--help`" in line
-
-
 @pytest.mark.parametrize("command", [[], ["topics", "create"], ["dump-log"], ["configs", "set"], ["produce"]])
 def test_the_help_names_no_types_of_python(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "-h"]) == 0
@@ -157,12 +118,6 @@ def test_the_help_names_no_types_of_python(command: list[str], capsys: pytest.Ca
     assert "--help" in text
     for name in ("<bool>", "list[", "<str>", "<path>"):
         assert name not in text
-
-
-def test_the_address_in_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINIBROKER_BOOTSTRAP", "nowhere:")
-
-    assert main(["topics", "list"]) == 2
 
 
 @pytest.mark.slow
@@ -214,34 +169,6 @@ def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_
     form = {"minibroker.protocol", "minibroker.protocol.form", "minibroker.protocol__mypyc"}
     assert {name for name in modules if name.startswith("minibroker.") and not name.startswith(allowed)} <= form
     assert not {"trio", "construct", "kafka", "rich", "asyncio"} & modules
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["produce", "t", "-p", "x"], "'--partition' / '-p': 'x' is not a whole number; see"),
-        (["consume", "t", "-n", "0"], "'--count' / '-n': 0 is below 1; see"),
-        (["explain", "--control", "c", "--slower-than", "1,5"], "'--slower-than': '1,5' is not a number; see"),
-        (["topics", "list", "--command-config", "/"], "cannot read /: Is a directory; see"),
-        (["dump-log", "/"], "cannot read /: Is a directory; name"),
-        (["config", "lint", "/nowhere"], "cannot read /nowhere: No such file or directory; name"),
-        (["transcript", "/nowhere"], "cannot read /nowhere: No such file or directory; `minibroker serve"),
-        (["explain", "--control", "/nowhere"], "socket /nowhere (No such file or directory); name"),
-    ],
-)
-def test_a_wrong_value_is_an_error_without_pydantics_words(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) in (1, 2)
-
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-
-
-def test_serve_behind_another_argument_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--listen", "127.0.0.1:0"]) == 1
-
-    assert "`minibroker serve ...`" in capsys.readouterr().err
 
 
 def test_an_interrupted_command_ends_with_status_130_in_silence(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import socket
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from minibroker import Broker
 from minibroker.any_cluster.address import Address
+from minibroker.cli.app import main
 from minibroker.cli.liveness import gone_brokers_reported
 from tests.minibroker.commands import running
 
@@ -71,3 +76,28 @@ def test_a_broker_that_closes_an_idle_connection_is_connected_to_again_silently(
                 pass
 
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # of kafka-python, that tried to connect again
+def test_a_broker_that_dies_meanwhile_is_an_error_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("minibroker.cli.produce.DELIVERY_TIMEOUT_MS", 1000)
+    with Broker() as broker:
+        broker.create_topic("orders")
+
+        def lines_and_a_crash(*_: object) -> Iterator[bytes]:
+            broker.kill()
+            yield b"one\n"
+
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        monkeypatch.setattr("minibroker.cli.produce.watched", lines_and_a_crash)
+        status = main(["produce", "orders", "-b", broker.bootstrap_servers])
+    gc.collect()
+
+    gone, line = capsys.readouterr().err.splitlines()
+    assert status == 1
+    assert "does not answer; waiting until it is back" in gone
+    assert "topic orders acknowledges no more records; check its brokers with" in line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,22 +103,6 @@ def test_damage_is_an_error_behind_the_readable_exchanges(
 
     assert "generation_id: 3" in screen.text(conversation, status=status)
     assert said in screen.err and screen.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "said"), [(None, "`minibroker serve --transcript "), (b"my diary", "not a transcript")]
-)
-def test_a_file_that_is_none_is_one_line_and_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
-) -> None:
-    if content is not None:
-        (tmp_path / "file").write_bytes(content)
-
-    assert main(["transcript", str(tmp_path / "file")]) == 1
-
-    printed = capsys.readouterr()
-    assert said in printed.err and printed.err.count("\n") == 1
-    assert printed.out == ""
 
 
 def test_an_unknown_api_is_a_usage_error(conversation: Conversation, capsys: pytest.CaptureFixture[str]) -> None:

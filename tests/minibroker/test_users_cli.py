@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from minibroker.cli.app import main
 from minibroker.cli.users import read_password
 from minibroker.protocol import scram
 from tests.integration.brokers import apache_kafka_jars
-from tests.minibroker.conftest import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -42,50 +40,6 @@ def test_a_byte_order_mark_is_not_part_of_a_password(tmp_path: Path) -> None:
 
 
 @needs_minibroker
-def test_users_of_a_broker_are_added_listed_and_removed(cli: CommandLine, password_file: Path) -> None:
-    alice, bob = cli.new("alice"), cli.new("bob")
-
-    assert cli.out("users", "add", alice, "--password-file", password_file) == f"added: {alice}\n"
-    added = cli.out("users", "add", bob, "--generate", "-m", "SCRAM-SHA-512", "--iterations", 8192)
-
-    line, password = added.splitlines()
-    assert line == f"added: {bob}"
-    assert len(password) >= 20
-    rows = [row for row in cli.lines("users", "list") if row[0] in (alice, bob)]
-    assert rows == [[alice, "SCRAM-SHA-256", "4096"], [alice, "SCRAM-SHA-512", "4096"], [bob, "SCRAM-SHA-512", "8192"]]
-    described = {"user": bob, "mechanism": "SCRAM-SHA-512", "iterations": 8192}
-    assert described in cli.document("users", "list")
-
-    assert cli.out("users", "remove", alice, "-m", "SCRAM-SHA-256") == f"removed: {alice}\n"
-    assert cli.out("users", "remove", alice, bob) == f"removed: {alice}\nremoved: {bob}\n"
-    assert cli.out("users", "remove", alice, "--if-exists") == f"absent: {alice}\n"
-    status, _, err = cli.run("users", "remove", alice)
-    assert (status, err) == (1, f"minibroker: user {alice} does not exist; `minibroker users list` shows all\n")
-
-
-def test_users_of_a_directory_are_added_listed_and_removed(
-    tmp_path: Path, password_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    there = ("--data-dir", tmp_path / "new" / "data")
-
-    assert printed(capsys, "users", "list", *there)[2].startswith("minibroker: no users yet")
-    assert printed(capsys, "users", "add", "admin", "--password-file", password_file, *there) == (
-        0,
-        "added: admin\n",
-        "",
-    )
-    assert printed(capsys, "users", "add", "eve", "-m", "SCRAM-SHA-256", "--generate", *there)[0] == 0
-    listed = printed(capsys, "users", "list", *there)[1].splitlines()
-    assert [line.split()[:2] for line in listed[1:]] == [
-        ["admin", "SCRAM-SHA-256"],
-        ["admin", "SCRAM-SHA-512"],
-        ["eve", "SCRAM-SHA-256"],
-    ]
-    assert printed(capsys, "users", "remove", "admin", "eve", *there)[1] == "removed: admin\nremoved: eve\n"
-    assert "hunter2" not in (tmp_path / "new" / "data" / "minibroker.json").read_text()
-
-
-@needs_minibroker
 def test_the_directory_of_a_running_broker_is_left_alone(
     tmp_path: Path, password_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,34 +53,6 @@ def test_the_directory_of_a_running_broker_is_left_alone(
     assert (status, out) == (1, "")
     assert "is in use by another broker" in err
     assert "leave --data-dir out" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (("--generate", "--password-file", "x"), 2, "--generate and --password-file exclude each other"),
-        (("--generate", "-m", "PLAIN"), 2, "--mechanism PLAIN is not SCRAM-SHA-256 or SCRAM-SHA-512"),
-        (("--generate", "--iterations", "4095"), 2, "'--iterations': 4095 is below 4096"),
-        (("--generate", "--iterations", "16385"), 2, "'--iterations': 16385 is above 16384"),
-        (("--password-file", "/no/such"), 1, "cannot read /no/such: No such file or directory;"),
-        (("--password-file", "/dev/null"), 1, "the first line of /dev/null is empty"),
-        ((), 1, "cannot ask for the password without a terminal; name a file with --password-file, or use --generate"),
-    ],
-)
-def test_mistakes(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    status: int,
-    message: str,
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-
-    found, out, err = printed(capsys, "users", "add", "alice", *arguments, "--data-dir", tmp_path)
-
-    assert (found, out) == (status, "")
-    assert message in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,200 @@
+"""Recorded sessions of a terminal: `minibroker` commands, and what each prints.
+
+`tests/golden/commands/*.txt` have them, each under a title that states a behaviour. `python -m
+tests.minibroker.command_sessions [FILE...]` runs them again and writes down what they print: read the diff.
+
+    broker log.segment.bytes=100       above the first title: there is a broker, with these settings; without it none
+    begin minibroker topics list       what is run as the broker starts
+    also kafka-python                  the commands use this client too, in turn after librdkafka
+    also Apache Kafka 2.0.1            `make nightly` compares with it too
+    == a topic is created              a session, in an empty directory; the broker has no topics and groups
+    $ minibroker topics create t       a command; `printf 'a' | ...` is its standard input, `... | grep WORD` filters
+    $ yes 'a' | head -9 > file         writes a file
+    $ NAME=value minibroker ...        changes the environment of a command
+    > write "t", ["a", "b"]            clients: a method of `Records`; what it opens stays to the end of the session
+    created: t                         standard output
+    ! minibroker: an error             standard error
+    [1]                                an exit status other than 0
+
+`FOLDER`, `HOST:PORT`, `TIME`, `MILLISECONDS`, `ID` and `UUID` stand for what differs from run to run.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from minibroker import Broker, administration
+from minibroker.cli.app import main
+from tests.integration.later_kafka import LaterKafka
+from tests.minibroker.records_by_hand import Records
+
+BOOKS = Path(__file__).parent.parent / "golden" / "commands"
+FIVE = ["a", "b", "c", "d", "e"]
+LIBRDKAFKA = "minibroker.any_cluster.librdkafka"
+OF_MINIBROKER = ("minibroker", "kafka-python")
+NOWHERE = "127.0.0.1:9"
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+MASKS = (
+    (re.compile(r"\b202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"\b1[789]\d{11}\b"), "MILLISECONDS"),
+    (re.compile(r'(?<="producer_id": )\d+'), "ID"),
+    (re.compile(r'(?<="cluster_id": ")[\w-]{22}'), "ID"),
+    (re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
+)
+
+
+class Session(NamedTuple):
+    title: str
+    steps: list[str]
+    text: str
+
+
+class Book(NamedTuple):
+    """A file of sessions."""
+
+    path: Path
+    head: str
+    sessions: list[Session]
+
+    def after(self, word: str) -> list[str]:
+        """What follows this word in lines of the head."""
+        return [line.removeprefix(word).strip() for line in self.head.splitlines() if line.split()[:1] == [word]]
+
+    @property
+    def has_broker(self) -> bool:
+        return bool(self.after("broker"))
+
+
+def read_book(path: Path) -> Book:
+    head, *parts = re.split(r"^(?=== )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return Book(path, head, [read_session(part.rstrip("\n")) for part in parts])
+
+
+def read_session(text: str) -> Session:
+    title, *lines = text.splitlines()
+    return Session(title.removeprefix("== "), [line for line in lines if line[:2] in ("$ ", "> ")], text)
+
+
+def books() -> list[Book]:
+    return [read_book(path) for path in sorted(BOOKS.glob("*.txt"))]
+
+
+@contextmanager
+def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[str]:
+    """A broker as the book wants it; its address."""
+    settings = dict(each.split("=", 1) for line in book.after("broker") for each in line.split())
+    with ExitStack() as stack:
+        if not book.has_broker:
+            bootstrap = NOWHERE
+        elif kind in OF_MINIBROKER:
+            hidden = {LIBRDKAFKA: None} if kind == "kafka-python" else {}  # as if confluent-kafka were not installed
+            stack.enter_context(patch.dict(sys.modules, hidden))
+            bootstrap = stack.enter_context(Broker(settings=SETTINGS | settings)).bootstrap_servers
+        elif kind == "Apache Kafka 2.0.1":
+            kafka = ApacheKafka(kafka_jars(), directory, settings=settings, heap="512m")
+            bootstrap = stack.enter_context(kafka).bootstrap
+        else:
+            later = LaterKafka(directory, settings)
+            stack.callback(later.kill)
+            bootstrap = later.start().bootstrap
+        for line in book.after("begin"):
+            assert main([*shlex.split(line)[1:], "-b", bootstrap]) == 0
+        yield bootstrap
+
+
+def held(session: Session, bootstrap: str, directory: Path) -> str:
+    """The session with what its commands print now, as a file has it."""
+    if bootstrap != NOWHERE:
+        with administration.connected(bootstrap) as connection:
+            administration.empty(connection)
+    lines = [f"== {session.title}"]
+    environment = {"MINIBROKER_BOOTSTRAP": bootstrap, "NO_COLOR": "1"}
+    with ExitStack() as stack, chdir(directory), patch.dict(os.environ, environment):
+        for step in session.steps:
+            printed = command(step[2:]) if step.startswith("$ ") else asked(step[2:], bootstrap, stack)
+            lines += [step, *(masked(line, bootstrap, directory) for line in printed)]
+    return "\n".join(lines)
+
+
+def command(line: str) -> list[str]:
+    """What a line typed at a terminal prints."""
+    words = shlex.split(line)
+    data, pattern = b"", ""
+    if re.match("[A-Z_]+=", words[0]):
+        with patch.dict(os.environ, [words[0].split("=", 1)]):
+            return command(shlex.join(words[1:]))
+    if words[0] in ("printf", "yes"):
+        data, words = words[1].encode("latin-1").decode("unicode_escape").encode("latin-1"), words[2:]
+        if words[:2] == ["|", "head"]:
+            data, words = (data + b"\n") * int(words[2][1:]), words[3:]
+        if words[0] == ">":
+            Path(words[1]).parent.mkdir(exist_ok=True)
+            Path(words[1]).write_bytes(data)
+            return []
+        words = words[1:]
+    if "|" in words:
+        at = words.index("|")
+        words, pattern = words[:at], words[at + 2]
+    status, out, err = run(words[1:], data)
+    return [
+        *(each.rstrip() for each in out.splitlines() if re.search(pattern, each)),
+        *(f"! {each}" for each in err.splitlines()),
+        *([f"[{status}]"] if status else []),
+    ]
+
+
+def run(arguments: list[str], data: bytes) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of `minibroker`."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(data))):
+        status = main(arguments)
+    for stream in (out, err):
+        stream.seek(0)
+    return status, out.read(), err.read()
+
+
+def asked(call: str, bootstrap: str, stack: ExitStack) -> list[str]:
+    """What a client's call returns."""
+    name, _, arguments = call.partition(" ")
+    verb = getattr(Records(bootstrap), name)
+    found = eval(f"verb({arguments})", {"verb": verb, "FIVE": FIVE})
+    if isinstance(found, AbstractContextManager):
+        stack.enter_context(found)
+        return []
+    return [] if found is None else [repr((each.key, each.value, each.headers)) for each in found]
+
+
+def masked(line: str, bootstrap: str, directory: Path) -> str:
+    if bootstrap != NOWHERE:
+        line = line.replace(bootstrap, "HOST:PORT")
+    line = line.replace(str(directory), "FOLDER")
+    for pattern, name in MASKS:
+        line = pattern.sub(name, line)
+    return line
+
+
+def record(path: Path) -> None:
+    book = read_book(path)
+    with tempfile.TemporaryDirectory() as directory, serving(book, Path(directory)) as bootstrap:
+        texts = [book.head.rstrip("\n") + "\n"]
+        for number, session in enumerate(book.sessions):
+            folder = Path(directory) / str(number)
+            folder.mkdir()
+            texts.append(held(session, bootstrap, folder) + "\n")
+    path.write_text("\n".join(texts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for each in [BOOKS / f"{name}.txt" for name in sys.argv[1:]] or sorted(BOOKS.glob("*.txt")):
+        record(each)
