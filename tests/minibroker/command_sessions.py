@@ -5,12 +5,14 @@ tests.minibroker.command_sessions [FILE...]` runs them again and writes down wha
 
     broker log.segment.bytes=100       above the first title: there is a broker, with these settings; without it none
     begin minibroker topics list       what is run as the broker starts
+    console                            the broker has a console
     also kafka-python                  the commands use this client too, in turn after librdkafka
     also Apache Kafka 2.0.1            `make nightly` compares with it too
     == a topic is created              a session, in an empty directory; the broker has no topics and groups
     $ minibroker topics create t       a command; `printf 'a' | ...` is its standard input, `... | grep WORD` filters
     $ yes 'a' | head -9 > file         writes a file
     $ NAME=value minibroker ...        changes the environment of a command
+    $ curl -X POST /path -d '{}'       asks the console, with its token: the status, and the body as lines of JSON
     > write "t", ["a", "b"]            clients: a method of `Records`; what it opens stays to the end of the session
     created: t                         standard output
     ! minibroker: an error             standard error
@@ -22,6 +24,7 @@ tests.minibroker.command_sessions [FILE...]` runs them again and writes down wha
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -29,13 +32,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from minibroker import Broker, administration
 from minibroker.cli.app import main
+from tests.console.asking import ask
+from tests.console.conftest import RunningConsole, console_of
 from tests.integration.later_kafka import LaterKafka
 from tests.minibroker.records_by_hand import Records
 
@@ -43,12 +49,15 @@ BOOKS = Path(__file__).parent.parent / "golden" / "commands"
 FIVE = ["a", "b", "c", "d", "e"]
 LIBRDKAFKA = "minibroker.any_cluster.librdkafka"
 OF_MINIBROKER = ("minibroker", "kafka-python")
+console: RunningConsole | None = None  # of the book that is served
 NOWHERE = "127.0.0.1:9"
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 MASKS = (
     (re.compile(r"\b202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\b1[789]\d{11}\b"), "MILLISECONDS"),
     (re.compile(r'(?<="producer_id": )\d+'), "ID"),
+    (re.compile(r'(?<="seconds": )[\d.]+'), "SECONDS"),
+    (re.compile(r'(?<="points": )\[\[.*?\]\]'), "POINTS"),
     (re.compile(r'(?<="cluster_id": ")[\w-]{22}'), "ID"),
     (re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
 )
@@ -98,8 +107,9 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
         if not book.has_broker:
             bootstrap = NOWHERE
         elif kind in OF_MINIBROKER:
-            hidden = {LIBRDKAFKA: None} if kind == "kafka-python" else {}  # as if confluent-kafka were not installed
-            stack.enter_context(patch.dict(sys.modules, hidden))
+            if kind == "kafka-python":  # as if confluent-kafka were not installed
+                stack.callback(sys.modules.__setitem__, LIBRDKAFKA, import_module(LIBRDKAFKA))
+                sys.modules[LIBRDKAFKA] = None  # type: ignore[assignment]
             bootstrap = stack.enter_context(Broker(settings=SETTINGS | settings)).bootstrap_servers
         elif kind == "Apache Kafka 2.0.1":
             kafka = ApacheKafka(kafka_jars(), directory, settings=settings, heap="512m")
@@ -110,6 +120,9 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
             bootstrap = later.start().bootstrap
         for line in book.after("begin"):
             assert main([*shlex.split(line)[1:], "-b", bootstrap]) == 0
+        if book.after("console"):
+            running = stack.enter_context(console_of(bootstrap, "--allow-changes"))
+            stack.enter_context(patch.object(sys.modules[__name__], "console", running))
         yield bootstrap
 
 
@@ -129,11 +142,14 @@ def held(session: Session, bootstrap: str, directory: Path) -> str:
 
 def command(line: str) -> list[str]:
     """What a line typed at a terminal prints."""
-    words = shlex.split(line)
-    data, pattern = b"", ""
+    words, pattern, data = shlex.split(line), "", b""
+    if words[-3:-1] == ["|", "grep"]:
+        words, pattern = words[:-3], words[-1]
     if re.match("[A-Z_]+=", words[0]):
         with patch.dict(os.environ, [words[0].split("=", 1)]):
             return command(shlex.join(words[1:]))
+    if words[0] == "curl":
+        return [each for each in answer(words[1:]) if re.search(pattern, each)]
     if words[0] in ("printf", "yes"):
         data, words = words[1].encode("latin-1").decode("unicode_escape").encode("latin-1"), words[2:]
         if words[:2] == ["|", "head"]:
@@ -143,15 +159,32 @@ def command(line: str) -> list[str]:
             Path(words[1]).write_bytes(data)
             return []
         words = words[1:]
-    if "|" in words:
-        at = words.index("|")
-        words, pattern = words[:at], words[at + 2]
     status, out, err = run(words[1:], data)
     return [
         *(each.rstrip() for each in out.splitlines() if re.search(pattern, each)),
         *(f"! {each}" for each in err.splitlines()),
         *([f"[{status}]"] if status else []),
     ]
+
+
+def answer(words: list[str]) -> list[str]:
+    """The status and the body that the console answers with; of an answer with rows each row is a line."""
+    method = words[1] if words[0] == "-X" else "GET"
+    path = words[2] if words[0] == "-X" else words[0]
+    assert console is not None
+    found = ask(console, method, path, words[-1].encode() if "-d" in words else None, token=True)
+    return [str(found.status), *shown(found.json)]
+
+
+def shown(document: Any) -> list[str]:
+    """JSON with a line for each value of the document, and for each element of a list in it."""
+    lines = []
+    for name, value in document.items():
+        if isinstance(value, list) and value:
+            lines += [f"  {name}:", *(f"    {json.dumps(each, ensure_ascii=False)}" for each in value)]
+        else:
+            lines.append(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
+    return lines
 
 
 def run(arguments: list[str], data: bytes) -> tuple[int, str, str]:

@@ -262,10 +262,10 @@ def test_a_session_starts_within_700_ms_and_is_reset_within_50_with_100_topics(s
 
         def test_times(minibroker_factory):
             starts, resets = [], []
-            for _ in range(5):
+            for _ in range(3):
                 made = []
                 starts.append(seconds_of(lambda: made.append(minibroker_factory())))
-            for _ in range(5):
+            for _ in range(3):
                 for number in range(100):
                     made[0].create_topic(f"topic-{number}", partitions=1)
                 resets.append(seconds_of(made[0].reset))
