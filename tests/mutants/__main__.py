@@ -29,7 +29,7 @@ from tests.mutants.table import ROOT, Mutant, MutantError, mutants
 
 FAST = "not slow and not integration and not spark"
 FOLDERS = ("broker", "protocol", "storage", "purgatory", "transcript", "spark_jobs", "src", "tests", "benchmarks")
-LINKS = ("docs", "docker", ".deps", ".venv", ".venvs", ".ci")
+LINKS = ("build_tools", "docs", "docker", ".deps", ".venv", ".venvs", ".ci")
 # These read the tree, not what it does: a mutant is to be killed by a test of behaviour.
 OF_THE_TREE = (
     "tests/test_layering.py",
