@@ -200,7 +200,7 @@ class Group:
         return None if member_id is None else self.members[member_id]
 
     def is_fenced(self, member_id: str, group_instance_id: str | None) -> bool:
-        """Whether another client has taken the place of this static member."""
+        """Return whether another client has taken the place of this static member."""
         static = self.static_member(group_instance_id)
         return static is not None and static.member_id != member_id
 
@@ -240,7 +240,7 @@ class Group:
     # -- protocols --------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in this group."""
+        """Return whether a member with these protocols can be in this group."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         if self.protocol_type != protocol_type:
@@ -281,7 +281,7 @@ class Group:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member consumes the topic; True if its subscription is unknown (as kafka 2.4 GroupMetadata)."""
+        """Return whether a member consumes the topic, or may since its subscription is unknown (as kafka 2.4)."""
         if not (self.is_consumer_group and self.members and self.protocol is not None):
             return bool(self.members)
         try:

@@ -27,7 +27,7 @@ class MemberIdentity(NamedTuple):
 
 
 class JoinTerms(NamedTuple):
-    """What a member joins with, and may change when it joins again."""
+    """The terms on which a member joins, which it may change when it joins again."""
 
     protocols: Protocols
     session_timeout_ms: int
@@ -166,11 +166,11 @@ class Member:
 
     @property
     def is_kept_alive(self) -> bool:
-        """Whether a missed heartbeat is ignored: a request of the member waits, and not its first JoinGroup."""
+        """Return whether a missed heartbeat is ignored: a request of the member waits, and not its first JoinGroup."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def matches(self, protocols: Protocols) -> bool:
-        """Whether these are the member's present protocols, with the same metadata."""
+        """Return whether these are the member's present protocols, with the same metadata."""
         return list(self.protocols) == list(protocols)
 
     def metadata(self, protocol: str) -> bytes:

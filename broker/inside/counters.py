@@ -1,6 +1,6 @@
 """Counts requests, their errors and their times, and the bytes that leave: what no state of the broker has afterwards.
 
-    counters = Counters(probes, existing_topics)
+    counters = Counters(parts)
     counters.start()        it looks at nothing before, or after `stop`
 
 It notes each small request when its answer is known, also one of a fault. It counts noted requests together, every
@@ -15,23 +15,31 @@ the last 1,028 samples.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.inside.answers import ERROR_CODE, RECORDS
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
+from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.append import EXPECTED_REFUSALS
+from minibroker.broker.replica.fetch import DelayedFetch
 from minibroker.broker.way.exchange import Exchange
-from minibroker.broker.way.probes import Probe, Probes
+from minibroker.broker.way.probes import Probe
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import Column, columns
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.primitives import Meaning, TopicPartition
+from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
+from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
+
+if TYPE_CHECKING:
+    from minibroker.broker.inside.tracer import Tracer
 
 SAMPLES = 1028  # as the reservoir of Kafka's histograms
 WINDOW_NS = 100_000_000
@@ -47,7 +55,6 @@ NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first o
 # Fields are read by their places: half the time of reading them by name.
 REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
 FETCH_ERROR, FETCH_TOPICS = map(FetchResponse()._fields.index, ("error_code", "topics"))
-ERROR_CODE, RECORDS = map(FetchResponse.row("topics.partitions")._fields.index, ("error_code", "records"))
 # As kafka 2.0.1 ReplicaManager.readFromLocalLog: not a failed fetch, but one that has to look elsewhere.
 EXPECTED_MISSES = frozenset(
     {
@@ -64,23 +71,6 @@ EXPECTED_MISSES = frozenset(
 Body = Any
 
 
-class Watcher(Protocol):
-    """Gets each exchange whose answer has an error code, while it watches: before the answer is encoded."""
-
-    is_watching: bool
-
-    def failed(self, exchange: Exchange) -> None: ...
-
-
-class Nobody:
-    """Watches nothing."""
-
-    is_watching = False
-
-    def failed(self, exchange: Exchange) -> None:
-        pass
-
-
 class Timing(NamedTuple):
     """The stages of one request, in milliseconds as Kafka has them; the bytes of its frame."""
 
@@ -94,39 +84,8 @@ class Timing(NamedTuple):
         return self.local_ms + self.remote_ms + self.send_ms
 
 
-class Timed:
-    """A request that is being timed; it ends when the socket has taken its response."""
-
-    __slots__ = ("_began_ns", "_encoded_ns", "_handled_ns", "_of_api", "_size_bytes", "is_parked")
-
-    def __init__(self, size_bytes: int, of_api: OfApi, began_ns: int) -> None:
-        self._size_bytes = size_bytes
-        self.is_parked = False
-        self._of_api = of_api
-        self._began_ns = self._handled_ns = self._encoded_ns = began_ns
-
-    def park(self) -> None:
-        self.is_parked, self._handled_ns = True, time.perf_counter_ns()
-
-    def encoded(self) -> None:
-        self._encoded_ns = time.perf_counter_ns()
-        if not self.is_parked:
-            self._handled_ns = self._encoded_ns
-
-    def sent(self) -> None:
-        self._end(time.perf_counter_ns())
-
-    def not_sent(self) -> None:
-        self._end(self._encoded_ns)
-
-    def _end(self, sent_ns: int) -> None:
-        stages = (self._handled_ns - self._began_ns, self._encoded_ns - self._handled_ns, sent_ns - self._encoded_ns)
-        local_ms, remote_ms, send_ms = (each / NS_PER_MS for each in stages)
-        self._of_api.samples.append(Timing(local_ms, remote_ms, send_ms, self._size_bytes))
-
-
 class OfApi:
-    """What all versions of an API share."""
+    """Counts that all versions of an API share."""
 
     __slots__ = ("errors", "samples", "throttled_ms")
 
@@ -134,6 +93,32 @@ class OfApi:
         self.throttled_ms: deque[float] = deque(maxlen=SAMPLES)  # of the requests that were throttled
         self.errors: Counter[int] = Counter()
         self.samples: deque[Timing] = deque(maxlen=SAMPLES)
+
+
+class Timed:
+    """A request that is being timed; it ends when the socket has taken its response."""
+
+    __slots__ = ("_began_ns", "_encoded_ns", "_handled_ns", "_of_api", "_size_bytes")
+
+    def __init__(self, size_bytes: int, of_api: OfApi, began_ns: int) -> None:
+        self._size_bytes = size_bytes
+        self._of_api = of_api
+        self._began_ns = self._encoded_ns = began_ns
+        self._handled_ns = 0
+
+    def handled(self) -> None:
+        """It waits from now on."""
+        self._handled_ns = time.perf_counter_ns()
+
+    def encoded(self) -> int:
+        self._encoded_ns = time.perf_counter_ns()
+        self._handled_ns = self._handled_ns or self._encoded_ns
+        return self._encoded_ns
+
+    def end(self, sent_ns: int) -> None:
+        stages = (self._handled_ns - self._began_ns, self._encoded_ns - self._handled_ns, sent_ns - self._encoded_ns)
+        local_ms, remote_ms, send_ms = (each / NS_PER_MS for each in stages)
+        self._of_api.samples.append(Timing(local_ms, remote_ms, send_ms, self._size_bytes))
 
 
 class RequestCount:
@@ -182,21 +167,33 @@ class RequestCount:
         return self.codes + (self.requests if self.place >= 0 else 0)
 
 
+class RequestCounts(dict[int, RequestCount]):
+    """By `key_of`; one that is missing is made."""
+
+    def __init__(self) -> None:
+        self.of_api: defaultdict[tuple[int, bool], OfApi] = defaultdict(OfApi)  # by API, those of followers apart
+
+    def __missing__(self, key: int) -> RequestCount:
+        api_key, _, is_from_follower = api_of(key)
+        count = self[key] = RequestCount(api_key, self.of_api[api_key, is_from_follower])
+        return count
+
+
 @dataclass(slots=True)
 class TopicCount:
-    """What clients, and this broker's coordinators, did with a topic: kafka's BrokerTopicMetrics."""
+    """Counts of what clients and coordinators did with a topic: kafka's BrokerTopicMetrics, by its names."""
 
     messages_in: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    replication_bytes_out: int = 0
     bytes_rejected: int = 0
-    produces: int = 0  # partitions that were written to
-    fetches: int = 0  # partitions that were read
-    failed_produces: int = 0
-    failed_fetches: int = 0
-    produce_conversions: int = 0  # records
-    fetch_conversions: int = 0  # partitions
+    total_produce_requests: int = 0  # partitions that were written to
+    total_fetch_requests: int = 0  # partitions that were read
+    failed_produce_requests: int = 0
+    failed_fetch_requests: int = 0
+    produce_message_conversions: int = 0  # records
+    fetch_message_conversions: int = 0  # partitions
+    replication_bytes_out: int = 0
 
     def add(self, other: TopicCount) -> None:
         for each in fields(self):
@@ -206,27 +203,23 @@ class TopicCount:
 class Counters(Probe):
     """Counts between `start` and `stop`; what was counted stays."""
 
-    def __init__(
-        self,
-        probes: Probes,
-        existing: Container[str],
-        *,
-        encrypted: Container[str] = (),
-        watcher: Watcher | None = None,
-    ) -> None:
-        """`existing` are the topics, `encrypted` the listeners from which nothing leaves by sendfile. `watcher` gets
-        each exchange whose answer has an error code."""
+    def __init__(self, parts: BrokerParts, *, encrypted: Container[str] = (), tracer: Tracer | None = None) -> None:
+        """`encrypted` are the listeners from which nothing leaves by sendfile. `tracer` gets each exchange whose answer
+        has an error code, while it watches: before the answer is encoded."""
         self.topics: dict[str, TopicCount] = {}
         self.retired = TopicCount()  # of topics that do not exist
-        self.requests: dict[int, RequestCount] = {}  # see `key_of`
+        self.requests = RequestCounts()
+        self.of_api = self.requests.of_api
+        self.waited_ms: Counter[str] = Counter()  # by purgatory
+        self.wakeups: Counter[str] = Counter()  # of fetches, by the letter of the case
         self.sendfile_bytes = 0
         self.is_counting = False
-        self._probes = probes
-        self._watcher = watcher or Nobody()
-        self._noted: list[tuple[Exchange, int]] = []  # and until when its client is muted
-        self._of_apis: dict[tuple[int, bool], OfApi] = {}
-        self._existing = existing
+        self._probes = parts.probes
+        self._now_ms = parts.timers.clock.monotonic_ms
+        self._existing: Container[str] = parts.metadata_cache.topics
         self._encrypted = encrypted
+        self._tracer = tracer
+        self._noted: list[tuple[Exchange, int]] = []  # and until when its client is muted
         self._windows: dict[int, Window] = {key: Window() for key in API_TABLE}
         self._is_timed: set[int] = set()  # the APIs of which the next request is timed
         self._timed: dict[int, Timed] = {}  # by connection, up to the response
@@ -261,7 +254,7 @@ class Counters(Probe):
         if (
             len(noted) >= COUNTED_TOGETHER
             or request.size_bytes > NOTED_BYTES
-            or self._watcher.is_watching
+            or (self._tracer is not None and self._tracer.is_watching)
             or (key not in BRIEF_APIS and (key != FETCH or body[FETCH_TOPICS]))  # of a Fetch those that have rows
         ):
             self.count_noted()
@@ -275,40 +268,23 @@ class Counters(Probe):
             request, body = exchange.request, exchange.body
             assert request is not None
             key = request.api_key
-            count = counts.get(key << 8 | request.api_version)
-            if count is None:
-                count = self._new_count(key, request.api_version)
+            count = counts[key << 8 | request.api_version]
             has_failed = False
             if key == FETCH:
                 asked = request.body
                 if asked[REPLICA_ID] >= 0:
-                    count = self._of_followers(count, request.api_version)
+                    count = counts[key_of(FETCH, request.api_version, True)]
                 if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
                     has_failed = self._count_fetch(asked, body, exchange.client, count)
             elif body is not None:
                 has_failed = count.count_errors(body)
             if muted_until_ms and body is not None:
                 count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
-            if has_failed and exchange is notes[-1][0]:  # earlier ones are of before it began to watch
-                self._watcher.failed(exchange)
+            if has_failed and self._tracer is not None and exchange is notes[-1][0]:
+                self._tracer.failed(exchange)  # earlier ones are of before it began to watch
             requests = count.requests = count.requests + 1
             if not requests & REARM_MASK:
                 self._is_timed.add(key)
-
-    def _new_count(self, api_key: int, api_version: int, is_from_follower: bool = False) -> RequestCount:
-        count = RequestCount(api_key, self.of_api(api_key, is_from_follower))
-        self.requests[key_of(api_key, api_version, is_from_follower)] = count
-        return count
-
-    def _of_followers(self, count: RequestCount, api_version: int) -> RequestCount:
-        known = self.requests.get(key_of(FETCH, api_version, True))
-        return self._new_count(FETCH, api_version, True) if known is None else known
-
-    def of_api(self, api_key: int, is_from_follower: bool) -> OfApi:
-        known = self._of_apis.get((api_key, is_from_follower))
-        if known is None:
-            known = self._of_apis[api_key, is_from_follower] = OfApi()
-        return known
 
     def _count_fetch(self, asked: Body, body: Body, client: Client, count: RequestCount) -> bool:
         """Return whether the answer has an error code."""
@@ -327,7 +303,7 @@ class Counters(Probe):
                     errors[code] += 1
                     has_failed = True
                     if code not in EXPECTED_MISSES:
-                        self.topic(name).failed_fetches += 1
+                        self.topic(name).failed_fetch_requests += 1
                 if records:
                     bytes_out += self._count_records(name, records, client)
             if bytes_out:
@@ -338,7 +314,7 @@ class Counters(Probe):
                     topic.bytes_out += bytes_out
         if asked.session_epoch <= NO_EPOCH:  # one in a session is known by its epoch: see `metrics.py`
             for name, partitions in asked.topics:
-                self.topic(name).fetches += len(partitions)
+                self.topic(name).total_fetch_requests += len(partitions)
         return has_failed
 
     def _count_records(self, name: str, records: Any, client: Client) -> int:
@@ -350,17 +326,17 @@ class Counters(Probe):
                 self.sendfile_bytes += size_bytes
             return size_bytes
         if kind is ConvertedSlice:
-            self.topic(name).fetch_conversions += 1
+            self.topic(name).fetch_message_conversions += 1
             return int(records.size_bytes)
         return len(records)
 
     def refused_append(self, topic_partition: TopicPartition, error: ErrorCode, size_bytes: int) -> None:
         topic = self.topic(topic_partition.topic)
-        topic.produces += 1
+        topic.total_produce_requests += 1
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             topic.bytes_rejected += size_bytes
         if error not in EXPECTED_REFUSALS:
-            topic.failed_produces += 1
+            topic.failed_produce_requests += 1
 
     def topic(self, name: str) -> TopicCount:
         """The count of a topic; of all that do not exist, whatever clients name, there is one."""
@@ -375,6 +351,11 @@ class Counters(Probe):
         """Forget topics that were deleted, as Kafka does, but not in the sums."""
         for name in [name for name in self.topics if name not in self._existing]:
             self.retired.add(self.topics.pop(name))
+
+    def woken(self, purgatory: Purgatory, operation: DelayedOperation, ending: Ending) -> None:
+        self.waited_ms[purgatory.name] += self._now_ms() - operation.deadline_ms + operation.delay_ms
+        if isinstance(operation, DelayedFetch) and operation.case:
+            self.wakeups[operation.case] += 1
 
     # -- times ------------------------------------------------------------------------------------------------
 
@@ -392,21 +373,21 @@ class Counters(Probe):
             self._is_timed.discard(key)
         if places > 0:
             is_from_follower = key == FETCH and request.body.replica_id >= 0
-            timed = Timed(request.size_bytes, self.of_api(key, is_from_follower), began_ns)
+            timed = Timed(request.size_bytes, self.of_api[key, is_from_follower], began_ns)
             self._timed[exchange.client.number] = timed
 
     def waits(self, exchange: Exchange, source: object) -> None:
         timed = self._timed.get(exchange.client.number)
         if timed is not None:
-            timed.park()
+            timed.handled()
 
     def handed(self, exchange: Exchange, chunks: list[Any] | None) -> None:
         timed = self._timed.pop(exchange.client.number, None)
         if timed is None:
             return
-        timed.encoded()
+        encoded_ns = timed.encoded()
         if chunks is None or exchange.client.frames is None:  # None: no connection
-            timed.not_sent()
+            timed.end(encoded_ns)
         else:
             self._unsent.setdefault(exchange.client.number, []).append(timed)
 
@@ -415,7 +396,7 @@ class Counters(Probe):
 
     def sent(self, client: Client, is_in_the_call: bool) -> None:
         for timed in self._unsent.pop(client.number, ()):
-            timed.sent()
+            timed.end(time.perf_counter_ns())
 
     def closed(self, client: Client, reason: str) -> None:
         self._timed.pop(client.number, None)
@@ -423,7 +404,7 @@ class Counters(Probe):
 
 
 class Window:
-    """How many requests of an API are still timed before the end of some time."""
+    """Bounds how many requests of an API are timed in `WINDOW_NS`."""
 
     __slots__ = ("_ends_ns", "_places")
 

@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from minibroker.broker.inside.facts import Facts, FetchedFacts, FetchFacts, GroupFacts, ProducedFacts, ProduceFacts
-from minibroker.broker.inside.trace import (
-    NEVER,
-    NO_CAUSE,
-    WAITS,
-    Trace,
-)
+from minibroker.broker.inside.facts import Facts, FetchedFacts, FetchFacts, ProduceFacts, SessionFacts
+from minibroker.broker.inside.trace import NEVER, NO_CAUSE, WAITS, Trace
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
@@ -36,13 +31,11 @@ CASES = {
     "D": "there are enough bytes",
     "E": "the log directory of a partition is offline",
 }
-ISOLATION = {0: "read_uncommitted", 1: "read_committed"}
-
 Json = dict[str, Any]
 
 
 class Walk(NamedTuple):
-    """How an offset was found: the index entry, the batches between it and the offset, and the batch that holds it."""
+    """A search for an offset: the index entry, the batches between it and the offset, and the batch that holds it."""
 
     entry: int
     entries: int
@@ -60,31 +53,19 @@ class Explainer:
         self._replicas = parts.replica_manager
 
     def explain(self, exchange: Trace, *, with_walks: bool = True) -> Json:
-        """Everything about an exchange but its story, for JSON; without the walks through the indexes if asked so."""
-        facts = exchange.facts or self._tracer.facts.take(exchange)
-        us = {
-            name: exchange.since_arrival_us(time_ns)
-            for name, time_ns in (
-                ("handled", exchange.handled_ns),
-                ("woken", exchange.woken_ns),
-                ("answered", exchange.answered_ns),
-                ("sent", exchange.sent_ns),
-            )
-        }
+        """Return all of an exchange but its story, for JSON; without the walks through the indexes if asked so."""
+        facts = self._facts_of(exchange)
         client = exchange.client
-        api = API_TABLE.get(exchange.api_key)
+        us = {
+            name: exchange.since_arrival_us(getattr(exchange, f"{name}_ns"))
+            for name in ("handled", "woken", "answered", "sent")
+        }
         return {
-            "seq": exchange.seq,
-            "connection": client.number,
+            **request_of(exchange),
             "address": client.address,
-            "client_id": exchange.client_id if exchange.number != NEVER else client.client_id,
             "principal": str(client.principal),
             "listener": client.listener,
-            "api": f"API {exchange.api_key}" if api is None else api.name,
             "api_key": exchange.api_key,
-            "version": exchange.api_version,
-            "correlation_id": exchange.correlation_id,
-            "arrived_us": exchange.arrived_ns // 1000,
             "us": us,
             "stages_us": stages_of(us, facts.throttled_ms),
             "bytes_in": exchange.bytes_in,
@@ -92,57 +73,46 @@ class Explainer:
             "outcome": self._tracer.outcome_of(exchange),
             "error": exchange.error,
             "throttled_ms": facts.throttled_ms,
-            "converted_to": None if facts.fetch is None else facts.fetch.converted_to,
+            "converted_to": facts.converted_to,
             "woke": exchange.woke or [],
-            "topics": list(facts.topics),
+            "topics": facts.topics,
             "wait": self._wait(exchange, facts) if exchange.is_parked or exchange.wheel_ms != NEVER else None,
-            "sent": sent_of(exchange),
-            "fetch": None if facts.fetch is None else self._fetch(exchange, facts.fetch, with_walks),
-            "produce": None if facts.produce is None else produce_of(facts.produce),
-            "group": None if facts.group is None else group_of(facts.group),
-            "login": None if facts.login is None else facts.login._asdict(),
+            "sent": exchange.sent and exchange.sent._asdict(),
+            "fetch": facts.fetch and self._fetch(exchange, facts.fetch, with_walks),
+            "produce": facts.produce and produce_of(facts.produce),
+            "group": facts.group and facts.group._asdict(),
+            "login": facts.login and facts.login._asdict(),
         }
+
+    def _facts_of(self, exchange: Trace) -> Facts:
+        return exchange.facts or self._tracer.facts.take(exchange)
 
     # -- the wait ---------------------------------------------------------------------------------------------
 
     def _wait(self, exchange: Trace, facts: Facts) -> Json:
-        case = "" if facts.fetch is None else facts.fetch.case
-        decided_by = None if facts.fetch is None else facts.fetch.decided_by
-        level, slot = place_in_wheel(exchange.wheel_ms, facts.deadline_ms)
+        wait = facts.wait
+        level, slot = place_in_wheel(exchange.wheel_ms, wait.deadline_ms)
         cause = self._cause(exchange)
-        if decided_by is None and case == "D" and cause is not None and cause["partitions"]:
-            decided_by = TopicPartition(cause["partitions"][0]["topic"], cause["partitions"][0]["partition"])
+        if wait.case == "D" and wait.partition is None and cause is not None and cause["partitions"]:
+            first = cause["partitions"][0]
+            wait = wait._replace(partition=str(TopicPartition(first["topic"], first["partition"])))
         return {
-            "max_wait_ms": facts.max_wait_ms,
-            "deadline_ms": facts.deadline_ms,
+            **wait._asdict(),
             "parked_at_ms": exchange.wheel_ms,
             "level": level,
             "slot": slot,
-            "kind": facts.kind,
-            "watched": facts.watched,
-            "case": case,
-            "case_text": CASES.get(case, ""),
-            "partition": None if decided_by is None else str(decided_by),
+            "case_text": CASES.get(wait.case, ""),
             "ended_by": "" if exchange.outcome == WAITS else exchange.ended_by,
             "cause": cause,
         }
 
     def _cause(self, exchange: Trace) -> Json | None:
-        if exchange.woken_by == NO_CAUSE:
-            return None
-        cause = self._tracer.find(exchange.woken_by)
+        cause = None if exchange.woken_by == NO_CAUSE else self._tracer.find(exchange.woken_by)
         if cause is None:
             return None
-        facts = cause.facts or self._tracer.facts.take(cause)
-        api = API_TABLE.get(cause.api_key)
+        facts = self._facts_of(cause)
         return {
-            "seq": cause.seq,
-            "connection": cause.client.number,
-            "client_id": cause.client.client_id,
-            "api": "" if api is None else api.name,
-            "version": cause.api_version,
-            "correlation_id": cause.correlation_id,
-            "arrived_us": cause.arrived_ns // 1000,
+            **request_of(cause),
             "replica_id": NEVER if facts.fetch is None else facts.fetch.replica_id,
             "partitions": [] if facts.produce is None else produce_of(facts.produce)["partitions"],
         }
@@ -150,52 +120,26 @@ class Explainer:
     # -- Fetch ------------------------------------------------------------------------------------------------
 
     def _fetch(self, exchange: Trace, facts: FetchFacts, with_walks: bool) -> Json:
-        return {
-            "replica_id": facts.replica_id,
-            "min_bytes": facts.min_bytes,
-            "max_bytes": facts.max_bytes,
-            "max_wait_ms": facts.max_wait_ms,
-            "isolation": ISOLATION.get(facts.isolation_level, str(facts.isolation_level)),
-            "session": session_of(exchange, facts),
-            "bytes_found_first": facts.bytes_found_first,
-            "asked": facts.partitions_read,
-            "answered": facts.answered,
-            "left_out": max(0, facts.partitions_read - facts.answered) if exchange.answered_ns != NEVER else 0,
-            "bytes": facts.bytes,
-            "partitions": [self._fetched(row, with_walks) for row in facts.rows],
+        is_answered = exchange.answered_ns != NEVER
+        return facts._asdict() | {
+            "session": session_of(exchange.api_version, facts.session, is_answered=is_answered),
+            "left_out": max(0, facts.asked - facts.answered) if is_answered else 0,
+            "partitions": [self._fetched(row, with_walks) for row in facts.partitions],
         }
 
     def _fetched(self, row: FetchedFacts, with_walks: bool) -> Json:
-        found: Json = {
-            "topic": row.topic,
-            "partition": row.partition,
-            "asked_offset": row.asked_offset,
-            "error": row.error,
-            "is_in_answer": row.is_in_answer,
-            "bytes": row.bytes,
-            "high_watermark": row.high_watermark,
-            "last_stable_offset": row.last_stable_offset,
-            "log_start_offset": row.log_start_offset,
-            "log_end_offset": row.log_end_offset,
-            "segment": None if row.segment == NEVER else row.segment,
-            "position": None if row.position == NEVER else row.position,
-            "base_offset": None,
-            "last_offset": None,
-            "index": None,
-            "index_error": None,
-        }
-        if row.segment == NEVER or not with_walks:
+        found = row._asdict() | {"base_offset": None, "last_offset": None, "index": None, "index_error": None}
+        del found["truncations"]
+        if row.segment is None or row.position is None or not with_walks:
             return found
         try:
-            walk, last_offset = self._walked(row)
+            walk, last_offset = self._walked(row, row.position)
         except (ValueError, OSError, KafkaError) as error:
-            found["index_error"] = str(error)
-            return found
-        found["base_offset"], found["last_offset"] = walk.found.base_offset, last_offset
-        found["index"] = {name: getattr(walk, name) for name in Walk._fields[:-1]}
-        return found
+            return found | {"index_error": str(error)}
+        index = walk._asdict()
+        return found | {"base_offset": index.pop("found").base_offset, "last_offset": last_offset, "index": index}
 
-    def _walked(self, row: FetchedFacts) -> tuple[Walk, int | None]:
+    def _walked(self, row: FetchedFacts, position: int) -> tuple[Walk, int | None]:
         """Walk to the batch again; return the last offset of what left, too. Raises ValueError, OSError, KafkaError."""
         led = self._replicas.partitions.any(TopicPartition(row.topic, row.partition))
         if led is None:
@@ -206,14 +150,14 @@ class Explainer:
         if segment is None:
             raise ValueError("the segment was deleted or compacted since")
         walk = walk_to(segment, row.asked_offset)
-        if walk is None or walk.found.position != row.position:
+        if walk is None or walk.found.position != position:
             raise ValueError("the segment was compacted since")
         last_offset = None
-        for view in headers_from(segment, row.position):
-            if view.end_position > row.position + row.bytes:
+        for view in headers_from(segment, position):
+            if view.end_position > position + row.bytes:
                 break
             last_offset = view.last_offset
-            if view.position - row.position > row.bytes:
+            if view.position - position > row.bytes:
                 break
         return walk, last_offset
 
@@ -271,80 +215,47 @@ def stages_of(us: dict[str, int], throttled_ms: int) -> dict[str, int]:
     }
 
 
-def session_of(exchange: Trace, facts: FetchFacts) -> Json:
+def session_of(api_version: int, facts: SessionFacts, *, is_answered: bool) -> Json:
     """The decision about the fetch session, by the table of `fetch_context.py`."""
-    asked_id, epoch, answered_id = facts.asked_id, facts.asked_epoch, facts.answered_id
-    is_answered = exchange.answered_ns != NEVER
-    if exchange.api_version < FIRST_VERSION_WITH_SESSIONS:
-        decision, text = "none", f"Fetch v{exchange.api_version} knows no sessions"
-    elif facts.session_error == "FETCH_SESSION_ID_NOT_FOUND":
+    found = facts._asdict()
+    error, epoch, answered_id = found.pop("error"), facts.asked_epoch, facts.answered_id
+    next_epoch = NEVER
+    if api_version < FIRST_VERSION_WITH_SESSIONS:
+        decision, text = "none", f"Fetch v{api_version} knows no sessions"
+    elif error == "FETCH_SESSION_ID_NOT_FOUND":
         decision, text = "unknown id", "the session was evicted, or ended with the broker's process"
-    elif facts.session_error:
+    elif error:
         decision, text = "wrong epoch", "the session is at another epoch: the client may have sent a request twice"
     elif epoch == FINAL_EPOCH:
-        decision, text = "sessionless", "ends the session" if asked_id else "outside of any session"
+        decision, text = "sessionless", "ends the session" if facts.asked_id else "outside of any session"
+    elif epoch == INITIAL_EPOCH and is_answered and answered_id == 0:
+        decision, text = "no room", "the cache of sessions is full"
     elif epoch == INITIAL_EPOCH:
-        has_room = answered_id != 0 or not is_answered
-        decision, text = ("new", "begins a session") if has_room else ("no room", "the cache of sessions is full")
-    elif answered_id == 0 and is_answered:
+        decision, text, next_epoch = "new", "begins a session", 1
+    elif is_answered and answered_id == 0:
         decision, text = "ended", "the last partition left the session"
     else:
-        decision, text = "incremental", "names only what changes"
-    return {
-        "decision": decision,
-        "asked_id": asked_id,
-        "asked_epoch": epoch,
-        "answered_id": answered_id,
-        "next_epoch": epoch + 1 if decision == "incremental" else 1 if decision == "new" else NEVER,
-        "named": facts.named,
-        "forgotten": facts.forgotten,
-        "partitions": facts.partitions_read,
-        "text": text,
-    }
-
-
-def sent_of(exchange: Trace) -> Json | None:
-    """How the response left; None if none has left."""
-    sent = exchange.sent
-    if sent is None or exchange.sent_ns == NEVER:
-        return None
-    is_copied = sent.long_slices == 0
-    if sent.is_encrypted:
-        how = "encrypted"
-    elif sent.is_converted:
-        how = "converted"
-    elif is_copied:
-        how = "copied"
-    else:
-        how = "sendfile" if sent.long_slices == sent.slices else "mixed"
-    calls = None
-    if exchange.is_sent_in_the_call:
-        calls = 1 if is_copied else 2
-    if sent.is_encrypted:
-        calls = None
-    return {
-        "how": how,
-        "calls": calls,
-        "in_the_call": exchange.is_sent_in_the_call,
-        "slices": sent.slices,
-        "slice_bytes": sent.slice_bytes,
-    }
+        decision, text, next_epoch = "incremental", "names only what changes", epoch + 1
+    return found | {"decision": decision, "next_epoch": next_epoch, "text": text}
 
 
 def produce_of(facts: ProduceFacts) -> Json:
+    return facts._asdict() | {"partitions": [row._asdict() for row in facts.partitions]}
+
+
+def request_of(exchange: Trace) -> Json:
+    """The names of a request."""
     return {
-        "acks": facts.acks,
-        "transactional_id": facts.transactional_id,
-        "timeout_ms": facts.timeout_ms,
-        "asked": facts.asked,
-        "partitions": [produced_of(row) for row in facts.rows],
+        "seq": exchange.seq,
+        "connection": exchange.client.number,
+        "client_id": exchange.client_id,
+        "api": name_of_api(exchange.api_key),
+        "version": exchange.api_version,
+        "correlation_id": exchange.correlation_id,
+        "arrived_us": exchange.arrived_ns // 1000,
     }
 
 
-def produced_of(row: ProducedFacts) -> Json:
-    return {**row._asdict(), "high_watermark": list(row.high_watermark), "log_end_offset": list(row.log_end_offset)}
-
-
-def group_of(facts: GroupFacts) -> Json:
-    found = facts._asdict()
-    return {**found, "missed": list(facts.missed), "offsets": [list(row) for row in facts.offsets]}
+def name_of_api(api_key: int) -> str:
+    api = API_TABLE.get(api_key)
+    return f"API {api_key}" if api is None else api.name

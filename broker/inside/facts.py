@@ -1,24 +1,27 @@
 """The facts of a request that are taken when it ends, since nothing else in the broker keeps them.
 
 Offsets, positions and states are those of that moment. What can be found again later, as the walk through an index, is
-not taken (`explanation.py`). A request may name thousands of partitions: `ROWS_MAX` of them are taken.
+not taken (`explanation.py`). A request may name thousands of partitions: `ROWS_MAX` of them are taken. The names here
+are those of an explanation's JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
-from minibroker.broker.inside.errors import name_of
+from minibroker.broker.inside.answers import ERROR_CODE, RECORDS, error_of
 from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch import DelayedFetch
 from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
-from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.fetch import FetchResponse
+from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.resources import Resource, ResourceType, name_fields, resources_named
 from minibroker.purgatory.delayed_operation import DelayedOperation
@@ -31,7 +34,10 @@ TOPICS_MAX = 4
 NAMES_MAX = 64  # looked at for the topics of a request
 BATCHES_MAX = 64  # looked at in one partition of a Produce
 BEFORE_MAX = 32
-THROTTLE_TIME = "throttle_time_ms"
+ISOLATION = {0: "read_uncommitted", 1: "read_committed"}
+# Handlers answer with plain tuples; these give them their names.
+FETCHED_ROW, PRODUCED_ROW = FetchResponse.row("topics.partitions"), ProduceResponse.row("topics.partitions")
+Offsets = dict[TopicPartition, int]
 
 
 class FetchedFacts(NamedTuple):
@@ -40,45 +46,46 @@ class FetchedFacts(NamedTuple):
     topic: str
     partition: int
     asked_offset: int
-    error: str
-    is_in_answer: bool
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    bytes: int
-    segment: int  # the base offset of its segment, -1 without records
-    position: int
-    truncations: int
+    error: str = ""
+    is_in_answer: bool = False
+    bytes: int = 0
+    high_watermark: int = NEVER
+    last_stable_offset: int = NEVER
+    log_start_offset: int = NEVER
+    log_end_offset: int = NEVER
+    segment: int | None = None  # the base offset of the segment that has its records
+    position: int | None = None
+    truncations: int = NEVER
 
 
-class FetchFacts(NamedTuple):
-    """A Fetch; `partitions_read` counts those of its session, too."""
+class SessionFacts(NamedTuple):
+    """The fetch session of a Fetch, as it was asked for and as it was answered."""
 
-    replica_id: int
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation_level: int
     asked_id: int
     asked_epoch: int
     answered_id: int
-    session_error: str
-    next_epoch: int
+    error: str
     named: int
     forgotten: int
-    partitions_read: int
+    partitions: int  # that were read: those of the session, too
+
+
+class FetchFacts(NamedTuple):
+    replica_id: int
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    isolation: str
+    session: SessionFacts
+    bytes_found_first: int  # when it was parked, else -1
+    asked: int
     answered: int
     bytes: int
-    bytes_found_first: int  # when it was parked, else -1
-    case: str
-    decided_by: TopicPartition | None
-    converted_to: int | None
-    rows: tuple[FetchedFacts, ...]
+    partitions: tuple[FetchedFacts, ...]
 
 
 class ProducedFacts(NamedTuple):
-    """One partition of a Produce."""
+    """One partition of a Produce; of its offsets those before and after it."""
 
     topic: str
     partition: int
@@ -89,20 +96,20 @@ class ProducedFacts(NamedTuple):
     records: int
     bytes: int
     batches: int
-    magic: int
-    codec: str
-    is_transactional: bool
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_duplicate: bool
     timestamp_type: str
     validation: str
-    high_watermark: tuple[int, int]
-    log_end_offset: tuple[int, int]
-    rolled: bool
-    segment: int
-    position: int
+    magic: int = NEVER
+    codec: str = ""
+    is_transactional: bool = False
+    producer_id: int = NEVER
+    producer_epoch: int = NEVER
+    base_sequence: int = NEVER
+    is_duplicate: bool = False
+    high_watermark: tuple[int, int] = (NEVER, NEVER)
+    log_end_offset: tuple[int, int] = (NEVER, NEVER)
+    rolled: bool = False
+    segment: int = NEVER
+    position: int = NEVER
 
 
 class ProduceFacts(NamedTuple):
@@ -110,11 +117,11 @@ class ProduceFacts(NamedTuple):
     transactional_id: str | None
     timeout_ms: int
     asked: int
-    rows: tuple[ProducedFacts, ...]
+    partitions: tuple[ProducedFacts, ...]
 
 
 class GroupFacts(NamedTuple):
-    """The group that a request names, and the offsets that it commits: topic, partition, offset, lag."""
+    """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag."""
 
     group_id: str
     state: str
@@ -136,21 +143,32 @@ class LoginFacts(NamedTuple):
     message: str | None  # of the answer to a SaslAuthenticate
 
 
+class WaitFacts(NamedTuple):
+    """The operation of a wait; -1 and nothing if none is known."""
+
+    max_wait_ms: int = NEVER
+    deadline_ms: int = NEVER
+    kind: str = ""
+    watched: int = 0  # keys that it waited for
+    case: str = ""  # that ended the wait of a Fetch
+    partition: str | None = None  # that decided it
+
+
+NO_WAIT = WaitFacts()
+
+
 class Facts(NamedTuple):
-    topics: tuple[str, ...]
-    records: int  # partitions answered with records, or appended to
-    throttled_ms: int
-    watched: int  # keys that it waited for
-    max_wait_ms: int
-    deadline_ms: int
-    kind: str  # of the operation that waited
+    """All of a request; of `fetch`, `produce`, `group` and `login` one at most."""
+
+    topics: tuple[str, ...] = ()
+    records: int = 0  # partitions answered with records, or appended to
+    throttled_ms: int = 0
+    converted_to: int | None = None  # the magic of the records for an older client
+    wait: WaitFacts = NO_WAIT
     fetch: FetchFacts | None = None
     produce: ProduceFacts | None = None
     group: GroupFacts | None = None
     login: LoginFacts | None = None
-
-
-NO_FACTS = Facts((), 0, 0, 0, NEVER, NEVER, "")
 
 
 class FactsTaker:
@@ -158,268 +176,213 @@ class FactsTaker:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
-        self._replicas = parts.replica_manager
+        self._partitions = parts.replica_manager.partitions
 
     def take(self, exchange: Trace) -> Facts:
-        """The facts of an exchange, of which some may be missing: one that waits has no answer yet."""
-        request, operation = exchange.request, exchange.operation
+        """Take the facts of an exchange. Some may be missing: one that waits has no answer yet."""
+        request, answer = exchange.request, exchange.body
+        topics: tuple[str, ...] = ()
+        records, converted = 0, None
         fetch = produce = group = login = None
-        if request is not None and request.body is not None:
-            if request.api_key == ApiKey.FETCH:
-                fetch = self._fetch(exchange, request)
-            elif request.api_key == ApiKey.PRODUCE:
-                produce = self._produce(exchange, request)
-            elif request.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
-                login = login_of(request, exchange.body)
-            else:
-                group = self._group(exchange, request)
-        topics: tuple[str, ...]
-        if fetch is not None:
-            topics = tuple(dict.fromkeys(row.topic for row in fetch.rows))[:TOPICS_MAX]
-            records = sum(row.bytes > 0 for row in fetch.rows)
-        elif produce is not None:
-            topics = tuple(dict.fromkeys(row.topic for row in produce.rows))[:TOPICS_MAX]
-            records = sum(not row.error for row in produce.rows)
+        if request is None or request.body is None:
+            pass  # it could not be decoded, or is a token of a login
+        elif request.api_key == ApiKey.FETCH:
+            fetch = self._fetch(exchange, request)
+            topics = first_names(row.topic for row in fetch.partitions)
+            records = sum(row.bytes > 0 for row in fetch.partitions)
+            converted = converted_to(answer)
+        elif request.api_key == ApiKey.PRODUCE:
+            produce = self._produce(exchange, request)
+            topics = first_names(row.topic for row in produce.partitions)
+            records = sum(not row.error for row in produce.partitions)
+        elif request.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            login = login_of(request, answer)
         else:
-            topics, records = topics_named(request), 0
-        return Facts(
-            topics,
-            records,
-            throttle_ms_of(exchange.body),
-            0 if operation is None else len(operation.watched_keys),
-            NEVER if operation is None else operation.delay_ms,
-            NEVER if operation is None else operation.deadline_ms,
-            "" if operation is None else type(operation).__name__.removeprefix("Delayed"),
-            fetch,
-            produce,
-            group,
-            login,
-        )
+            topics, group = topics_named(request), self._group(exchange, request)
+        throttled_ms, wait = getattr(answer, "throttle_time_ms", 0), wait_of(exchange.operation)
+        return Facts(topics, records, throttled_ms, converted, wait, fetch, produce, group, login)
 
     def topics_of(self, exchange: Trace) -> tuple[str, ...]:
         """The first topics of an exchange, also of one that waits."""
         if exchange.facts is not None:
             return exchange.facts.topics
-        request = exchange.request
-        if request is not None and request.body is not None and request.api_key == ApiKey.FETCH:
-            session = self._parts.fetch_sessions.get(request.body.session_id)
-            if session is not None:
-                names = dict.fromkeys(each.topic for each in islice(session.partitions, NAMES_MAX))
-                return tuple(names)[:TOPICS_MAX]
-        return topics_named(request)
+        session = self._session_of(exchange.request)
+        return first_names(islice(session, NAMES_MAX)) or topics_named(exchange.request)
 
     def names_topic(self, exchange: Trace, topic: str) -> bool:
-        """Whether a request, its fetch session or its answer names a topic."""
+        """Return whether a request or its fetch session names a topic; of one that is kept, whether its facts do."""
+        if exchange.facts is not None:
+            return topic in exchange.facts.topics
         request = exchange.request
         if request is None or request.body is None:
             return False
-        if request.api_key == ApiKey.FETCH:
-            session = self._parts.fetch_sessions.get(request.body.session_id)
-            if session is not None and any(each.topic == topic for each in session.partitions):
-                return True
+        if topic in self._session_of(request):
+            return True
         named = resources_named(API_TABLE[request.api_key].request, request.api_version, request.body)
         return Resource(ResourceType.TOPIC, topic) in named
 
+    def is_empty(self, exchange: Trace) -> bool:
+        """Return whether a Fetch was answered without an error and without records."""
+        if exchange.api_key != ApiKey.FETCH or exchange.error:
+            return False
+        if exchange.facts is not None:
+            return exchange.facts.fetch is not None and not exchange.facts.fetch.bytes
+        return exchange.body is not None and not any(row[RECORDS] for _, row in rows_of(exchange.body))
+
+    def _session_of(self, request: Request | None) -> Iterator[str]:
+        """The topics of the fetch session that a request goes on with, one for each partition."""
+        if request is None or request.body is None or request.api_key != ApiKey.FETCH:
+            return iter(())
+        session = self._parts.fetch_sessions.get(request.body.session_id)
+        return iter(()) if session is None else (each.topic for each in session.partitions)
+
     def waits_for_disk(self, operation: DelayedOperation) -> bool:
-        """Whether flush.messages holds records back in one of the first partitions that it waits for."""
-        for key in islice(operation.watched_keys, ROWS_MAX):
-            role = self._replicas.partitions.any(key) if isinstance(key, TopicPartition) else None
-            if role is not None and role.log.config.flush_messages < LONG_MAX:
-                return True
-        return False
+        """Return whether flush.messages holds records back in one of the first partitions that it waits for."""
+        keys = [key for key in islice(operation.watched_keys, ROWS_MAX) if isinstance(key, TopicPartition)]
+        logs = [self._log(*key) for key in keys]
+        return any(log is not None and log.config.flush_messages < LONG_MAX for log in logs)
 
     def before(self, request: Request) -> dict[TopicPartition, Before]:
         """The partitions of a Produce as they are now."""
         found = {}
         for topic, partitions in islice(request.body.topics, BEFORE_MAX):
-            for partition, _ in islice(partitions, BEFORE_MAX):
-                topic_partition = TopicPartition(topic, partition)
-                led = self._replicas.partitions.any(topic_partition)
-                if led is not None:
-                    active = led.log.segments.active
-                    found[topic_partition] = Before(
-                        led.log.high_watermark,
-                        led.log.log_end_offset,
-                        active.base_offset,
-                        active.size_bytes,
+            for row in islice(partitions, BEFORE_MAX):
+                log = self._log(topic, row.partition)
+                if log is not None:
+                    active = log.segments.active
+                    found[TopicPartition(topic, row.partition)] = Before(
+                        log.high_watermark, log.log_end_offset, active.base_offset, active.size_bytes
                     )
         return found
+
+    def _log(self, topic: str, partition: int) -> Log | None:
+        role = self._partitions.any(TopicPartition(topic, partition))
+        return None if role is None else role.log
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
     def _fetch(self, exchange: Trace, request: Request) -> FetchFacts:
-        asked, answer, operation = request.body, exchange.body, exchange.operation
+        asked, answer = request.body, exchange.body
         session = self._parts.fetch_sessions.get(asked.session_id if answer is None else answer.session_id)
-        offsets: dict[tuple[str, int], int] = {
-            (topic, row[0]): row[2] for topic, partitions in asked.topics for row in partitions
+        offsets = {
+            TopicPartition(topic, row.partition): row.fetch_offset for topic, rows in asked.topics for row in rows
         }
         named = len(offsets)
-        read = named
         if session is not None and asked.session_epoch > 0:
-            read = len(session.partitions)
-            offsets = {(*each,): cached.row.fetch_offset for each, cached in session.partitions.items()}
-        rows: list[FetchedFacts] = []
-        total_bytes = answered = 0
-        converted_to: int | None = None
-        plain: list[tuple[str, Any]] = []
-        for topic, partitions in () if answer is None else answer.topics:
-            answered += len(partitions)
-            for row in partitions:
-                records = row[7]
-                size_bytes = records.size_bytes if isinstance(records, FileSlice | ConvertedSlice) else 0
-                total_bytes += size_bytes
-                if isinstance(records, ConvertedSlice):
-                    converted_to = records.to_magic
-                if len(rows) < ROWS_MAX and (size_bytes or row[1]):
-                    rows.append(self._fetched(topic, row, offsets))
-                elif len(plain) < ROWS_MAX:
-                    plain.append((topic, row))
-        rows += [self._fetched(topic, row, offsets) for topic, row in plain[: ROWS_MAX - len(rows)]]
-        seen = {(row.topic, row.partition) for row in rows}
-        left_out = (place for place in offsets if place not in seen)
-        if answered == len(rows):
-            rows += [self._left_out(*place, offsets[place]) for place in islice(left_out, ROWS_MAX - len(rows))]
-        delayed = operation if isinstance(operation, DelayedFetch) else None
+            offsets = {each: cached.row.fetch_offset for each, cached in session.partitions.items()}
+        answered = [] if answer is None else rows_of(answer)
+        special = [each for each in answered if is_special(each[1])]  # they come first
+        plain = (each for each in answered if not is_special(each[1]))
+        rows = [
+            self._fetched(topic, FETCHED_ROW._make(row), offsets)
+            for topic, row in islice(chain(special, plain), ROWS_MAX)
+        ]
+        if len(answered) == len(rows):
+            seen = {(row.topic, row.partition) for row in rows}
+            left_out = (each for each in offsets if each not in seen)
+            rows += [self._left_out(each, offsets[each]) for each in islice(left_out, ROWS_MAX - len(rows))]
         return FetchFacts(
             asked.replica_id,
-            asked.max_wait_ms,
             asked.min_bytes,
             asked.max_bytes,
-            asked.isolation_level,
-            asked.session_id,
-            asked.session_epoch,
-            0 if answer is None else answer.session_id,
-            "" if answer is None or not answer.error_code else name_of(answer.error_code),
-            NEVER if session is None else session.epoch,
-            named,
-            sum(len(partitions) for _, partitions in asked.forgotten_topics),
-            read,
-            answered,
-            total_bytes,
+            asked.max_wait_ms,
+            ISOLATION.get(asked.isolation_level, str(asked.isolation_level)),
+            SessionFacts(
+                asked.session_id,
+                asked.session_epoch,
+                0 if answer is None else answer.session_id,
+                error_of(0 if answer is None else answer.error_code),
+                named,
+                sum(len(partitions) for _, partitions in asked.forgotten_topics),
+                len(offsets),
+            ),
             exchange.first_bytes,
-            "" if delayed is None else delayed.case,
-            None if delayed is None else delayed.decided_by,
-            converted_to,
+            len(offsets),
+            len(answered),
+            sum(bytes_of(row[RECORDS]) for _, row in special),
             tuple(rows),
         )
 
-    def _fetched(self, topic: str, row: Any, offsets: dict[tuple[str, int], int]) -> FetchedFacts:
-        partition, code, high_watermark, stable, log_start, _, _, records, *_ = row
-        log = self._log(topic, partition)
-        source = records.records if isinstance(records, ConvertedSlice) else records
+    def _fetched(self, topic: str, row: Any, offsets: Offsets) -> FetchedFacts:
+        log = self._log(topic, row.partition)
+        source = row.records.records if isinstance(row.records, ConvertedSlice) else row.records
         is_slice = isinstance(source, FileSlice)
+        stable = row.last_stable_offset
         return FetchedFacts(
             topic,
-            partition,
-            offsets.get((topic, partition), NEVER),
-            name_of(code) if code else "",
+            row.partition,
+            offsets.get(TopicPartition(topic, row.partition), NEVER),
+            error_of(row.error_code),
             True,
-            high_watermark,
-            log.last_stable_offset if log is not None and stable < 0 and not code else stable,
-            log_start,
+            bytes_of(row.records),
+            row.high_watermark,
+            log.last_stable_offset if log is not None and stable < 0 and not row.error_code else stable,
+            row.log_start_offset,
             NEVER if log is None else log.log_end_offset,
-            records.size_bytes if is_slice or isinstance(records, ConvertedSlice) else 0,
-            int(source.file.path.name.partition(".")[0]) if is_slice else NEVER,
-            source.position if is_slice else NEVER,
+            int(source.file.path.name.partition(".")[0]) if is_slice else None,
+            source.position if is_slice else None,
             NEVER if log is None else log.truncations,
         )
 
-    def _left_out(self, topic: str, partition: int, offset: int) -> FetchedFacts:
-        log = self._log(topic, partition)
+    def _left_out(self, topic_partition: TopicPartition, offset: int) -> FetchedFacts:
+        log = self._log(*topic_partition)
         if log is None:
-            return FetchedFacts(topic, partition, offset, "", False, NEVER, NEVER, NEVER, NEVER, 0, NEVER, NEVER, NEVER)
-        return FetchedFacts(
-            topic,
-            partition,
-            offset,
-            "",
-            False,
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            log.log_end_offset,
-            0,
-            NEVER,
-            NEVER,
-            log.truncations,
-        )
-
-    def _log(self, topic: str, partition: int) -> Log | None:
-        led = self._replicas.partitions.any(TopicPartition(topic, partition))
-        return None if led is None else led.log
+            return FetchedFacts(*topic_partition, offset)
+        offsets = log.high_watermark, log.last_stable_offset, log.log_start_offset, log.log_end_offset
+        return FetchedFacts(*topic_partition, offset, "", False, 0, *offsets, None, None, log.truncations)
 
     # -- Produce ----------------------------------------------------------------------------------------------
 
     def _produce(self, exchange: Trace, request: Request) -> ProduceFacts:
         asked, answer = request.body, exchange.body
-        answered = () if answer is None else answer.topics
-        answers = {(topic, row[0]): row for topic, partitions in answered for row in partitions}
-        sent = [(topic, *row) for topic, partitions in asked.topics for row in partitions]
-        rows = [
-            self._produced(exchange, topic, partition, records, answers.get((topic, partition)))
-            for topic, partition, records in sent[:ROWS_MAX]
+        answered = () if answer is None else rows_of(answer)
+        answers = {(topic, row.partition): row for topic, each in answered for row in [PRODUCED_ROW._make(each)]}
+        sent = rows_of(asked)
+        taken = [
+            self._produced(
+                exchange, TopicPartition(topic, row.partition), row.records, answers.get((topic, row.partition))
+            )
+            for topic, row in sent[:ROWS_MAX]
         ]
-        return ProduceFacts(asked.acks, asked.transactional_id, asked.timeout_ms, len(sent), tuple(rows))
+        return ProduceFacts(asked.acks, asked.transactional_id, asked.timeout_ms, len(sent), tuple(taken))
 
     def _produced(
-        self, exchange: Trace, topic: str, partition: int, records: memoryview, row: Any | None
+        self, exchange: Trace, topic_partition: TopicPartition, records: memoryview, answer: Any | None
     ) -> ProducedFacts:
-        topic_partition = TopicPartition(topic, partition)
-        led = self._replicas.partitions.any(topic_partition)
-        before = (exchange.before or {}).get(topic_partition)
+        role = self._partitions.any(topic_partition)
         views = list(islice(views_of(records), BATCHES_MAX))
         first = views[0] if views else None
-        code = 0 if row is None else row[1]
         count = sum(max(1, view.records_count) for view in views)
-        stamped = NEVER if first is None else first.base_offset  # an append stamps it in the frame
-        base_offset = stamped if row is None else row[2]
-        was_answered = row is not None or request_is_silent(exchange)
-        if before is None and isinstance(led, Leading) and not code and base_offset >= 0:
-            before = before_append(led, base_offset)
-        if before is None or led is None or first is None:
-            high_watermark = log_end_offset = (NEVER, NEVER)
-            rolled, segment, position = False, NEVER, NEVER
-            is_duplicate = False
-        else:
-            log = led.log
-            high_watermark = (before.high_watermark, led.log.high_watermark)
-            is_duplicate = was_answered and not code and 0 <= base_offset < before.log_end_offset
-            is_appended = was_answered and not code and base_offset >= 0 and not is_duplicate
-            log_end_offset = (before.log_end_offset, base_offset + count if is_appended else before.log_end_offset)
-            holder = log.segments.floor(base_offset) if is_appended else None
-            segment = NEVER if holder is None else holder.base_offset
-            rolled = holder is not None and segment != before.segment
-            position = NEVER if holder is None else 0 if rolled else before.size_bytes
+        code, message = ErrorCode.NONE, None
+        base_offset = NEVER if first is None else first.base_offset  # an append stamps it in the frame
+        if answer is not None:
+            code, base_offset, message = answer.error_code, answer.base_offset, answer.error_message
+        was_taken = (answer is not None or request_is_silent(exchange)) and not code and base_offset >= 0
+        before = (exchange.before or {}).get(topic_partition)
+        if before is None and isinstance(role, Leading) and not code and base_offset >= 0:
+            before = before_append(role, base_offset)
+        change: tuple[Any, ...] = ()
+        if before is not None and role is not None and first is not None:
+            change = change_by(role.log, before, base_offset, count, was_taken=was_taken)
         return ProducedFacts(
-            topic,
-            partition,
-            name_of(code) if code else "",
-            None if row is None else row[6],
+            *topic_partition,
+            error_of(code),
+            message,
             base_offset,
             NEVER if base_offset < 0 else base_offset + count - 1,
             count,
             len(records),
             len(views),
-            NEVER if first is None else first.magic,
-            "" if first is None else codec_name(first),
-            first is not None and first.is_transactional,
-            NEVER if first is None else first.producer_id,
-            NEVER if first is None else first.producer_epoch,
-            NEVER if first is None else first.base_sequence,
-            is_duplicate,
-            "" if led is None else led.log.config.message_timestamp_type,
-            "" if led is None else validation_of(led.log, first),
-            high_watermark,
-            log_end_offset,
-            rolled,
-            segment,
-            position,
+            "" if role is None else role.log.config.message_timestamp_type,
+            "" if role is None else validation_of(role.log, first),
+            *(() if first is None else batch_facts(first)),
+            *change,
         )
 
     # -- groups -----------------------------------------------------------------------------------------------
 
     def _group(self, exchange: Trace, request: Request) -> GroupFacts | None:
-        group_id = group_named(request)
+        group_id = next((each.name for each in named(request) if each.type is ResourceType.GROUP), None)
         group = None if group_id is None else self._parts.groups.get(group_id)
         if group is None:
             return None
@@ -438,11 +401,51 @@ class FactsTaker:
         )
 
     def _commits(self, request: Request) -> Iterator[tuple[str, int, int, int]]:
-        for topic in request.body.topics:
-            for row in topic.partitions:
-                log = self._log(topic.name, row.partition)
-                lag = NEVER if log is None else max(0, log.high_watermark - row.committed_offset)
-                yield topic.name, row.partition, row.committed_offset, lag
+        for topic, row in rows_of(request.body):
+            log = self._log(topic, row.partition)
+            lag = NEVER if log is None else max(0, log.high_watermark - row.committed_offset)
+            yield topic, row.partition, row.committed_offset, lag
+
+
+# -- a Fetch, a Produce and their answers -----------------------------------------------------------------------------
+
+
+def rows_of(message: Any) -> list[tuple[str, Any]]:
+    """The partitions of a request or an answer, each with its topic."""
+    return [(topic, row) for topic, partitions, *_ in message.topics for row in partitions]
+
+
+def is_special(row: Any) -> bool:
+    """Return whether a partition was answered with records or with an error."""
+    return bool(row[ERROR_CODE] or bytes_of(row[RECORDS]))
+
+
+def bytes_of(records: Any) -> int:
+    return records.size_bytes if isinstance(records, FileSlice | ConvertedSlice) else 0
+
+
+def converted_to(answer: Any) -> int | None:
+    """The magic to which the records of an answered Fetch are converted, None if they are not."""
+    found = [] if answer is None else [row[RECORDS] for _, row in rows_of(answer)]
+    return next((each.to_magic for each in reversed(found) if isinstance(each, ConvertedSlice)), None)
+
+
+def batch_facts(view: BatchView) -> tuple[Any, ...]:
+    """The fields of ProducedFacts from `magic` on."""
+    batch = (view.magic, codec_name(view), view.is_transactional)
+    return (*batch, view.producer_id, view.producer_epoch, view.base_sequence)
+
+
+def change_by(log: Log, before: Before, base_offset: int, count: int, *, was_taken: bool) -> tuple[Any, ...]:
+    """The fields of ProducedFacts from `is_duplicate` on: how an append changed a log."""
+    is_duplicate = was_taken and base_offset < before.log_end_offset
+    holder = log.segments.floor(base_offset) if was_taken and not is_duplicate else None
+    end_offset = before.log_end_offset if holder is None else base_offset + count
+    offsets = (before.high_watermark, log.high_watermark), (before.log_end_offset, end_offset)
+    if holder is None:
+        return is_duplicate, *offsets
+    rolled = holder.base_offset != before.segment
+    return is_duplicate, *offsets, rolled, holder.base_offset, 0 if rolled else before.size_bytes
 
 
 def before_append(partition: Leading, base_offset: int) -> Before | None:
@@ -480,13 +483,13 @@ def login_of(request: Request, answer: Any) -> LoginFacts:
 
 
 def request_is_silent(exchange: Trace) -> bool:
-    """Whether the request was served without a response."""
+    """Return whether the request was served without a response."""
     return exchange.body is None and exchange.answered_ns != NEVER and not exchange.error
 
 
 def validation_of(log: Log, first: BatchView | None) -> str:
     """Describe how the log takes the batches of clients, by its settings."""
-    if first is not None and first.magic == 2 and log.takes_clients_batches_as_sent:
+    if first is not None and first.magic == 2 and log.append_rules.takes_clients_batches_as_sent:
         return "taken as sent"
     config = log.config
     reasons = []
@@ -503,18 +506,27 @@ def validation_of(log: Log, first: BatchView | None) -> str:
     return "each record checked: " + ", ".join(reasons)
 
 
-def throttle_ms_of(body: Any) -> int:
-    fields = getattr(body, "_fields", ())
-    return body.throttle_time_ms if THROTTLE_TIME in fields else 0
+def wait_of(operation: DelayedOperation | None) -> WaitFacts:
+    if operation is None:
+        return NO_WAIT
+    case, decided_by = (operation.case, operation.decided_by) if isinstance(operation, DelayedFetch) else ("", None)
+    return WaitFacts(
+        operation.delay_ms,
+        operation.deadline_ms,
+        type(operation).__name__.removeprefix("Delayed"),
+        len(operation.watched_keys),
+        case,
+        None if decided_by is None else str(decided_by),
+    )
+
+
+def first_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))[:TOPICS_MAX]
 
 
 def topics_named(request: Request | None) -> tuple[str, ...]:
     """The first topics that a request names."""
-    return tuple(dict.fromkeys(each.name for each in named(request) if each.type is ResourceType.TOPIC))[:TOPICS_MAX]
-
-
-def group_named(request: Request) -> str | None:
-    return next((each.name for each in named(request) if each.type is ResourceType.GROUP), None)
+    return first_names(each.name for each in named(request) if each.type is ResourceType.TOPIC)
 
 
 def named(request: Request | None) -> Iterator[Resource]:

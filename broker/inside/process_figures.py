@@ -16,7 +16,7 @@ START_TIME_AT = 19  # in /proc/self/stat, behind the name of the command
 
 
 def process_figures(connections: int) -> dict[str, float]:
-    """Those of Prometheus's own names for a process, and how long the thread that serves has run.
+    """Return the figures of Prometheus's own names for a process, and the time of the thread that serves.
 
     The descriptors are left out with thousands of connections on an old Linux, where it takes milliseconds.
     """
@@ -46,7 +46,7 @@ def loop_seconds() -> float:
 
 
 def start_time_seconds() -> float:
-    """When the process began, in seconds since the epoch."""
+    """Return the start of the process, in seconds since the epoch."""
     stat = (PROC / "stat").read_text()
     ticks = int(stat[stat.rindex(")") + 2 :].split()[START_TIME_AT])
     boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))

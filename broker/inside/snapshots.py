@@ -6,21 +6,23 @@ Requests wait while one is made, so each is bounded: by rows, then `more` has wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from minibroker.broker.inside.explanation import headers_from
-from minibroker.broker.inside.trace import NEVER
+from minibroker.broker.inside.explanation import headers_from, name_of_api
+from minibroker.broker.inside.facts import codec_name
+from minibroker.broker.inside.trace import NEVER, Trace
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
-from minibroker.protocol.api import API_TABLE
+from minibroker.broker.replica.fetch_session import FetchSession
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import TimerTask
+from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
 
 MOST_NS = 1_000_000
@@ -31,6 +33,7 @@ LEVELS_SHOWN = 3
 TASKS_OF_A_SLOT_MAX = 64
 PARTITIONS_MAX = 32
 GROUPS_MAX = 200
+LOGS_MAX = 200
 
 # What has a deadline in the wheel, by the name of its class.
 KINDS = {
@@ -51,82 +54,77 @@ Json = dict[str, Any]
 
 
 class Snapshots:
-    """Makes the snapshots. Its methods raise ValueError for what does not exist."""
+    """Makes the snapshots. Its methods are calls; they raise ValueError for what does not exist."""
 
     def __init__(self, tracer: Tracer, parts: BrokerParts, connections: Collection[Connection]) -> None:
         self._tracer = tracer
         self._parts = parts
+        self._partitions = parts.replica_manager.partitions
         self._connections = connections
-        self._timer = parts.timers.timer
 
     # -- a log ------------------------------------------------------------------------------------------------
 
-    def log(self, topic: str, partition: int, offset: int | None, after: int | None) -> Json:
+    def log(self, topic: str, partition: int, offset: int | None = None, after: int | None = None) -> Json:
         """A partition's log: its segments from the base offset `after` on, and what lies around an offset."""
-        led = self._parts.replica_manager.partitions.any(TopicPartition(topic, partition))
-        if led is None:
+        role = self._partitions.any(TopicPartition(topic, partition))
+        if role is None:
             raise ValueError(f"unknown partition {topic}-{partition}")
-        log = led.log
-        segments = [each for each in log.segments if after is None or each.base_offset > after]
-        wanted = led.log.high_watermark if offset is None else offset
+        log = role.log
+        wanted = log.high_watermark if offset is None else offset
         holder = log.segments.floor(wanted) if log.log_start_offset <= wanted <= log.log_end_offset else None
+        segments = {each.base_offset: each for each in log.segments}
+        shown, more = page(segments, -1 if after is None else after, SEGMENTS_MAX)
         return {
             "topic": topic,
             "partition": partition,
             "log_start_offset": log.log_start_offset,
             "last_stable_offset": log.last_stable_offset,
-            "high_watermark": led.log.high_watermark,
+            "high_watermark": log.high_watermark,
             "log_end_offset": log.log_end_offset,
-            "leader_epoch": led.leader_epoch,
+            "leader_epoch": role.leader_epoch,
             "size_bytes": log.size_bytes,
             "index_interval_bytes": log.config.index_interval_bytes,
             "truncations": log.truncations,
-            "segments": [
-                {
-                    "base_offset": each.base_offset,
-                    "name": each.path.name,
-                    "size_bytes": each.size_bytes,
-                    "entries": each.offset_index.entries,
-                    "is_active": each is log.segments.active,
-                    "last_modified_ms": each.last_modified_ms,
-                    "max_timestamp_ms": each.max_timestamp_so_far,
-                }
-                for each in segments[:SEGMENTS_MAX]
-            ],
-            "more": segments[SEGMENTS_MAX - 1].base_offset if len(segments) > SEGMENTS_MAX else None,
+            "segments": [segment_of(segments[each], log) for each in shown],
+            "more": more,
             "offset": wanted,
             "segment": None if holder is None else holder.base_offset,
             **around(holder, wanted),
         }
 
-    def logs(self, topic: str, partitions: Sequence[int]) -> list[Json]:
-        """What a list of partitions shows of each log."""
-        found = self._parts.replica_manager.partitions
-        led = [(each, found.any(TopicPartition(topic, each))) for each in partitions]
-        return [
-            {
-                "partition": each,
-                "log_end_offset": partition.log.log_end_offset,
-                "segments": len(partition.log.segments),
-                "leader_epoch": partition.leader_epoch,
-            }
-            for each, partition in led
-            if partition is not None
-        ]
+    def logs(self, topic: str, partitions: list[int]) -> Json:
+        """The end and the number of segments of these logs; those that do not exist are left out."""
+        if not isinstance(partitions, list) or len(partitions) > LOGS_MAX:
+            raise ValueError(f"partitions is a list of {LOGS_MAX} numbers at most")
+        if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in partitions):
+            raise ValueError("each partition is a whole number from 0")
+        found = [(each, self._partitions.any(TopicPartition(topic, each))) for each in partitions]
+        return {
+            "rows": [
+                {
+                    "partition": each,
+                    "log_end_offset": role.log.log_end_offset,
+                    "segments": len(role.log.segments),
+                    "leader_epoch": role.leader_epoch,
+                }
+                for each, role in found
+                if role is not None
+            ]
+        }
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
-    def purgatory(self, budget: int) -> Json:
+    def purgatory(self, budget: int = 200) -> Json:
         """The purgatories, and the slots of the wheel that are lit, up to `budget` operations."""
         until_ns = self._tracer.now_ns() + MOST_NS
-        timer, now_ms = self._timer, self._parts.timers.clock.monotonic_ms()
-        exchanges = {id(each.operation): each for each in self._tracer.not_ended() if each.operation is not None}
+        timer, now_ms = self._parts.timers.timer, self._parts.timers.clock.monotonic_ms()
+        exchanges = {each.operation: each for each in self._tracer.not_ended() if each.operation is not None}
         levels: list[Json] = []
-        found: list[tuple[int, int, int, TimerTask]] = []
+        found: list[tuple[int, int, TimerTask]] = []
         counted, is_all = 0, True
         for level in range(LEVELS_SHOWN):
             lit: list[tuple[int, Counter[str]]] = []
-            for index, tasks in timer.lit_slots(level):
+            for slot, tasks in timer.lit_slots(level):
                 if self._tracer.now_ns() > until_ns:
                     is_all = False
                     break
@@ -135,63 +133,45 @@ class Snapshots:
                     is_all = False
                     shown.pop()
                 counted += len(shown)
-                lit.append((index, Counter(map(kind_of, shown))))
+                lit.append((slot, Counter(map(kind_of, shown))))
                 if len(found) <= budget:
-                    found += [(task.deadline_ms, level, index, task) for task in shown]
+                    found += [(level, slot, task) for task in shown]
             hand = (now_ms >> (level << 3)) & 255
             levels.append({"level": level, "slot_ms": 256**level, "hand": hand, "lit": lit})
-        found.sort(key=lambda each: each[0])
-        operations = []
-        for deadline_ms, level, index, task in found[:budget]:
-            exchange = exchanges.get(id(task))
-            connection = task.client.number if isinstance(task, Connection) else NEVER
-            operations.append(
-                {
-                    "kind": kind_of(task),
-                    "deadline_ms": deadline_ms,
-                    "level": level,
-                    "slot": index,
-                    "seq": NEVER if exchange is None else exchange.seq,
-                    "connection": connection if exchange is None else exchange.client.number,
-                }
-            )
+        found.sort(key=lambda each: each[-1].deadline_ms)
+        operations = [
+            {"kind": kind_of(task), "deadline_ms": task.deadline_ms, "level": level, "slot": slot}
+            | who_waits(task, exchanges)
+            for level, slot, task in found[:budget]
+        ]
         return {
             "now_ms": now_ms,
             "pending": len(timer),
-            "purgatories": [statistics_of(each) for each in self.purgatories()],
+            "purgatories": [{"name": each.name, **asdict(each.statistics())} for each in self._parts.purgatories],
             "levels": levels,
             "later": len(timer) - counted if is_all else NEVER,
             "operations": operations,
             "more": len(operations) < len(timer),
         }
 
-    def purgatories(self) -> list[Purgatory]:
-        replicas = self._parts.replica_manager
-        return [
-            replicas.fetch_purgatory,
-            replicas.produce_purgatory,
-            replicas.delete_records_purgatory,
-            self._parts.groups.rebalance_purgatory,
-        ]
-
     # -- clients ----------------------------------------------------------------------------------------------
 
-    def connections(self, after: int, budget: int) -> Json:
+    def connections(self, after: int = 0, budget: int = 500) -> Json:
         """The open connections with numbers above `after`, in their order."""
-        rows = sorted(
-            (each for each in self._connections if each.client.number > after), key=lambda each: each.client.number
-        )
-        shown = rows[:budget]
-        return {
-            "open": len(self._connections),
-            "more": shown[-1].client.number if len(rows) > budget else None,
-            "connections": [self._connection(each) for each in shown],
-        }
+        by_number = {each.client.number: each for each in self._connections}
+        shown, more = page(by_number, after, budget)
+        rows = [self._connection(by_number[each]) for each in shown]
+        return {"open": len(by_number), "more": more, "connections": rows}
 
     def _connection(self, connection: Connection) -> Json:
         client, now_ms = connection.client, self._parts.timers.clock.monotonic_ms()
         exchange = self._tracer.in_hand(client.number)
         seen = self._tracer.seen_of(client.number)
+        in_hand = exchange and {
+            "seq": exchange.seq,
+            "api": name_of_api(exchange.api_key),
+            "for_us": (self._tracer.now_ns() - exchange.arrived_ns) // 1000,
+        }
         return {
             "connection": client.number,
             "address": client.address,
@@ -201,56 +181,32 @@ class Snapshots:
             "encrypted": connection.tls_version,
             "idle_ms": max(0, now_ms - connection.last_active_ms),
             "throttled_ms": max(0, client.muted_until_ms - now_ms) if client.muted_until_ms else 0,
-            "in_hand": None
-            if exchange is None
-            else {
-                "seq": exchange.seq,
-                "api": name_of_api(exchange.api_key),
-                "for_us": (self._tracer.now_ns() - exchange.arrived_ns) // 1000,
-            },
-            "requests": {name_of_api(api_key): list(counts) for api_key, counts in seen.requests.items()},
+            "in_hand": in_hand,
+            "requests": {name_of_api(api_key): counts for api_key, counts in seen.requests.items()},
             "last_error": seen.last_error,
             "errors": seen.errors,
         }
 
-    def sessions(self, after: int, budget: int) -> Json:
+    def sessions(self, after: int = 0, budget: int = 200) -> Json:
         """The fetch sessions with ids above `after`, in their order."""
         cache, now_ms = self._parts.fetch_sessions, self._parts.timers.clock.monotonic_ms()
+        shown, more = page(cache.sessions, after, budget)
         statistics = cache.statistics()
-        ids = sorted(each for each in cache.sessions if each > after)
-        shown = ids[:budget]
         return {
             "sessions": statistics.sessions,
             "partitions": statistics.partitions,
             "evictions": statistics.evictions,
             "max_sessions": cache.max_sessions,
-            "more": shown[-1] if len(ids) > budget else None,
-            "rows": [
-                {
-                    "id": session.id,
-                    "epoch": session.epoch,
-                    "partitions": len(session.partitions),
-                    "is_follower": session.is_privileged,
-                    "age_ms": now_ms - session.created_ms,
-                    "used_ms_ago": now_ms - session.last_used_ms,
-                    "shown": [
-                        (each.topic, each.partition, cached.row.fetch_offset, cached.high_watermark)
-                        for each, cached in islice(session.partitions.items(), PARTITIONS_MAX)
-                    ],
-                }
-                for session in (cache.sessions[each] for each in shown)
-            ],
+            "more": more,
+            "rows": [session_of(cache.sessions[each], now_ms) for each in shown],
         }
 
     # -- groups -----------------------------------------------------------------------------------------------
 
-    def groups(self, group_id: str | None) -> Json:
-        """Why groups rebalanced last, and which members they went on without."""
-        if group_id is None:
-            groups = list(islice(self._parts.groups.all(), GROUPS_MAX))
-        else:
-            group = self._parts.groups.get(group_id)
-            groups = [] if group is None else [group]
+    def groups(self, group_id: str | None = None) -> Json:
+        """Show why groups rebalanced last, and which members they went on without."""
+        groups = self._parts.groups
+        found = groups.all() if group_id is None else filter(None, [groups.get(group_id)])
         return {
             "rows": [
                 {
@@ -262,9 +218,50 @@ class Snapshots:
                     "missed": list(islice(group.missed_members, PARTITIONS_MAX)),
                     "since_ms": group.state_timestamp_ms,
                 }
-                for group in groups
+                for group in islice(found, GROUPS_MAX)
             ]
         }
+
+
+def page(numbers: Iterable[int], after: int, most: int) -> tuple[list[int], int | None]:
+    """The first numbers above `after`, and after which one the next page goes on, None for the last page."""
+    left = sorted(each for each in numbers if each > after)
+    return left[:most], left[most - 1] if len(left) > most else None
+
+
+def segment_of(segment: LogSegment, log: Log) -> Json:
+    return {
+        "base_offset": segment.base_offset,
+        "name": segment.path.name,
+        "size_bytes": segment.size_bytes,
+        "entries": segment.offset_index.entries,
+        "is_active": segment is log.segments.active,
+        "last_modified_ms": segment.last_modified_ms,
+        "max_timestamp_ms": segment.max_timestamp_so_far,
+    }
+
+
+def session_of(session: FetchSession, now_ms: int) -> Json:
+    return {
+        "id": session.id,
+        "epoch": session.epoch,
+        "partitions": len(session.partitions),
+        "is_follower": session.is_privileged,
+        "age_ms": now_ms - session.created_ms,
+        "used_ms_ago": now_ms - session.last_used_ms,
+        "shown": [
+            (each.topic, each.partition, cached.row.fetch_offset, cached.high_watermark)
+            for each, cached in islice(session.partitions.items(), PARTITIONS_MAX)
+        ],
+    }
+
+
+def who_waits(task: TimerTask, exchanges: Mapping[Any, Trace]) -> Json:
+    """The request and the connection of what has a deadline, -1 for none."""
+    exchange = exchanges.get(task)
+    if exchange is not None:
+        return {"seq": exchange.seq, "connection": exchange.client.number}
+    return {"seq": NEVER, "connection": task.client.number if isinstance(task, Connection) else NEVER}
 
 
 def around(segment: LogSegment | None, offset: int) -> Json:
@@ -290,10 +287,6 @@ def around(segment: LogSegment | None, offset: int) -> Json:
 
 
 def batch_of(view: BatchView) -> Json:
-    try:
-        codec = view.codec.name.lower()
-    except KafkaError:
-        codec = "unknown"
     return {
         "base_offset": view.base_offset,
         "last_offset": view.last_offset,
@@ -301,7 +294,7 @@ def batch_of(view: BatchView) -> Json:
         "bytes": view.size_bytes,
         "records": view.records_count,
         "magic": view.magic,
-        "codec": codec,
+        "codec": codec_name(view),
         "max_timestamp_ms": view.max_timestamp_ms,
         "producer_id": view.producer_id,
         "is_transactional": view.is_transactional,
@@ -312,19 +305,3 @@ def batch_of(view: BatchView) -> Json:
 
 def kind_of(task: TimerTask) -> str:
     return KINDS.get(type(task).__name__, "Other")
-
-
-def statistics_of(purgatory: Purgatory) -> Json:
-    statistics = purgatory.statistics()
-    return {
-        "name": purgatory.name,
-        **{
-            name: getattr(statistics, name)
-            for name in ("watched", "delayed", "completed", "expired", "cancelled", "purged")
-        },
-    }
-
-
-def name_of_api(api_key: int) -> str:
-    api = API_TABLE.get(api_key)
-    return f"API {api_key}" if api is None else api.name

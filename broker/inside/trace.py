@@ -1,4 +1,4 @@
-"""What is noted of one request on its way: when each stage ended, what ended its wait, how it ended.
+"""A trace of one request on its way: when each stage ended, what ended its wait, how it ended.
 
     arrived -> handled [-> woken] -> answered -> sent
 
@@ -54,13 +54,13 @@ class Before(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """How a response leaves: the slices of log files in it, and those that are worth a `sendfile`."""
+    """A response that has left: how, in how many calls if that is known, and the slices of log files in it."""
 
+    how: str  # copied, sendfile, mixed, converted or encrypted
+    calls: int | None
+    in_the_call: bool
     slices: int
     slice_bytes: int
-    long_slices: int
-    is_converted: bool
-    is_encrypted: bool
 
 
 class Trace:
@@ -114,27 +114,39 @@ class Trace:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it has waited, or waits."""
+        """Return whether it has waited, or waits."""
         return self.woken_ns != NEVER or self.outcome == WAITS
 
     @property
     def end_ns(self) -> int:
-        """When its last stage so far ended."""
+        """Return the end of its last stage so far."""
         return max(self.arrived_ns, self.handled_ns, self.woken_ns, self.answered_ns, self.sent_ns)
 
     def since_arrival_us(self, time_ns: int) -> int:
         """A time of one of its stages in microseconds since its arrival; -1 for none."""
         return NEVER if time_ns == NEVER else (time_ns - self.arrived_ns) // 1000
 
+    def note_woken(self, seq: int, most: int) -> None:
+        """Note an exchange whose wait ended in its call, if there are fewer than `most`."""
+        if self.woke is None:
+            self.woke = []
+        if len(self.woke) < most:
+            self.woke.append(seq)
+
     def note_sent(self, *, is_encrypted: bool) -> None:
-        """Note how the response leaves, before it is forgotten."""
-        if self.encoded is None:
+        """Note how the response has left, before it is forgotten."""
+        if self.encoded is None or self.sent_ns == NEVER:
             return
         slices = [chunk for chunk in self.encoded if isinstance(chunk, FileSlice | ConvertedSlice)]
-        self.sent = Sent(
-            len(slices),
-            sum(chunk.size_bytes for chunk in slices),
-            sum(chunk.size_bytes > READ_INSTEAD_BYTES for chunk in slices),
-            any(isinstance(chunk, ConvertedSlice) for chunk in slices),
-            is_encrypted,
-        )
+        long_slices = sum(chunk.size_bytes > READ_INSTEAD_BYTES for chunk in slices)  # worth a sendfile
+        if is_encrypted:
+            how = "encrypted"
+        elif any(isinstance(chunk, ConvertedSlice) for chunk in slices):
+            how = "converted"
+        elif long_slices == 0:
+            how = "copied"
+        else:
+            how = "sendfile" if long_slices == len(slices) else "mixed"
+        calls = None if is_encrypted or not self.is_sent_in_the_call else 2 if long_slices else 1
+        slice_bytes = sum(chunk.size_bytes for chunk in slices)
+        self.sent = Sent(how, calls, self.is_sent_in_the_call, len(slices), slice_bytes)

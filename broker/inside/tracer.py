@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.errors import first_error
-from minibroker.broker.inside.facts import NO_FACTS, FactsTaker
+from minibroker.broker.inside.answers import first_error
+from minibroker.broker.inside.facts import Facts, FactsTaker
 from minibroker.broker.inside.trace import (
     AT_ONCE,
     CLOSED,
@@ -71,33 +71,22 @@ class Filter(NamedTuple):
     failed: bool = False
 
     def fits(self, exchange: Trace, facts: FactsTaker) -> bool:
-        """Whether it chooses an exchange that has ended, and whose request is still there."""
-        if self.api_keys is not None and exchange.api_key not in self.api_keys:
-            return False
-        if self.connection is not None and exchange.client.number != self.connection:
-            return False
-        if self.client_id is not None and exchange.client_id != self.client_id:
-            return False
-        if self.parked and not exchange.is_parked:
-            return False
-        if self.failed and not exchange.error:
-            return False
-        if self.slower_than_ms is not None and exchange.end_ns - exchange.arrived_ns < self.slower_than_ms * 1e6:
-            return False
-        if self.empty and not is_empty_fetch(exchange):
-            return False
-        return self.topic is None or facts.names_topic(exchange, self.topic)
-
-
-def is_empty_fetch(exchange: Trace) -> bool:
-    """Whether a Fetch was answered without an error and without records."""
-    if exchange.api_key != ApiKey.FETCH or exchange.body is None or exchange.error:
-        return False
-    return not any(row[7] for _, rows in exchange.body.topics for row in rows)
+        """Return whether it chooses an exchange that has ended."""
+        took_ms = (exchange.end_ns - exchange.arrived_ns) / 1e6
+        return (
+            (self.api_keys is None or exchange.api_key in self.api_keys)
+            and self.connection in (None, exchange.client.number)
+            and self.client_id in (None, exchange.client_id)
+            and (exchange.is_parked or not self.parked)
+            and (bool(exchange.error) or not self.failed)
+            and (self.slower_than_ms is None or took_ms >= self.slower_than_ms)
+            and (not self.empty or facts.is_empty(exchange))
+            and (self.topic is None or facts.names_topic(exchange, self.topic))
+        )
 
 
 class Seen:
-    """What a connection has asked since the watch began: by API its version, requests, bytes in and out; its errors."""
+    """Counts of a connection since the watch began: by API its version, requests, bytes in and out; its errors."""
 
     __slots__ = ("errors", "last_error", "requests")
 
@@ -106,26 +95,20 @@ class Seen:
         self.errors = 0
         self.last_error: str | None = None
 
-    def add(self, api_key: int, version: int, requests: int, bytes_in: int, bytes_out: int) -> None:
-        counts = self.requests.get(api_key)
-        if counts is None:
-            counts = self.requests[api_key] = [0, 0, 0, 0]
-        counts[0] = version
-        counts[1] += requests
-        counts[2] += bytes_in
-        counts[3] += bytes_out
-
     def note(self, exchange: Trace) -> None:
         """Count it, and those for which it stands."""
-        weight, bytes_out = exchange.weight, max(0, exchange.bytes_out)
-        self.add(exchange.api_key, exchange.api_version, weight, exchange.bytes_in * weight, bytes_out * weight)
+        counts, weight = self.requests.setdefault(exchange.api_key, [0, 0, 0, 0]), exchange.weight
+        counts[0] = exchange.api_version
+        counts[1] += weight
+        counts[2] += exchange.bytes_in * weight
+        counts[3] += max(0, exchange.bytes_out) * weight
         if exchange.error:
             self.errors += 1
             self.last_error = exchange.error
 
 
 class Tally(NamedTuple):
-    """What has happened since the last tally."""
+    """Sums since the last tally."""
 
     requests: int
     cost_us: int
@@ -168,7 +151,7 @@ class Tracer(Probe):
         self._in_hand: dict[int, Trace] = {}  # by connection, up to the response
         self._parked: dict[DelayedOperation, Trace] = {}
         self._unsent: dict[int, list[Trace]] = {}  # by connection, from the response to its last byte
-        self._seen: dict[int, Seen] = {}
+        self._seen: defaultdict[int, Seen] = defaultdict(Seen)
         self._ring: deque[Trace] = deque()
         self._by_seq: dict[int, Trace] = {}
         self._kept = 0
@@ -246,7 +229,6 @@ class Tracer(Probe):
         if trace is None:
             return
         trace.handled_ns = self.now_ns()
-        trace.client_id = exchange.client.client_id
         trace.outcome = WAITS
         if exchange.is_login:
             trace.ended_by = "delay"  # of the answer to one that failed
@@ -288,7 +270,6 @@ class Tracer(Probe):
             self._note_end_of_wait(trace, now_ns)
         else:
             trace.handled_ns = now_ns
-            trace.client_id = exchange.client.client_id
         self._answer(trace, chunks)
         self._spent(self.now_ns() - now_ns)
 
@@ -301,7 +282,6 @@ class Tracer(Probe):
         if trace.is_parked:
             self._note_end_of_wait(trace, self.now_ns())
         self._in_hand.pop(trace.client.number, None)
-        trace.client_id = trace.client.client_id
         trace.outcome, trace.error = CLOSED, str(error)
         self._finish(trace)
 
@@ -371,7 +351,10 @@ class Tracer(Probe):
         """The call of a request ends, if it is the one in hand; return its trace."""
         if exchange is self._current:
             self._current = None
-        return self._trace_of(exchange)
+        trace = self._trace_of(exchange)
+        if trace is not None:
+            trace.client_id = exchange.client.client_id
+        return trace
 
     def _spent(self, ns: int) -> None:
         self._cost_ns += ns
@@ -391,13 +374,10 @@ class Tracer(Probe):
             return
         cause = self._trace_current()
         trace.ended_by, trace.woken_by = "request", cause.seq
-        if cause.woke is None:
-            cause.woke = []
-        if len(cause.woke) < WOKE_MAX:
-            cause.woke.append(trace.seq)
+        cause.note_woken(trace.seq, WOKE_MAX)
 
     def _guessed_cause(self, trace: Trace) -> str:
-        """What ends a wait that is neither in a purgatory nor ended by a request."""
+        """Guess the end of a wait that is neither in a purgatory nor ended by a request."""
         if trace.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             return "time"
         operation = trace.operation
@@ -428,18 +408,12 @@ class Tracer(Probe):
         weight = trace.weight
         self._requests += weight
         number = trace.client.number
-        seen = self._seen.get(number)
-        if seen is None:
-            seen = self._seen[number] = Seen()
-        seen.note(trace)
+        self._seen[number].note(trace)
         if self._wants:
             trace.matched = [each for each in self._wants if each.fits(trace, self.facts)]
-        if trace.matched or self._is_special(trace):
-            is_kept = True
-            self._plain += max(0, weight - 1)
-        else:
-            is_kept = trace.is_sampled and self._pulled_until_ns > trace.arrived_ns
-            self._plain += weight
+        is_chosen = bool(trace.matched) or self._is_special(trace)
+        is_kept = is_chosen or (trace.is_sampled and self._pulled_until_ns > trace.arrived_ns)
+        self._plain += max(0, weight - is_chosen)
         if is_kept:
             self._keep(trace)
         if weight > is_kept:
@@ -454,7 +428,7 @@ class Tracer(Probe):
             trace.facts = self.facts.take(trace)
         except Exception:  # fails the explanation, not the request
             logger.exception("request %d cannot be explained: a defect of minibroker", trace.seq)
-            trace.facts = NO_FACTS
+            trace.facts = Facts()
         trace.note_sent(is_encrypted=trace.client.listener in self._encrypted)
         trace.exchange = trace.operation = trace.before = trace.encoded = None
         self._kept += 1
@@ -472,7 +446,7 @@ class Tracer(Probe):
         return self._kept
 
     def kept_since(self, number: int) -> Iterator[Trace]:
-        """The exchanges that were kept after this number and are still there, in the order of their ends."""
+        """Return the exchanges kept after this number that are still there, in the order of their ends."""
         first = self._kept - len(self._ring)
         return islice(self._ring, max(0, number - first), None)
 
@@ -481,7 +455,7 @@ class Tracer(Probe):
         return self._by_seq.get(seq) or next((each for each in self.not_ended() if each.seq == seq), None)
 
     def not_ended(self) -> Iterator[Trace]:
-        """The exchanges that wait, and those that are being sent."""
+        """Yield the exchanges that wait, and those that are being sent."""
         yield from self._in_hand.values()
         for traces in self._unsent.values():
             yield from traces
@@ -491,11 +465,11 @@ class Tracer(Probe):
         return self._in_hand.get(number)
 
     def seen_of(self, number: int) -> Seen:
-        """What a connection has asked since the watch began."""
+        """Return what a connection has asked since the watch began."""
         return self._seen.get(number) or Seen()
 
     def outcome_of(self, trace: Trace) -> str:
-        """How it ended, or its state."""
+        """Return how it ended, or its state."""
         is_unsent = trace.number == NEVER and trace.answered_ns != NEVER
         return SENDING if is_unsent else trace.outcome
 

@@ -165,7 +165,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def has_room_for(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
-        """Whether a session of `size` partitions may be created now; evict another for it if the cache is full."""
+        """Return whether a session of `size` partitions may be created; evict another for it if the cache is full."""
         if len(self._sessions) < self.max_sessions:
             return True
         return self._try_evict(EvictableKey(is_privileged, size, NO_SESSION_ID), now_ms)

@@ -87,6 +87,7 @@ class ReplicaManager:
         self.delete_records_purgatory = purgatory(
             "DeleteRecords", purge_interval=config.delete_records_purgatory_purge_interval_requests
         )
+        self.purgatories = (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory)
 
     # -- append -----------------------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class ReplicaManager:
         return delayed.pending.outcome()
 
     def _are_replicated(self, results: AppendResults) -> bool:
-        """Whether an acks=all append is replicated by now, without an error.
+        """Return whether an acks=all append is replicated by now, without an error.
 
         It is if only this broker is in sync: then no DelayedProduce is made.
         """
@@ -254,13 +255,13 @@ class ReplicaManager:
 
     def complete_delayed(self, topic_partition: TopicPartition) -> None:
         """Check the operations that wait for a partition, after it has changed."""
-        for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
+        for purgatory in self.purgatories:
             purgatory.check_and_complete(topic_partition)
 
     def complete_all_delayed(self) -> None:
         """Complete all operations with the results they have: the broker stops, or its disk has failed."""
         for topic_partition, _ in self.partitions.items():
-            for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
+            for purgatory in self.purgatories:
                 purgatory.check_and_complete(topic_partition)
                 purgatory.complete_all(topic_partition)
 

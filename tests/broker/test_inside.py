@@ -6,18 +6,18 @@ import errno
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
 
 from minibroker.broker.apis.failures import failure_of
+from minibroker.broker.inside.answers import first_error
 from minibroker.broker.inside.counters import Counters
-from minibroker.broker.inside.errors import first_error
 from minibroker.broker.inside.trace import Trace
 from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
-from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import batch_of, fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
 from tests.broker.group_clients import SETTINGS, GroupClient
@@ -113,7 +113,7 @@ async def test_of_the_plain_requests_a_sample_is_kept_and_the_rest_is_counted(wa
 
     watched.keep_each(5)
     second = await ask(20)
-    assert (second["next"] - first["next"], second["skipped"]) == (4, [(1, ApiKey.FETCH, 16)])
+    assert (second["next"] - first["next"], second["skipped"]) == (4, [[1, ApiKey.FETCH, 16]])
     watched.skipped_ns += 1_000_000_000
     assert watched.pull()["kept_every"] == 1
 
@@ -151,7 +151,7 @@ async def test_a_request_outside_of_the_sample_that_closes_its_connection_is_kep
 async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_broker_counts(watched: Traced) -> None:
     broker = watched.broker
     parts = broker.parts
-    counters = Counters(parts.probes, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters = Counters(parts, tracer=watched.tracer)
 
     async def ask() -> None:
         watched.keep_each(1_000_000)
@@ -178,9 +178,9 @@ async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_brok
     ]
 
 
-async def test_what_failed_before_somebody_watches_is_not_the_request_in_hand(watched: Traced) -> None:
+async def test_a_failure_before_the_watch_is_not_the_request_in_hand(watched: Traced) -> None:
     parts = watched.broker.parts
-    counters = Counters(parts.probes, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters = Counters(parts, tracer=watched.tracer)
     counters.start()
     watched.tracer.release()
     await watched.broker.produce("missing", [b"one"])
@@ -303,109 +303,225 @@ async def test_the_ring_is_bounded(watched: Traced, monkeypatch: pytest.MonkeyPa
         watched.calls.exchange(3)
 
 
-# -- waits ----------------------------------------------------------------------------------------------------
+# -- an exchange and its explanation ----------------------------------------------------------------------------
+
+Scene = Callable[[Traced], Awaitable[Any]]
+FETCH, PRODUCE = ApiKey.FETCH, ApiKey.PRODUCE
+ONE_BYTES = len(batch_of(b"x" * 50))
+SEQUENCED: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
 
 
-async def test_a_fetch_that_an_append_ends_names_its_producer(watched: Traced) -> None:
-    fetching = watched.broker.client
-    parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=5000)
-    watched.connect()
-    await watched.broker.produce("orders", [b"one", b"two"])
-    assert await parked.seen() is not None
+def parked(*ends: Scene, **options: Any) -> Scene:
+    """A fetch of orders-0 that waits until another client has done all of this."""
 
-    fetch, produce = watched.exchanges()
-    assert (fetch["connection"], produce["connection"]) == (fetching.number, 2)
-    assert (fetch["outcome"], fetch["case"], fetch["woken_by"]) == ("woken", "D", produce["seq"])
-    assert produce["woke"] == [fetch["seq"]]
-    assert fetch["handled"] <= fetch["woken"] <= fetch["answered"]
-    assert fetch["max_wait"] == 5_000_000
-    explained = watched.explained(fetch["seq"])
-    wait = explained["wait"]
-    assert wait["cause"]["partitions"][0]["high_watermark"] == [0, 2]
-    assert (wait["case_text"], wait["partition"], wait["watched"]) == ("there are enough bytes", "orders-0", 1)
-    assert [step["kind"] for step in explained["steps"]] == [
-        "read", "session", "found", "parked", "woken", "read again", "answered",
-    ]  # fmt: skip
-    assert explained["steps"][4]["detail"] == [
-        "Produce 1 of #2 test appended 2 records to orders-0; its high watermark went from 0 to 2"
-    ]
-    assert sum(explained["stages_us"].values()) == explained["us"]["answered"]
+    async def scene(traced: Traced) -> None:
+        waiting = await traced.broker.park(traced.broker.fetch, ("orders", 0, 0), **{"max_wait_ms": LONG_MS} | options)
+        traced.connect()
+        for end in ends:
+            await end(traced)
+        assert await waiting.seen() is not None
+
+    return scene
 
 
-async def deleted(traced: Traced, _: pytest.MonkeyPatch) -> None:
+def fetch(*rows: tuple[str, int, int], **options: Any) -> Scene:
+    return lambda traced: traced.broker.fetch(*rows, **options)
+
+
+def produce(*values: bytes, **options: Any) -> Scene:
+    return lambda traced: traced.broker.produce("orders", list(values), **options)
+
+
+def write(*batches: bytearray, partition: int = 0) -> Scene:
+    """A produce of each batch as it is."""
+
+    async def scene(traced: Traced) -> None:
+        for batch in batches:
+            topics = [("orders", [(partition, bytearray(batch))])]
+            await traced.broker.call(PRODUCE, 7, acks=1, timeout_ms=1000, topics=topics)
+
+    return scene
+
+
+def filled(scene: Scene, size: int, batches: int = 1) -> Scene:
+    """The same, after records were written."""
+
+    async def both(traced: Traced) -> None:
+        await fill(traced.broker, "orders", batches=batches, size=size)
+        await scene(traced)
+
+    return both
+
+
+async def delete(traced: Traced) -> None:
     await traced.broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["orders"], timeout_ms=1000)
 
 
-async def rolled(traced: Traced, _: pytest.MonkeyPatch) -> None:
-    await fill(traced.broker, "orders", size=800)
-
-
-async def appended(traced: Traced, _: pytest.MonkeyPatch) -> None:
-    await fill(traced.broker, "orders", size=20)
-    await fill(traced.broker, "orders", size=20)
-
-
-async def failed(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(os, "pwrite", refuse)
-    await traced.broker.produce("orders", [b"x"], partition=1)
-
-
-async def led_elsewhere(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+async def lead_it_elsewhere(traced: Traced) -> None:
     lead_elsewhere(traced.broker, "orders")
 
 
+async def fail(traced: Traced) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "pwrite", Mock(side_effect=OSError(errno.EIO, "broken")))
+        await traced.broker.produce("orders", [b"x"], partition=1)
+
+
+def in_session(asked_id: int | None = None, epoch: int = 1, rows: int = 0, version: int = 11) -> Scene:
+    """A fetch after the one that has begun a session of two partitions, by default of that session."""
+
+    async def scene(traced: Traced) -> None:
+        begun = await traced.broker.fetch(("orders", 0, 0), ("orders", 1, 0), session_epoch=0)
+        session_id = begun.session_id if asked_id is None else asked_id
+        asked = [("orders", 0, 0)] * rows
+        await traced.broker.fetch(*asked, version=version, session_id=session_id, session_epoch=epoch)
+
+    return scene
+
+
+def waited(case: str, cause: str | None, ended_by: str = "request") -> dict[str, Any]:
+    seen = {"outcome": "woken", "wait.case": case, "wait.ended_by": ended_by, "wait.partition": "orders-0"}
+    return seen | ({"wait.cause": None} if cause is None else {"wait.cause.api": cause})
+
+
+def written(**row: Any) -> dict[str, Any]:
+    return {f"produce.partitions.0.{name}": value for name, value in row.items()}
+
+
+LONG_FETCH = {"min_bytes": len(batch_of(b"x" * 600)) + 100}
+TAKEN = {
+    "base_offset": 0,
+    "last_offset": 0,
+    "records": 1,
+    "high_watermark": [0, 1],
+    "log_end_offset": [0, 1],
+    "magic": 2,
+    "codec": "none",
+    "is_duplicate": False,
+    "error": "",
+    "bytes": len(batch_of(b"one", key=b"k")),
+}
+
+
 @pytest.mark.parametrize(
-    ("case", "ends", "ended_by", "cause"),
+    ("configs", "scene", "api", "seen"),
     [
-        pytest.param("A", led_elsewhere, "other", None, id="A: it leads no more"),
-        pytest.param("B", deleted, "request", "DeleteTopics", id="B: the topic is deleted"),
-        pytest.param("C", rolled, "request", "Produce", id="C: a segment was rolled"),
-        pytest.param("D", appended, "request", "Produce", id="D: enough bytes"),
-        pytest.param("E", failed, "request", "Produce", id="E: the disk fails"),
+        pytest.param({}, parked(produce(b"one", b"two")), FETCH, waited("D", "Produce") | {
+            "wait.case_text": "there are enough bytes", "wait.watched": 1, "fetch.bytes_found_first": 0,
+            "wait.cause.connection": 2, "wait.cause.partitions.0.high_watermark": [0, 2],
+            "kinds": ["read", "session", "found", "parked", "woken", "read again", "answered"],
+            "steps.4.detail": [
+                "Produce 1 of #2 test appended 2 records to orders-0; its high watermark went from 0 to 2"
+            ],
+        }, id="a fetch that an append ends"),
+        pytest.param({}, parked(lead_it_elsewhere), FETCH, waited("A", None, "other"), id="A: it leads no more"),
+        pytest.param({}, parked(delete), FETCH, waited("B", "DeleteTopics"), id="B: the topic is deleted"),
+        pytest.param({}, filled(parked(filled(produce(b"x"), 800), **LONG_FETCH), 600), FETCH,
+                     waited("C", "Produce"), id="C: a segment was rolled"),
+        pytest.param({}, filled(parked(produce(b"x" * 20), produce(b"x" * 20), **LONG_FETCH), 600), FETCH,
+                     waited("D", "Produce"), id="D: enough bytes"),
+        pytest.param({}, filled(parked(fail, **LONG_FETCH), 600), FETCH, waited("E", "Produce"),
+                     id="E: the disk fails"),
+        pytest.param({}, fetch(("orders", 0, 0), max_wait_ms=5000), FETCH, {
+            "outcome": "expired", "wait.ended_by": "time", "wait.case": "", "wait.cause": None,
+            "wait.max_wait_ms": 5000, "steps.4.title": "Its time was over",
+            "steps.2.title": "1 partition read: 0 of 1 byte wanted",
+            "steps.5.detail": ["orders-0 was asked for at its log end offset, 0"],
+        }, id="a fetch whose time is over", marks=pytest.mark.time_jumps),
+        pytest.param({"flush_messages": 1}, parked(produce(b"one")), FETCH, {
+            "outcome": "woken", "wait.ended_by": "flush", "wait.cause": None,
+        }, id="a fetch that an fsync ends"),
+        pytest.param({"flush_messages": 1}, produce(b"one"), PRODUCE, {
+            "outcome": "woken", "wait.ended_by": "flush", "wait.cause": None,
+        }, id="a produce that an fsync ends"),
+        pytest.param({}, produce(b"one", acks=0), PRODUCE, {
+            "outcome": "silent", "produce.acks": 0, "titles.-1": "No response: acks=0",
+            "produce.partitions.0.base_offset": 0,
+        }, id="a produce without a response"),
+        pytest.param({"index_interval_bytes": 200, "segment_bytes": 1 << 20},
+                     filled(fetch(("orders", 0, 13), max_partition_bytes=ONE_BYTES), 50, batches=20), FETCH, {
+            f"fetch.partitions.0.{name}": value for name, value in {
+                "segment": 0, "position": 13 * ONE_BYTES, "bytes": ONE_BYTES, "base_offset": 13, "last_offset": 13,
+                "high_watermark": 20, "log_end_offset": 20, "last_stable_offset": 20, "index_error": None,
+            }.items()
+        }, id="a fetch of one batch"),
+        *[pytest.param({}, in_session(*asked), FETCH, {"fetch.session.decision": decision, "titles.1": title} | more,
+                       id=decision) for asked, decision, title, more in (
+            ((0, -1, 1), "sessionless", "No session", {"fetch.session.asked_id": 0}),
+            ((0, 0, 1), "new", "Session {answered_id}: new", {"fetch.session.asked_id": 0}),
+            ((None, 1), "incremental", "Session {asked_id}, epoch 1: incremental", {
+                "fetch.session.partitions": 2, "fetch.session.named": 0, "fetch.session.next_epoch": 2,
+                "fetch.answered": 0, "fetch.left_out": 2}),
+            ((None, 7), "wrong epoch", "Session {asked_id}, epoch 7: wrong epoch", {}),
+            ((99, 1, 1), "unknown id", "Session 99, epoch 1: unknown id", {}),
+            ((0, -1, 1, 6), "none", "No session", {}),
+        )],
+        *[pytest.param(configs, write(batch_of(b"one", key=b"k")), PRODUCE,
+                       written(validation=validation, **TAKEN), id=validation) for configs, validation in (
+            ({}, "taken as sent"),
+            ({"compression_type": "gzip"}, "each record checked: compression.type=gzip"),
+            ({"cleanup_policy": "compact"}, "each record checked: cleanup.policy=compact"),
+            ({"message_timestamp_type": "LogAppendTime"},
+             "each record checked: message.timestamp.type=LogAppendTime"),
+        )],
+        pytest.param({}, write(batch_of(b"x" * 600, **SEQUENCED)), PRODUCE,
+                     written(segment=0, position=0, rolled=False, is_duplicate=False), id="a first batch"),
+        pytest.param({}, write(*[batch_of(b"x" * 600, **SEQUENCED)] * 2), PRODUCE,
+                     written(is_duplicate=True, base_offset=0, high_watermark=[1, 1])
+                     | {"titles.1": "orders-0 has 1 record, 670 bytes already"}, id="a duplicate"),
+        pytest.param({}, filled(write(batch_of(b"x" * 600)), 600), PRODUCE,
+                     written(segment=1, position=0, rolled=True)
+                     | {"steps.1.detail.-1": "a new segment was rolled, 1"}, id="a batch that rolls"),
+        pytest.param({}, write(batch_of(b"x"), partition=7), PRODUCE,
+                     written(error="UNKNOWN_TOPIC_OR_PARTITION", base_offset=-1), id="a partition that is not there"),
     ],
-)
-async def test_each_case_that_ends_a_wait_is_told_with_its_cause(
-    broker: InMemoryBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    case: str,
-    ends: Callable[[Traced, pytest.MonkeyPatch], Awaitable[None]],
-    ended_by: str,
-    cause: str | None,
+)  # fmt: skip
+async def test_an_exchange_is_explained(
+    broker: InMemoryBroker, configs: dict[str, Any], scene: Scene, api: ApiKey, seen: dict[str, Any]
 ) -> None:
-    await broker.create_topic("orders", 2, segment_bytes=1000)
-    size = await fill(broker, "orders", size=600)
+    await broker.create_topic("orders", 2, **{"segment_bytes": 1000} | configs)
+    traced = Traced(broker)
+    traced.calls.pull(lease_ms=3_600_000)
+    await scene(traced)
+
+    explained = traced.explained(traced.exchanges(api)[-1]["seq"])
+
+    explained |= {name + "s": [step[name] for step in explained["steps"]] for name in ("kind", "title")}
+    session = explained["fetch"]["session"] if explained["fetch"] else {}
+    expected = {path: each.format(**session) if path == "titles.1" else each for path, each in seen.items()}
+    assert {path: value_at(explained, path) for path in seen} == expected
+    assert sum(explained["stages_us"].values()) == max(explained["us"].values())
+
+
+def value_at(explained: Any, path: str) -> Any:
+    for name in path.split("."):
+        explained = explained[int(name) if isinstance(explained, list) else name]
+    return explained
+
+
+async def test_a_woken_fetch_and_its_producer_name_each_other(watched: Traced) -> None:
+    await parked(produce(b"one"), max_wait_ms=5000)(watched)
+
+    fetched, produced = watched.exchanges()
+    assert (fetched["woken_by"], produced["woke"]) == (produced["seq"], [fetched["seq"]])
+    assert (fetched["outcome"], fetched["case"], fetched["max_wait"]) == ("woken", "D", 5_000_000)
+    assert fetched["handled"] <= fetched["woken"] <= fetched["answered"]
+
+
+async def test_a_walk_begins_at_the_index_entry_before_the_offset(broker: InMemoryBroker) -> None:
+    await broker.create_topic("orders", index_interval_bytes=200)
     traced = Traced(broker)
     traced.calls.pull()
-    parked = await broker.park(broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS, min_bytes=size + 100)
+    await filled(fetch(("orders", 0, 13), max_partition_bytes=ONE_BYTES), 50, batches=20)(traced)
 
-    traced.connect()
-    await ends(traced, monkeypatch)
-
-    assert await parked.seen() is not None
-    [fetch] = traced.exchanges(ApiKey.FETCH)
-    wait = traced.explained(fetch["seq"])["wait"]
-    assert (fetch["outcome"], wait["case"], wait["ended_by"]) == ("woken", case, ended_by)
-    assert (wait["cause"] and wait["cause"]["api"]) == cause
-    assert wait["partition"] == (None if case == "A" and cause else "orders-0")
-    assert f"Case {case}: {wait['case_text']}" in traced.titles(fetch["seq"])
-    monkeypatch.undo()
-
-
-@pytest.mark.time_jumps
-async def test_a_fetch_whose_time_is_over_has_no_cause(watched: Traced) -> None:
-    await watched.broker.fetch(("orders", 0, 0), max_wait_ms=5000)
-
-    explained = watched.explained()
-
-    wait = explained["wait"]
-    assert (explained["outcome"], wait["ended_by"], wait["case"], wait["cause"]) == ("expired", "time", "", None)
-    assert (wait["max_wait_ms"], wait["deadline_ms"] - wait["parked_at_ms"] >= 5000) == (5000, True)
-    assert "Its time was over" in watched.titles()
-    assert explained["steps"][2]["title"] == "1 partition read: 0 of 1 byte wanted"
-    assert "orders-0 was asked for at its log end offset, 0" in explained["steps"][5]["detail"]
+    explained = traced.explained()
+    index, log = explained["fetch"]["partitions"][0]["index"], broker.log_of("orders")
+    entry = log.segments.active.offset_index.lookup(13)
+    assert (index["offset"], index["position"]) == tuple(entry)
+    assert index["entry"] == log.segments.active.offset_index.slot_before(13) > 0
+    assert index["headers_looked_at"] == 13 - entry.position // ONE_BYTES + 1
+    log.truncate_to(5, now_ms=0)
+    assert traced.explained(explained["seq"])["fetch"]["partitions"][0]["index_error"] == "the log was truncated since"
 
 
 async def test_a_waiting_fetch_is_pulled_with_its_limit(watched: Traced) -> None:
@@ -424,36 +540,6 @@ async def test_a_waiting_fetch_is_pulled_with_its_limit(watched: Traced) -> None
     assert explained["steps"][-1]["title"] == "Parked, for 5,000 ms at most"
 
 
-async def test_a_produce_that_waits_for_a_follower_is_woken_by_its_fetch(watched: Traced) -> None:
-    partition = watched.broker.parts.replica_manager.partitions.led(TopicPartition("orders", 0))
-    assert partition.in_sync_replicas == (0,)
-    silent = await watched.broker.produce("orders", [b"one"], acks=0)
-    assert silent is None
-
-    explained = watched.explained()
-
-    assert (explained["outcome"], explained["produce"]["acks"]) == ("silent", 0)
-    assert explained["steps"][-1]["title"] == "No response: acks=0"
-    assert explained["produce"]["partitions"][0]["base_offset"] == 0
-
-
-async def test_an_fsync_ends_the_waits_of_a_produce_and_of_the_fetch_that_it_serves(broker: InMemoryBroker) -> None:
-    await broker.create_topic("orders", flush_messages=1)
-    traced = Traced(broker)
-    traced.calls.pull()
-    fetch = await broker.park(broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
-    traced.connect()
-
-    await broker.produce("orders", [b"one"])
-
-    assert await fetch.seen() is not None
-    ended = {each["api"]: traced.explained(each["seq"])["wait"] for each in traced.exchanges()}
-    assert {api: (wait["ended_by"], wait["cause"]) for api, wait in ended.items()} == {
-        ApiKey.FETCH: ("flush", None),
-        ApiKey.PRODUCE: ("flush", None),
-    }
-
-
 async def test_a_defect_of_the_explanation_harms_no_request(
     watched: Traced, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -469,118 +555,11 @@ async def test_a_defect_of_the_explanation_harms_no_request(
     caplog.clear()
 
 
-# -- how bytes are found --------------------------------------------------------------------------------------
-
-
-async def test_a_fetch_tells_the_index_entry_that_it_began_at(broker: InMemoryBroker) -> None:
-    await broker.create_topic("orders", index_interval_bytes=200)
-    one = await fill(broker, "orders", batches=20, size=50)
-    traced = Traced(broker)
-    traced.calls.pull()
-
-    await broker.fetch(("orders", 0, 13), max_partition_bytes=one)
-
-    explained = traced.explained()
-    [row] = explained["fetch"]["partitions"]
-    log = broker.log_of("orders")
-    entry = log.segments.active.offset_index.lookup(13)
-    assert (row["segment"], row["position"], row["bytes"]) == (0, 13 * one, one)
-    assert (row["base_offset"], row["last_offset"]) == (13, 13)
-    assert (row["index"]["offset"], row["index"]["position"]) == tuple(entry)
-    assert row["index"]["entry"] == log.segments.active.offset_index.slot_before(13) > 0
-    assert row["index"]["headers_looked_at"] == 13 - entry.position // one + 1
-    assert (row["high_watermark"], row["log_end_offset"], row["last_stable_offset"]) == (20, 20, 20)
-    log.truncate_to(5, now_ms=0)
-    assert traced.explained(explained["seq"])["fetch"]["partitions"][0]["index_error"] == "the log was truncated since"
-
-
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "version", "decision", "title"),
-    [
-        pytest.param(0, -1, 11, "sessionless", "No session", id="sessionless"),
-        pytest.param(0, 0, 11, "new", "Session {id}: new", id="new"),
-        pytest.param("its", 1, 11, "incremental", "Session {id}, epoch 1: incremental", id="incremental"),
-        pytest.param("its", 7, 11, "wrong epoch", "Session {id}, epoch 7: wrong epoch", id="wrong epoch"),
-        pytest.param(99, 1, 11, "unknown id", "Session 99, epoch 1: unknown id", id="unknown id"),
-        pytest.param(0, -1, 6, "none", "No session", id="before sessions"),
-    ],
-)
-async def test_a_fetch_tells_what_became_of_its_session(
-    watched: Traced, session_id: int | str, epoch: int, version: int, decision: str, title: str
-) -> None:
-    known = (await watched.broker.fetch(("orders", 0, 0), ("orders", 1, 0), session_epoch=0)).session_id
-    asked = known if session_id == "its" else session_id
-    rows = [] if decision in ("incremental", "wrong epoch") else [("orders", 0, 0)]
-
-    await watched.broker.fetch(*rows, version=version, session_id=asked, session_epoch=epoch)
-
-    explained = watched.explained()
-    session = explained["fetch"]["session"]
-    assert (session["decision"], session["asked_id"]) == (decision, 0 if version < 7 else asked)
-    shown = session["answered_id"] if decision == "new" else known
-    assert explained["steps"][1]["title"] == title.format(id=shown)
-    if decision == "incremental":
-        assert (session["partitions"], session["named"], session["next_epoch"]) == (2, 0, 2)
-        assert (explained["fetch"]["answered"], explained["fetch"]["left_out"]) == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("configs", "validation"),
-    [
-        ({}, "taken as sent"),
-        ({"compression_type": "gzip"}, "each record checked: compression.type=gzip"),
-        ({"cleanup_policy": "compact"}, "each record checked: cleanup.policy=compact"),
-        (
-            {"message_timestamp_type": "LogAppendTime"},
-            "each record checked: message.timestamp.type=LogAppendTime",
-        ),
-    ],
-)
-async def test_a_produce_tells_how_its_records_were_taken(
-    broker: InMemoryBroker, configs: dict[str, Any], validation: str
-) -> None:
-    await broker.create_topic("t", **configs)
-    traced = Traced(broker)
-    traced.calls.pull()
-
-    batch = batch_of(b"one", key=b"k")
-    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, batch)])])
-
-    [row] = traced.explained()["produce"]["partitions"]
-    assert (row["base_offset"], row["last_offset"], row["records"], row["bytes"]) == (0, 0, 1, len(batch))
-    assert (row["validation"], row["high_watermark"], row["log_end_offset"]) == (validation, [0, 1], [0, 1])
-    assert (row["magic"], row["codec"], row["is_duplicate"], row["error"]) == (2, "none", False, "")
-
-
-async def test_a_produce_tells_a_roll_a_duplicate_and_a_refusal(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", segment_bytes=1000)
-    traced = Traced(broker)
-    traced.calls.pull()
-    batch: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
-
-    async def produced(data: bytes | bytearray, partition: int = 0) -> dict[str, Any]:
-        await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(partition, data)])])
-        row: dict[str, Any] = traced.explained()["produce"]["partitions"][0]
-        return row
-
-    first = await produced(batch_of(b"x" * 600, **batch))
-    again = await produced(batch_of(b"x" * 600, **batch))
-    rolled_by = await produced(batch_of(b"x" * 600))
-    refused = await produced(batch_of(b"x"), partition=7)
-
-    assert (first["segment"], first["position"], first["rolled"], first["is_duplicate"]) == (0, 0, False, False)
-    assert (again["is_duplicate"], again["base_offset"], again["high_watermark"]) == (True, 0, [1, 1])
-    assert (rolled_by["segment"], rolled_by["position"], rolled_by["rolled"]) == (1, 0, True)
-    assert (refused["error"], refused["base_offset"]) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
-    assert "t-0 has 1 record" in traced.titles(2)[1]
-    assert "a new segment was rolled, 1" in traced.explained(3)["steps"][1]["detail"]
-
-
 # -- groups ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.time_jumps
-async def test_a_conversation_of_a_group_tells_why_it_rebalanced_and_who_was_missed(make_broker: MakeBroker) -> None:
+async def test_a_group_has_the_reason_of_its_rebalance_and_its_missed_members(make_broker: MakeBroker) -> None:
     broker = make_broker(**SETTINGS)
     client = GroupClient(broker)
     await client.find()
@@ -620,7 +599,7 @@ async def test_a_conversation_of_a_group_tells_why_it_rebalanced_and_who_was_mis
     assert (row["why"], row["missed"]) == (joined["group"]["why"], [first.member_id])
 
 
-async def test_a_commit_tells_the_lag_that_it_leaves(make_broker: MakeBroker) -> None:
+async def test_a_commit_has_the_lag_that_it_leaves(make_broker: MakeBroker) -> None:
     broker = make_broker(**SETTINGS)
     client = GroupClient(broker)
     await client.find()
@@ -645,7 +624,7 @@ async def test_a_commit_tells_the_lag_that_it_leaves(make_broker: MakeBroker) ->
         (20_000, {"how": "sendfile", "calls": 2, "in_the_call": True, "slices": 1}),
     ],
 )
-async def test_a_response_tells_when_and_how_its_last_byte_left(
+async def test_a_response_is_sent_by_copy_or_by_sendfile(
     watched: Traced, connect: Connect, size: int, sent: dict[str, Any]
 ) -> None:
     await fill(watched.broker, "orders", size=size)
@@ -679,7 +658,7 @@ async def test_a_request_whose_client_leaves_is_gone(watched: Traced, connect: C
     assert watched.calls.connections()["connections"] == []
 
 
-async def test_a_malformed_request_tells_why_its_connection_was_closed(watched: Traced, connect: Connect) -> None:
+async def test_a_malformed_request_is_shown_with_the_reason_of_its_end(watched: Traced, connect: Connect) -> None:
     peer = watched.peer(connect)
 
     await peer.send(b"\x00\x01\x00\x63\x00\x00\x00\x07\xff\xff")

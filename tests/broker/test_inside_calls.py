@@ -125,11 +125,11 @@ async def test_only_so_many_filters_are_followed_at_a_time(traced: Traced) -> No
         ("groups", {"group_id": 7}, "group_id is a name"),
     ],
 )
-async def test_what_a_call_cannot_take_is_refused_with_the_reason(
+async def test_a_call_refuses_wrong_arguments_with_the_reason(
     traced: Traced, call: str, arguments: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason) as refused:
-        traced.calls.by_name[f"inside.{call}"](**arguments)
+        getattr(traced.calls, call)(**arguments)
     assert getattr(refused.value, "code", None) == ("not-kept" if call == "exchange" else None)
 
 
@@ -200,7 +200,7 @@ async def test_a_long_log_is_shown_in_pieces(traced: Traced, monkeypatch: pytest
     assert bases == traced.broker.log_of("orders").segments.bases
 
 
-async def test_the_wheel_shows_who_waits_and_where(traced: Traced) -> None:
+async def test_the_wheel_shows_operations_at_their_slots(traced: Traced) -> None:
     for partition, max_wait_ms in ((0, 100_000), (1, 50_000), (1, 100_000)):
         traced.connect()
         await traced.broker.park(traced.broker.fetch, ("orders", partition, 0), max_wait_ms=max_wait_ms)
@@ -244,12 +244,11 @@ async def test_sessions_are_shown_in_pieces_by_their_ids(traced: Traced) -> None
     assert [each["id"] for each in rows] == sorted(each["id"] for each in rows)
     assert (len(rows), second["more"], first["sessions"], first["partitions"]) == (3, None, 3, 6)
     assert (rows[0]["epoch"], rows[0]["is_follower"]) == (1, False)
-    assert rows[0]["shown"] == [("orders", 0, 0, 0), ("orders", 1, 0, 0)]
+    assert rows[0]["shown"] == [["orders", 0, 0, 0], ["orders", 1, 0, 0]]
 
 
 async def test_every_answer_has_the_run_and_the_time(traced: Traced) -> None:
-    calls: Any = traced.calls.by_name
-    answers = [calls[f"inside.{each}"]() for each in ("pull", "purgatory", "connections", "sessions", "groups")]
+    answers = [getattr(traced.calls, each)() for each in ("pull", "purgatory", "connections", "sessions", "groups")]
 
     assert len({each["run"] for each in answers}) == 1
     times = [each["now_us"] for each in answers]

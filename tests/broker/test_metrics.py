@@ -15,7 +15,8 @@ import trio.testing
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.inside import counters
 from minibroker.broker.inside.counters import SAMPLES, TIMED_PER_WINDOW, places_of_partitions
-from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics, Observed, histogram
+from minibroker.broker.inside.families import Observed, histogram
+from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics
 from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
@@ -60,7 +61,7 @@ def metrics_of(
     compaction = Compaction(broker.parts.config, broker.parts.replica_manager.log_manager, broker.clock)
     found: Any = [Open()] if connections is None else connections
     served: Any = server or Server()
-    return Metrics(Observed(broker.parts, served, found, compaction, broker.clock, "127.0.0.1:9092"), now=now)
+    return Metrics(Observed(broker.parts, served, found, compaction, "127.0.0.1:9092"), now=now)
 
 
 def pieces(metrics: Metrics, **arguments: Any) -> Iterator[dict[str, Any]]:
@@ -145,7 +146,7 @@ async def test_topics_that_clients_make_up_have_no_counts_of_their_own(
 
 
 async def test_between_two_scrapes_topics_that_clients_make_up_share_one_count(broker: InMemoryBroker) -> None:
-    counting = counters.Counters(broker.parts.probes, {"orders"})
+    counting = counters.Counters(broker.parts)
 
     assert counting.topic("nothing-1") is counting.topic("nothing-2") is not counting.topic("orders")
     assert list(counting.topics) == ["orders"]
@@ -271,12 +272,12 @@ async def test_of_each_api_so_many_requests_are_timed_in_a_while(broker: InMemor
     for _ in range(200):
         await broker.fetch(("orders", 0, 0))
     await broker.call(ApiKey.API_VERSIONS, 0)
-    assert len(of_api(ApiKey.FETCH, False).samples) == TIMED_PER_WINDOW
-    assert len(of_api(ApiKey.API_VERSIONS, False).samples) == 1
+    assert len(of_api[ApiKey.FETCH, False].samples) == TIMED_PER_WINDOW
+    assert len(of_api[ApiKey.API_VERSIONS, False].samples) == 1
     stopped.now_ns += counters.WINDOW_NS + 1
     for _ in range(counters.REARM_MASK + 1 + TIMED_PER_WINDOW):
         await broker.fetch(("orders", 0, 0))
-    assert len(of_api(ApiKey.FETCH, False).samples) > TIMED_PER_WINDOW
+    assert len(of_api[ApiKey.FETCH, False].samples) > TIMED_PER_WINDOW
 
     values(metrics)
     await broker.fetch(("orders", 0, 0))
@@ -286,7 +287,7 @@ async def test_of_each_api_so_many_requests_are_timed_in_a_while(broker: InMemor
     )
 
 
-async def test_small_requests_are_counted_together_or_before_somebody_reads(broker: InMemoryBroker) -> None:
+async def test_small_requests_are_counted_together_or_before_a_scan(broker: InMemoryBroker) -> None:
     metrics = metrics_of(broker)
     metrics.count()
     kept = metrics._counters
@@ -338,7 +339,7 @@ async def test_a_request_that_closes_its_connection_is_not_timed_as_the_next_one
     await broker.call(ApiKey.API_VERSIONS, 0)
 
     of_api = metrics._counters.of_api
-    assert [len(of_api(key, False).samples) for key in (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS)] == [0, 0]
+    assert [len(of_api[key, False].samples) for key in (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS)] == [0, 0]
 
 
 @pytest.mark.time_jumps

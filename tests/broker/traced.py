@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.calls import EXCHANGE_FIELDS, InsideCalls
+from minibroker.broker.inside.calls import InsideCalls
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.story import with_story
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.peers import Connect, Peer
+
+
+def in_json(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call as over the control socket."""
+    return lambda *args, **options: json.loads(json.dumps(call(*args, **options)))
 
 
 class Traced:
@@ -24,7 +32,10 @@ class Traced:
         self.skipped_ns = 0
         self.machine_ns = time.perf_counter_ns
         self.tracer = Tracer(broker.parts, now_ns=lambda: self.machine_ns() + self.skipped_ns, draw=lambda mean: mean)
-        self.calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
+        calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
+        self.calls: Any = SimpleNamespace(
+            **{name.removeprefix("inside."): in_json(call) for name, call in calls.by_name.items()}
+        )
 
     def stop_clock(self) -> None:
         """From now on the tracer's clock moves by `skipped_ns` only, however busy the machine is."""
@@ -51,9 +62,9 @@ class Traced:
 
     def pull(self, **arguments: Any) -> dict[str, Any]:
         """What `inside.pull` returns, with exchanges as dicts, and with names in place of numbers of its tables."""
-        pulled = self.calls.pull(**arguments)
+        pulled: dict[str, Any] = self.calls.pull(**arguments)
         for kind in ("exchanges", "waiting"):
-            rows = [dict(zip(EXCHANGE_FIELDS, row, strict=True)) for row in pulled[kind]]
+            rows = [dict(zip(pulled["fields"], row, strict=True)) for row in pulled[kind]]
             for row in rows:
                 row["client"] = pulled["clients"][row["client"]]
                 row["topics"] = [pulled["topics"][each] for each in row["topics"]]

@@ -9,28 +9,26 @@ from playwright.sync_api import Page
 
 from tests.console.conftest import Tab
 from tests.console.moment import lengthened
-from tests.console.pictures import RECORDED, TOPIC, address_of, fulfil, wait_until_drawn
+from tests.console.pictures import RECORDED, TOPIC, address_of, fulfil, rows_in, wait_until_drawn
 
 Json = dict[str, Any]
 EXCHANGES = "/api/inside/exchanges"
-# Places in the row of an exchange.
-CONNECTION, CLIENT, API = 1, 2, 3
-SENT_US, OUTCOME, ERROR = 10, 13, 16
 FAILED_WITH = "COORDINATOR_NOT_AVAILABLE"
 
 
 def recorded_scene() -> Json:
     """Return the scene of a fetch that a produce wakes. One request before it has failed here, as none did then."""
     scene: Json = json.loads(RECORDED.read_text(encoding="utf-8"))["woken"]
-    commit = next(row for row in reversed(rows_of(scene)) if row[API] == "OffsetCommit")
-    commit[ERROR] = FAILED_WITH
+    rows = rows_of(scene)
+    commit = next(row for row in reversed(rows) if row["api"] == "OffsetCommit")
+    commit["error"] = FAILED_WITH
+    scene["answers"][EXCHANGES]["exchanges"] = [list(row.values()) for row in rows]
     return scene
 
 
-def rows_of(scene: Json) -> list[list[Any]]:
+def rows_of(scene: Json) -> list[Json]:
     """Return the exchanges that have ended."""
-    rows: list[list[Any]] = scene["answers"][EXCHANGES]["exchanges"]
-    return rows
+    return rows_in(scene["answers"][EXCHANGES])
 
 
 def explained(scene: Json) -> Json:

@@ -208,7 +208,7 @@ class Recorder:
                 ended.set()
                 reader.join()
 
-    def scene(self, choose: Callable[[Json], list[Any] | None]) -> Json:
+    def scene(self, choose: Callable[[Json], Json | None]) -> Json:
         """The moment at which `choose` finds a row in what is kept, with all that the page asks for then."""
         for _ in range(600):
             kept = self.get("/api/inside/exchanges")
@@ -232,27 +232,28 @@ class Recorder:
                 return {"waiting": waits, **scenes}
         raise SystemExit("no fetch was woken as the document tells it; record again")
 
-    def _ended(self, seq: int) -> tuple[Json, list[Any], list[Any]] | None:
+    def _ended(self, seq: int) -> tuple[Json, Json, Json] | None:
         """What is kept once a fetch has ended, its row, and that of what woke it; None if that is not kept."""
         for _ in range(40):
             kept = self.get("/api/inside/exchanges")
-            rows = {row[0]: row for row in kept["exchanges"]}
+            rows = {row["seq"]: row for row in rows_in(kept)}
             if seq in rows:
-                waker = rows.get(rows[seq][15])
+                waker = rows.get(rows[seq]["woken_by"])
                 return None if waker is None else (kept, rows[seq], waker)
             time.sleep(0.05)
         return None
 
-    def _moment(self, name: str, kept: Json, row: list[Any]) -> Json | None:
+    def _moment(self, name: str, kept: Json, row: Json) -> Json | None:
         """All that the page asks for then; None if a request that waited has ended meanwhile."""
-        seq, arrived_us = row[0], row[6]
-        at_us = kept["now_us"] if row[13] == "waits" else arrived_us + max(row[7], row[9], row[10]) + 450_000
+        seq, waits = row["seq"], row["outcome"] == "waits"
+        took_us = max(row["handled"], row["answered"], row["sent"])
+        at_us = kept["now_us"] if waits else row["arrived"] + took_us + 450_000
         answers = {
             "/api/inside/purgatory": self.get("/api/inside/purgatory"),
             f"/api/inside/exchanges/{seq}": self.get(f"/api/inside/exchanges/{seq}"),
         }
         explained = answers[f"/api/inside/exchanges/{seq}"]
-        if row[13] == "waits" and explained["outcome"] != "waits":
+        if waits and explained["outcome"] != "waits":
             return None
         partitions = (explained["fetch"] or explained["produce"])["partitions"]
         chosen = next((each for each in partitions if each["bytes"]), partitions[0] if partitions else None)
@@ -262,33 +263,39 @@ class Recorder:
             answers[path] = self.get(f"{path}?offset={offset}")
         if not SUITS.get(name, lambda _: True)(answers):
             return None
-        if row[13] != "waits":
+        if not waits:
             while (kept := self.get("/api/inside/exchanges"))["now_us"] < at_us + 200_000:
                 time.sleep(0.05)
-        rows = [each for each in kept["exchanges"] if at_us - 2_500_000 <= each[6] <= at_us]
-        answers["/api/inside/exchanges"] = kept | {"exchanges": rows}
+        rows = [each for each in rows_in(kept) if at_us - 2_500_000 <= each["arrived"] <= at_us]
+        answers["/api/inside/exchanges"] = kept | {"exchanges": [list(each.values()) for each in rows]}
         return {"at": at_us, "seq": seq, "answers": answers}
 
 
-def parked_at(row: list[Any], client: str) -> bool:
-    return bool(row[2] == client and row[3] == "Fetch")
+def rows_in(kept: Json, kind: str = "exchanges") -> list[Json]:
+    return [dict(zip(kept["fields"], row, strict=True)) for row in kept[kind]]
 
 
-def is_woken(_: Json, row: list[Any], waker: list[Any]) -> bool:
+def parked_at(row: Json, client: str) -> bool:
+    return bool(row["client"] == client and row["api"] == "Fetch")
+
+
+def is_woken(_: Json, row: Json, waker: Json) -> bool:
     """Whether one produce to the partition of a fetch woke it after a while, and both took as long as they need."""
-    by_appending = row[13] == "woken" and row[14] == "D" and waker[2] == "orders-api" and waker[18]
-    return bool(by_appending and 120_000 < row[8] < 400_000 and waker[9] < QUICK_US)
+    by_appending = (row["outcome"], row["case"]) == ("woken", "D") and waker["client"] == "orders-api"
+    return bool(by_appending and waker["woke"] and 120_000 < row["woken"] < 400_000 and waker["answered"] < QUICK_US)
 
 
-def waiting(kept: Json) -> list[Any] | None:
-    for row in kept["waiting"]:
-        if parked_at(row, "billing-1") and row[13] == "waits" and 100_000 < kept["now_us"] - row[6] < 350_000:
-            return list(row)
+def waiting(kept: Json) -> Json | None:
+    for row in rows_in(kept, "waiting"):
+        since_us = kept["now_us"] - row["arrived"]
+        if parked_at(row, "billing-1") and row["outcome"] == "waits" and 100_000 < since_us < 350_000:
+            return row
     return None
 
 
-def sendfile(kept: Json) -> list[Any] | None:
-    return next((row for row in reversed(kept["exchanges"]) if row[2] == "archive" and row[12] > 100_000), None)
+def sendfile(kept: Json) -> Json | None:
+    rows = reversed(rows_in(kept))
+    return next((row for row in rows if row["client"] == "archive" and row["bytes_out"] > 100_000), None)
 
 
 def has_its_flags(answers: Json) -> bool:

@@ -11,6 +11,7 @@ import trio.testing
 from minibroker.console.activity import LOOK_SECONDS, Activity
 from minibroker.console.console import Console
 from minibroker.console.inside_watch import NO_HEAD, InsideWatch
+from tests.console.inside_row import ROW
 
 Clock = trio.testing.MockClock
 
@@ -54,16 +55,15 @@ class CountingBroker:
 
     def pulled(self, since: int) -> dict[str, Any]:
         """Of two exchanges the second has failed."""
-        tables = {"connections": {}, "clients": ["billing"], "topics": ["a", "b"]}
+        tables = {"connections": {}, "clients": ["billing"], "topics": ["a", "b"], "fields": list(ROW)}
         rows = [each for seq in range(since + 1, len(self.failed) + 1) for each in (self.row(seq, ""), self.row(seq))]
         head = NO_HEAD | {"run": self.run, "now_us": 9_000_000, "broker_ms": 500_000, "turns": [(8_500_000, 60_000)]}
         return head | tables | {"next": len(self.failed), "exchanges": rows, "waiting": []}
 
     def row(self, seq: int, error: str | None = None) -> list[Any]:
         error = self.failed[seq - 1] if error is None else error
-        arrived_us = (6 + seq) * 1_000_000
-        times = [arrived_us, 10, -1, 20, 30]
-        return [seq, 7, 0, 0, 9, 4711, *times, 97, 140, "at once", "", -1, error, -1, [], [0, 1], 0]
+        row = ROW | {"seq": seq, "connection": 7, "client": 0, "api": 0, "version": 9, "topics": [0, 1]}
+        return list((row | {"arrived": (6 + seq) * 1_000_000, "error": error}).values())
 
 
 def family(kind: str, keys: list[str], names: list[str], rows: list[list[Any]]) -> dict[str, Any]:

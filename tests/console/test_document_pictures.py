@@ -23,6 +23,7 @@ from tests.console.pictures import (
     Picture,
     Theme,
     drawn,
+    rows_in,
 )
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -83,8 +84,8 @@ def test_every_picture_that_a_document_shows_is_made_here_in_both_themes() -> No
 
 def test_the_steps_of_a_fetch_are_those_of_one_fetch(scenes: Any) -> None:
     fetch, produce = scenes["waiting"]["seq"], scenes["produce"]["seq"]
-    (row,) = (row for row in scenes["woken"]["answers"]["/api/inside/exchanges"]["exchanges"] if row[0] == fetch)
+    (row,) = (row for row in rows_in(scenes["woken"]["answers"]["/api/inside/exchanges"]) if row["seq"] == fetch)
 
     assert scenes["woken"]["seq"] == fetch
-    assert (row[3], row[13], row[15]) == ("Fetch", "woken", produce)
+    assert (row["api"], row["outcome"], row["woken_by"]) == ("Fetch", "woken", produce)
     assert scenes["sendfile"]["seq"] != fetch

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from minibroker import Broker
 from tests.console.asking import ask
 from tests.console.conftest import NARROW, WIDE, NewTab, RunningConsole, Tab, console_of
-from tests.console.inside_moment import API, CONNECTION, FAILED_WITH, explained, open_moment, recorded_scene, rows_of
+from tests.console.inside_moment import FAILED_WITH, explained, open_moment, recorded_scene, rows_of
 
 pytestmark = [pytest.mark.integration]
 
@@ -363,7 +363,7 @@ def test_t_shows_the_same_as_a_table(tab: Tab) -> None:
 
 
 def test_a_filter_is_in_the_address_and_an_unknown_word_is_named(tab: Tab) -> None:
-    producers = {row[CONNECTION] for row in rows_of(recorded_scene()) if row[API] == "Produce"}
+    producers = {row["connection"] for row in rows_of(recorded_scene()) if row["api"] == "Produce"}
     page = open_moment(tab)
     page.get_by_label("Filter requests").fill("api:produce")
     expect(page.locator(".requests .name")).to_have_count(len(producers))

@@ -9,18 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.console.conftest import console_of
-from tests.console.inside_moment import (
-    API,
-    CLIENT,
-    CONNECTION,
-    ERROR,
-    EXCHANGES,
-    FAILED_WITH,
-    OUTCOME,
-    SENT_US,
-    recorded_scene,
-    rows_of,
-)
+from tests.console.inside_moment import EXCHANGES, FAILED_WITH, recorded_scene, rows_of
+from tests.console.inside_row import ROW
 from tests.console.moment import LOG
 from tests.console.pictures import NOWHERE
 
@@ -82,19 +72,19 @@ def test_partitions_are_listed_by_topic_and_keep_their_numbers(page: Page) -> No
 
 
 SCENE = recorded_scene()
-SOME_CONNECTION = rows_of(SCENE)[0][CONNECTION]
+SOME_CONNECTION = rows_of(SCENE)[0]["connection"]
 
 
 @pytest.mark.parametrize(
     ("filter_text", "is_found"),
     [
-        ("api:fetch client:archive", lambda row: (row[API], row[CLIENT]) == ("Fetch", "archive")),
-        (f"connection:{SOME_CONNECTION}", lambda row: row[CONNECTION] == SOME_CONNECTION),
-        (f"connection:#{SOME_CONNECTION} failed", lambda row: row[CONNECTION] == SOME_CONNECTION and row[ERROR]),
-        (FAILED_WITH[:12].lower(), lambda row: row[ERROR] == FAILED_WITH),
-        ("slower:80 client:audit", lambda row: row[SENT_US] >= 80_000 and row[CLIENT] == "audit"),
-        ("woken client:billing", lambda row: row[OUTCOME] == "woken" and row[CLIENT].startswith("billing")),
-        ("expired client:billing-2", lambda row: row[OUTCOME] == "expired" and row[CLIENT] == "billing-2"),
+        ("api:fetch client:archive", lambda row: (row["api"], row["client"]) == ("Fetch", "archive")),
+        (f"connection:{SOME_CONNECTION}", lambda row: row["connection"] == SOME_CONNECTION),
+        (f"connection:#{SOME_CONNECTION} failed", lambda row: row["connection"] == SOME_CONNECTION and row["error"]),
+        (FAILED_WITH[:12].lower(), lambda row: row["error"] == FAILED_WITH),
+        ("slower:80 client:audit", lambda row: row["sent"] >= 80_000 and row["client"] == "audit"),
+        ("woken client:billing", lambda row: row["outcome"] == "woken" and row["client"].startswith("billing")),
+        ("expired client:billing-2", lambda row: row["outcome"] == "expired" and row["client"] == "billing-2"),
         ("topic:nothing", lambda row: False),
         ("parked api:produce", lambda row: False),
     ],
@@ -102,10 +92,11 @@ SOME_CONNECTION = rows_of(SCENE)[0][CONNECTION]
 def test_a_filter_keeps_what_matches_all_of_its_words(
     page: Page, filter_text: str, is_found: Callable[..., Any]
 ) -> None:
-    rows = rows_of(SCENE)
-    script = "given[0].map(m.decoded).filter(m.filterOf(given[1]).keep).map(each => each.seq)"
+    script = "m.decoded(given[0]).exchanges.filter(m.filterOf(given[1]).keep).map(each => each.seq)"
 
-    assert run(page, "exchanges", script, rows, filter_text) == [row[0] for row in rows if is_found(row)]
+    kept = run(page, "exchanges", script, SCENE["answers"][EXCHANGES], filter_text)
+
+    assert kept == [row["seq"] for row in rows_of(SCENE) if is_found(row)]
 
 
 def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -> None:
@@ -125,7 +116,9 @@ def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -
 def test_an_exchange_that_has_ended_is_not_in_hand_any_more(page: Page) -> None:
     event = SCENE["answers"][EXCHANGES]
     waiting = event["waiting"][0]
-    ended = [*waiting[:8], 460_000, 460_050, 460_080, *waiting[11:13], "woken", "D", *waiting[15:]]
+    times = {"woken": 460_000, "answered": 460_050, "sent": 460_080}
+    row = dict(zip(event["fields"], waiting, strict=True)) | times | {"outcome": "woken", "case": "D"}
+    ended = list(row.values())
     script = """(() => {
         const store = new m.ExchangeStore(), [event, ended] = given
         store.take({ ...event, exchanges: [] })
@@ -142,16 +135,19 @@ def test_ten_thousand_requests_are_drawn_with_a_bounded_number_of_bars(page: Pag
         const drawing = new m.RequestsDrawing({ sentence: () => 's', address: () => '/', select: () => {} })
         drawing.setRows([1, 2, 3, 4].map(number => ({ number, name: 'n', address: '' })))
         drawing.setScale(1000, 10_000_000)
-        const row = seq => [seq, 1 + seq % 4, 'n', 'Fetch', 12, seq, seq * 1000, 20, -1, 30, 40, 97, 140, 'at once', '', -1, '', -1, [], [], 0]
-        const all = Array.from({ length: 10_000 }, (_, seq) => decoded(row(seq)))
+        const [fields, values] = given
+        const row = seq => [seq, 1 + seq % 4, ...values.slice(2, 6), seq * 1000, ...values.slice(7)]
+        const exchanges = Array.from({ length: 10_000 }, (_, seq) => row(seq))
+        const all = decoded({ fields, exchanges, waiting: [] }).exchanges
         const began = performance.now()
         drawing.refresh(all, 10_000_000)
         const bars = drawing.bars.children.length
         drawing.refresh([], 30_000_000)
         return { bars, left: drawing.bars.children.length, drawn: drawing.drawn.size, ms: performance.now() - began }
-    })()"""  # noqa: E501
+    })()"""
+    values = list((ROW | {"api": "Fetch", "client": "n"}).values())
 
-    seen = run(page, "requests", script)
+    seen = run(page, "requests", script, list(ROW), values)
 
     assert 100 < seen["bars"] <= 4 * 1000 / 3
     assert (seen["left"], seen["drawn"]) == (0, 0)

@@ -13,6 +13,7 @@ from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.inside_watch import EVENT_MAX, InsideWatch
 from minibroker.errors import BrokerError
+from tests.console.inside_row import ROW
 
 pytestmark = [pytest.mark.time_jumps]
 
@@ -49,12 +50,17 @@ class PulledBroker:
         rows = [self.row(seq) for seq in range(since + 1, self.ended + 1)]
         waiting = [self.row(1000)]
         connections = {"7": "127.0.0.1:41230"}
-        tables = {"clients": ["billing-1"], "topics": ["audit", "orders"], "connections": connections}
+        tables = {
+            "clients": ["billing-1"],
+            "topics": ["audit", "orders"],
+            "connections": connections,
+            "fields": list(ROW),
+        }
         return head | tables | {"next": self.ended, "exchanges": rows, "waiting": waiting}
 
     def row(self, seq: int) -> list[Any]:
-        times = [seq * 1_000, 10, -1, 20, 30]  # arrived, handled, woken, answered, sent
-        return [seq, 7, 0, FETCH, 12, 4711, *times, 97, 140, "at once", "", -1, "", -1, [], [1], 0]
+        times = {"arrived": seq * 1_000, "handled": 10, "answered": 20, "sent": 30}
+        return list((ROW | times | {"seq": seq, "connection": 7, "client": 0, "api": FETCH, "topics": [1]}).values())
 
 
 @pytest.fixture
@@ -73,7 +79,7 @@ async def next_of(events: AsyncGenerator[Event, None]) -> Event:
 
 
 def seqs(event: Event) -> list[int]:
-    return [row[0] for row in event.data["exchanges"]]
+    return [row.seq for row in event.data["exchanges"]]
 
 
 async def test_rows_have_names_instead_of_numbers(watch: InsideWatch, broker: PulledBroker) -> None:
@@ -82,8 +88,9 @@ async def test_rows_have_names_instead_of_numbers(watch: InsideWatch, broker: Pu
         event = await next_of(events)
 
     (row,) = event.data["exchanges"]
-    assert [row[2], row[3], row[19]] == ["billing-1", "Fetch", ["orders"]]
-    assert event.data["waiting"][0][2:4] == ["billing-1", "Fetch"]
+    assert event.data["fields"] == tuple(ROW)
+    assert (row.client, row.api, row.topics) == ("billing-1", "Fetch", ["orders"])
+    assert event.data["waiting"][0][2:4] == ("billing-1", "Fetch")
     assert event.data["connections"] == {"7": "127.0.0.1:41230"}
 
 
@@ -169,7 +176,7 @@ async def test_another_process_of_the_broker_is_read_from_its_start(watch: Insid
 
     assert event.data["run"] == 2
     assert seqs(event) == [1, 2, 3]
-    assert [row[0] for row in (await watch.between(0, 10**9))["exchanges"]] == [1, 2, 3]
+    assert [row.seq for row in (await watch.between(0, 10**9))["exchanges"]] == [1, 2, 3]
 
 
 async def test_a_broker_that_does_not_answer_is_an_event_and_the_stream_goes_on(
@@ -189,7 +196,7 @@ async def test_between_has_the_exchanges_of_a_span(watch: InsideWatch, broker: P
     broker.ended = 9
     found = await watch.between(3_030, 5_000)
 
-    assert [row[0] for row in found["exchanges"]] == [3, 4, 5]
+    assert [row.seq for row in found["exchanges"]] == [3, 4, 5]
 
 
 async def test_pages_share_one_look_into_the_purgatory(watch: InsideWatch, broker: PulledBroker) -> None:

@@ -1,6 +1,6 @@
 """`minibroker explain`: print why a running minibroker answers requests as it does, while it does.
 
-This module reads arguments and prints; the broker explains, and `transcript/story.py` makes the text.
+This module reads arguments and prints; the broker explains, and `story.py` makes the text.
 """
 
 from __future__ import annotations

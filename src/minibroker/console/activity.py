@@ -17,17 +17,7 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
 from minibroker.console.figures import Growth
-from minibroker.console.inside_watch import (
-    API,
-    ARRIVED,
-    CLIENT,
-    CONNECTION,
-    ERROR,
-    SEQ,
-    TOPICS,
-    VERSION,
-    InsideWatch,
-)
+from minibroker.console.inside_watch import InsideWatch, Row
 
 if TYPE_CHECKING:
     from minibroker.console.console import Console
@@ -87,7 +77,7 @@ class Activity:
             self._run = ended.head["run"]
             self._growth = Growth()
             self._errors.clear()
-        self._errors.extend(error_row(each, ended.head) for each in ended.rows if each[ERROR])
+        self._errors.extend(error_row(each, ended.head) for each in ended.rows if each.error)
         self._next = ended.next
         self._shown = {"requests": self._requests(families), "errors": list(reversed(self._errors))}
 
@@ -154,17 +144,17 @@ def totals(families: list[Json]) -> Json:
     return {}
 
 
-def error_row(row: list[Any], head: Json) -> Json:
+def error_row(row: Row, head: Json) -> Json:
     """A failed request as a page shows it; `broker_ms` is the broker's time when it arrived."""
-    arrived_us = row[ARRIVED]
+    arrived_us = row.arrived
     turned_since_ms = sum(ms for at_us, ms in head["turns"] if at_us > arrived_us)
     return {
-        "seq": row[SEQ],
-        "connection": row[CONNECTION],
-        "client_id": row[CLIENT],
-        "api": row[API],
-        "version": row[VERSION],
-        "error": row[ERROR],
+        "seq": row.seq,
+        "connection": row.connection,
+        "client_id": row.client,
+        "api": row.api,
+        "version": row.version,
+        "error": row.error,
         "broker_ms": head["broker_ms"] - (head["now_us"] - arrived_us) // 1000 - turned_since_ms,
-        "topics": row[TOPICS][:3],
+        "topics": row.topics[:3],
     }

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import AsyncGenerator
+from collections import deque, namedtuple
+from collections.abc import AsyncGenerator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -33,25 +34,22 @@ NO_HEAD = {
     "cost_us": 0, "interval_us": 0, "parked": 0, "open": 0, "turns": [], "skipped": [],
 }  # fmt: skip
 
-# Places in an exchange's row, as `inside.pull` has them.
-SEQ, CONNECTION, CLIENT, API, VERSION, ARRIVED, ERROR, TOPICS = 0, 1, 2, 3, 4, 6, 16, 19
-HANDLED, WOKEN, ANSWERED, SENT = 7, 8, 9, 10
-
 Json = dict[str, Any]
+Row = Any  # an exchange: a NamedTuple with the fields that the broker names
 
 
 class Pulled(NamedTuple):
     """One pull: its figures, and what was in hand."""
 
     head: Json
-    waiting: list[list[Any]]
+    waiting: list[Row]
 
 
 class Ended(NamedTuple):
     """Exchanges that have ended, the figures of the latest pull, and the number of the next exchange."""
 
     head: Json
-    rows: list[list[Any]]
+    rows: list[Row]
     next: int
 
 
@@ -64,7 +62,7 @@ class InsideWatch:
         self._snapshot_lock = trio.Lock()
         self._snapshot: tuple[float, Json] = (-math.inf, {})
         self._apis: dict[int, str] = {}
-        self._rows: deque[list[Any]] = deque(maxlen=KEPT_MAX)
+        self._rows: deque[Row] = deque(maxlen=KEPT_MAX)
         self._addresses: dict[str, str] = {}
         self._first = time.time_ns() // 1_000  # the number of this console's first exchange
         self._end = self._first  # the number of the next one
@@ -90,7 +88,7 @@ class InsideWatch:
                 rows = self._rows_from(place, EVENT_MAX)
                 left_out = self._end - place - len(rows)
             place = self._end
-            yield Event(self._told(rows, left_out=left_out), id=place)
+            yield Event(self._shown(rows, left_out=left_out), id=place)
 
     async def look(self, lease_ms: int = LEASE_MS) -> None:
         """Have the broker record for so long. Raises Refused without a control socket."""
@@ -106,8 +104,8 @@ class InsideWatch:
         """The exchanges that were in hand between two moments of the broker's machine."""
         if not self._pulls:
             await self._pull_after(0)
-        rows = [row for row in self._rows if row[ARRIVED] <= to_us and end_of(row) >= from_us]
-        return self._told(rows[-RANGE_MAX:], left_out=max(0, len(rows) - RANGE_MAX))
+        rows = [row for row in self._rows if row.arrived <= to_us and end_of(row) >= from_us]
+        return self._shown(rows[-RANGE_MAX:], left_out=max(0, len(rows) - RANGE_MAX))
 
     async def purgatory(self) -> Json:
         """The requests that wait, asked for once for all pages that ask at the same time."""
@@ -161,29 +159,40 @@ class InsideWatch:
         self._addresses |= answer["connections"]
         self._latest = Pulled({key: answer[key] for key in NO_HEAD}, waiting)
 
-    def _named(self, row: list[Any], answer: Json) -> list[Any]:
+    def _named(self, values: Sequence[Any], answer: Json) -> Row:
         """A row with names where the pull has numbers of its tables."""
-        row[CLIENT] = answer["clients"][row[CLIENT]]
-        row[API] = self._apis.get(row[API], f"API {row[API]}")
-        row[TOPICS] = [answer["topics"][number] for number in row[TOPICS]]
-        return row
+        row = row_type(tuple(answer["fields"]))._make(values)
+        return row._replace(
+            client=answer["clients"][row.client],
+            api=self._apis.get(row.api, f"API {row.api}"),
+            topics=[answer["topics"][number] for number in row.topics],
+        )
 
     # What pages get
 
-    def _rows_from(self, number: int, most: int) -> list[list[Any]]:
+    def _rows_from(self, number: int, most: int) -> list[Row]:
         """The newest exchanges from this number on, at most so many."""
         wanted = min(self._end - number, most)
         return list(islice(self._rows, max(0, len(self._rows) - wanted), None))
 
-    def _told(self, rows: list[list[Any]], *, left_out: int) -> Json:
+    def _shown(self, rows: list[Row], *, left_out: int) -> Json:
         head, waiting = self._latest
-        numbers = {str(row[CONNECTION]) for row in (*rows, *waiting)}
-        connections = {number: self._addresses[number] for number in numbers if number in self._addresses}
-        told = {**head, "connections": connections, "exchanges": rows, "waiting": waiting}
-        return told | {"left_out": head["left_out"] + left_out}
+        every = (*rows, *waiting)
+        numbers = {str(row.connection) for row in every}
+        return head | {
+            "connections": {number: self._addresses[number] for number in numbers if number in self._addresses},
+            "fields": every[0]._fields if every else (),
+            "exchanges": rows,
+            "waiting": waiting,
+            "left_out": head["left_out"] + left_out,
+        }
 
 
-def end_of(row: list[Any]) -> int:
+@cache
+def row_type(fields: tuple[str, ...]) -> Any:
+    return namedtuple("Row", fields)
+
+
+def end_of(row: Row) -> int:
     """When an exchange ended, in the microseconds of its arrival."""
-    last = max(row[HANDLED], row[WOKEN], row[ANSWERED], row[SENT], 0)
-    return int(row[ARRIVED] + last)
+    return int(row.arrived + max(row.handled, row.woken, row.answered, row.sent, 0))

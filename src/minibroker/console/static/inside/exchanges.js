@@ -1,7 +1,7 @@
 /**
  * The exchanges that a page has seen: a request with its response, or a request that the broker has in hand.
  *
- * The rule: one row of the stream becomes one object here, and no other module knows the order of a row. Times are
+ * The rule: one row of the stream becomes one object here. The stream names the fields of its rows. Times are
  * microseconds of the broker's machine; null is what has not happened, or does not exist.
  */
 
@@ -23,13 +23,15 @@ export function kindOf(api) {
   return GROUP_APIS.has(api) ? 'group' : 'other'
 }
 
-/**
- * One row of the stream as an object.
- * @param {Array} row as /api/stream/inside has it
- */
-export function decoded(row) {
-  const [seq, connection, client, api, version, correlation, arrivedUs, handled, woken, answered, sent] = row
-  const [bytesIn, bytesOut, outcome, fetchCase, wokenBy, error, maxWait, woke, topics, records] = row.slice(11)
+/** An event's rows as objects: its exchanges, and what is in hand. */
+export function decoded({ fields, exchanges, waiting }) {
+  const row = (values) => exchangeOf(Object.fromEntries(fields.map((name, place) => [name, values[place]])))
+  return { exchanges: exchanges.map(row), waiting: waiting.map(row) }
+}
+
+function exchangeOf(row) {
+  const { seq, connection, client, api, version, correlation, outcome, error, topics, records, woke } = row
+  const { arrived: arrivedUs, handled, woken, answered, sent, max_wait: maxWait } = row
   const at = (us) => (us < 0 ? null : arrivedUs + us)
   const isOpen = outcome === 'waits' || outcome === 'sending'
   const hasWaited = woken >= 0 || outcome === 'waits' || outcome === 'expired' || outcome === 'woken'
@@ -43,12 +45,12 @@ export function decoded(row) {
     answeredUs: at(answered),
     sentUs: at(sent),
     endUs: isOpen ? Infinity : arrivedUs + last,
-    bytesIn,
-    bytesOut: bytesOut < 0 ? null : bytesOut,
-    case: fetchCase,
-    isWoken: wokenBy >= 0 || fetchCase !== '',
+    bytesIn: row.bytes_in,
+    bytesOut: row.bytes_out < 0 ? null : row.bytes_out,
+    case: row.case,
+    isWoken: row.woken_by >= 0 || row.case !== '',
     isExpired: outcome === 'expired',
-    wokenBy: wokenBy < 0 ? null : wokenBy,
+    wokenBy: row.woken_by < 0 ? null : row.woken_by,
     maxWaitMs: maxWait < 0 ? null : Math.round(maxWait / 1000),
     woke: woke ?? [],
     hasWoken: (woke ?? []).length > 0,
@@ -71,10 +73,10 @@ export class ExchangeStore {
 
   /** Take an event of the stream. */
   take(event) {
-    for (const row of event.exchanges) this.finish(decoded(row))
+    const { exchanges, waiting } = decoded(event)
+    for (const exchange of exchanges) this.finish(exchange)
     const stillOpen = new Map()
-    for (const row of event.waiting) {
-      const exchange = decoded(row)
+    for (const exchange of waiting) {
       if (this.bySeq.has(exchange.seq) && !this.open.has(exchange.seq)) continue
       stillOpen.set(exchange.seq, { exchange, missed: 0 })
       this.bySeq.set(exchange.seq, exchange)

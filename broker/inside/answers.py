@@ -1,4 +1,4 @@
-"""Finds the first error code in a response, by its declaration: that of any API, at any depth."""
+"""Reads answers by their declarations: the first error code at any depth, the places of the values of partitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import columns
+from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import Meaning
+
+# In the rows of an answered Fetch, read by their places: half the time of reading them by name.
+ERROR_CODE, RECORDS = map(FetchResponse.row("topics.partitions")._fields.index, ("error_code", "records"))
 
 
 def first_error(api_key: int, body: Any) -> str:
@@ -18,12 +22,13 @@ def first_error(api_key: int, body: Any) -> str:
     for column in columns(API_TABLE[api_key].response, Meaning.ERROR_CODE):
         codes = column.values(body)
         if any(codes):
-            return name_of(next(filter(None, codes)))
+            return error_of(next(filter(None, codes)))
     return ""
 
 
-def name_of(code: int) -> str:
+def error_of(code: int) -> str:
+    """Return Kafka's name of an error code, empty for none."""
     try:
-        return ErrorCode(code).name
+        return ErrorCode(code).name if code else ""
     except ValueError:
         return f"error {code}"
