@@ -34,10 +34,9 @@ class FetchDataInfo:
         self.first_entry_incomplete = first_entry_incomplete
         self.aborted_transactions = aborted_transactions
 
-    def with_aborted(self, transactions: list[AbortedTxn]) -> FetchDataInfo:
-        """Have the aborted transactions come along; return this result."""
+    def note_aborted(self, transactions: list[AbortedTxn]) -> None:
+        """Add the aborted transactions that may have records in it."""
         self.aborted_transactions = transactions
-        return self
 
     @property
     def size_bytes(self) -> int:

@@ -33,9 +33,9 @@ def read_segments(
             start_offset, max_size=max_length, max_offset=max_offset, min_one_message=min_one_message
         )
         if fetched is not None:
-            if aborted_before is None:
-                return fetched
-            return fetched.with_aborted(aborted_in(segments, slot, start_offset, aborted_before, fetched))
+            if aborted_before is not None:
+                fetched.note_aborted(aborted_in(segments, slot, start_offset, aborted_before, fetched))
+            return fetched
     return None
 
 
