@@ -425,7 +425,7 @@ def run(
 ) -> None:
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
-    from minibroker.broker.cluster.topic_store import TopicStoreError
+    from minibroker.broker.cluster.file_state import FileStateError
     from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.protocol.form import form
     from minibroker.storage.files.checkpoints import write_atomically
@@ -464,7 +464,7 @@ def run(
 
     try:
         run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
-    except (TopicStoreError, KeyStoreError) as error:
+    except (FileStateError, KeyStoreError) as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
         next_step = "name another directory with --data-dir DIR"

@@ -1,8 +1,8 @@
 """The composition root: builds every part, starts them in order, stops them in reverse.
 
-Start: data directory (lock, recovery) -> topics -> leaders -> sockets -> ready file. Stop: no new connections ->
-requests in hand end, waiting ones are answered with their results so far -> logs flushed, checkpoints and the clean
-marker written -> directory unlocked.
+Start: data directory (lock, recovery) -> what the state of the cluster says -> sockets -> ready file. Stop: no new
+connections -> other brokers lead -> requests in hand end, waiting ones are answered with their results so far -> logs
+flushed, checkpoints and the clean marker written -> directory unlocked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
@@ -67,7 +67,7 @@ class BrokerApp:
             broker_id=config.broker_id,
             producer_expiration_ms=config.transactional_id_expiration_ms,
         )
-        self._store = TopicStore(config.log_dir, config.broker_id)
+        self._state = FileState(config.log_dir, config.broker_id)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
         self._tls: dict[str, TlsListener] = {}
@@ -78,13 +78,13 @@ class BrokerApp:
     def load(self) -> None:
         """Open the data directory, and the key stores of listeners.
 
-        Raises LogDirectoryError, TopicStoreError or KeyStoreError with one line for the operator.
+        Raises LogDirectoryError, FileStateError or KeyStoreError with one line for the operator.
         """
         self._log_manager.lock()
-        left_over = self._store.load(self._log_manager.partitions_on_disk())
-        self._dynamic_config.restore(self._store.broker_configs)
+        left_over = self._state.load(self._log_manager.partitions_on_disk())
+        self._dynamic_config.restore(self._state.broker_configs)
         self._encrypt_listeners()
-        for topic in self._store.topics.values():
+        for topic in self._state.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
         self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
 
@@ -101,7 +101,7 @@ class BrokerApp:
             self._config,
             clock=self._clock,
             log_manager=self._log_manager,
-            store=self._store,
+            state=self._state,
             dynamic_config=self._dynamic_config,
         )
 
@@ -146,7 +146,7 @@ class BrokerApp:
         await trio.to_thread.run_sync(self.close, parts)
 
     def _logins(self, parts: BrokerParts) -> Logins | None:
-        """What authenticates the clients of SASL listeners."""
+        """Make the stages that authenticate the clients of SASL listeners; None without any."""
         if not self._config.sasl_listeners:
             return None
         from minibroker.broker.way.logins import logins_of
@@ -248,6 +248,7 @@ class BrokerApp:
         server.stop_accepting()
         if faults is not None:
             faults.lift_all()
+        parts.controller_loop.stop()
         parts.groups.stop()
         parts.replica_manager.complete_all_delayed()
         await trio.sleep(STOP_GRACE_SECONDS)  # cut short when the last connection has ended
@@ -257,7 +258,7 @@ class BrokerApp:
         """Flush, write the checkpoints and the clean marker, unlock. An offline directory stays as it is."""
         if not self._log_manager.is_offline:
             try:
-                self._store.close()
+                self._state.close()
             except OSError as error:  # what was stored is still there, in two files
                 logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())

@@ -1,6 +1,6 @@
 """The parts of a running broker, built in the order in which they need each other.
 
-replicas -> controller (leads every partition) -> groups -> transactions, whose offsets groups keep -> handlers
+replicas -> groups -> transactions, whose offsets groups keep -> controller, which has all of them obey -> handlers
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
-from minibroker.broker.apis.groups import KEY_GROUP, KEY_TRANSACTION, GroupApis
+from minibroker.broker.apis.groups import GroupApis
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
@@ -27,10 +27,13 @@ from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
-from minibroker.broker.cluster.controller import Controller
+from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
+from minibroker.broker.cluster.own_broker import OwnBroker
+from minibroker.broker.cluster.producer_ids import ProducerIds
 from minibroker.broker.cluster.reset_topics import ResetTopics
-from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.state import ClusterState
+from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -79,7 +82,9 @@ class BrokerParts:
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
     metadata_cache: MetadataCache
-    controller: Controller
+    own: OwnBroker
+    controller_loop: ControllerLoop
+    topic_admin: TopicAdmin
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     scram_users: ScramUsers
@@ -109,37 +114,28 @@ class BrokerParts:
 
 
 def build(
-    config: KafkaConfig, *, clock: Clock, log_manager: LogManager, store: TopicStore, dynamic_config: DynamicConfig
+    config: KafkaConfig, *, clock: Clock, log_manager: LogManager, state: ClusterState, dynamic_config: DynamicConfig
 ) -> BrokerParts:
     """Build all parts on the loaded data directory, and lead all partitions."""
     timers = TimerLoop(clock)
     background = Background()
     afterwards = Afterwards()
+    metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
-    metadata_cache = MetadataCache(config.broker_id, store.cluster_id)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
         timer=timers.timer,
         clock=clock,
         background=background,
-        save_isr=store.save_isr,
+        save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
         observer=probes,
     )
-    controller = Controller(
-        config=config,
-        dynamic_config=dynamic_config,
-        store=store,
-        metadata_cache=metadata_cache,
-        replica_manager=replica_manager,
-    )
-    controller.start()
-    group_log = coordinator_log(
+    group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
-        controller,
-        metadata_cache,
-        replica_manager,
+        replica_manager=replica_manager,
+        partition_count=partial(metadata_cache.partition_count, GROUP_METADATA_TOPIC),
         clock=clock,
         codec=Codec(config.offsets_topic_compression_codec),
         required_acks=config.offsets_commit_required_acks,
@@ -151,39 +147,54 @@ def build(
         config=config,
         clock=clock,
         timer=timers.timer,
+        run_steps=background.run_steps,
         observer=probes,
     )
-    groups.start()
-    transaction_log = coordinator_log(
+    transaction_log = CoordinatorLog(
         TRANSACTION_STATE_TOPIC,
-        controller,
-        metadata_cache,
-        replica_manager,
+        replica_manager=replica_manager,
+        partition_count=partial(metadata_cache.partition_count, TRANSACTION_STATE_TOPIC),
         clock=clock,
         codec=Codec.NONE,
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
-    markers = MarkerWriter(replica_manager, clock, complete_offsets=groups.on_transaction_completed)
+    markers = MarkerWriter(
+        replica_manager,
+        clock,
+        broker_id=config.broker_id,
+        leader_of=metadata_cache.leader_of,
+        complete_offsets=groups.on_transaction_completed,
+    )
+    producer_ids = ProducerIds(state)
     transactions = TransactionCoordinator(
         config=config,
         log=TransactionLog(transaction_log, load_bytes=config.transaction_state_log_load_buffer_size),
         markers=markers,
-        next_producer_id=controller.next_producer_id,
+        next_producer_id=producer_ids.next,
         timer=timers.timer,
         clock=clock,
         afterwards=afterwards,
+        run_steps=background.run_steps,
     )
+    own = OwnBroker(
+        replica_manager,
+        metadata_cache,
+        on_leadership=(groups.on_leadership, transactions.on_leadership),
+        on_deleted=groups.on_partitions_deleted,
+    )
+    controller_loop = ControllerLoop(config=config, state=state, own=own)
+    topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
+    controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
     transactions.start()
-    controller.on_topic_deleted += (groups.on_topic_deleted, transactions.on_topic_deleted)
-    store.next_producer_id = max(store.next_producer_id, highest_producer_id(replica_manager, transactions) + 1)
+    producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
     authorizer, acls = None, None
     if config.authorizer_class_name:
         authorizer = Authorizer(
             super_users=list(map(parse_principal, config.super_users)),
             allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
         )
-        acls = AclStore(store, authorizer)
+        acls = AclStore(state, authorizer)
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
     quotas = ClientQuotas(
         config.quota_window_num,
@@ -191,19 +202,19 @@ def build(
         producer_default=limit_of(config.quota_producer_default),
         consumer_default=limit_of(config.quota_consumer_default),
     )
-    for entity, limits in store.client_quotas.items():
+    for entity, limits in state.client_quotas.items():
         quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
     apis = offered(config.profile)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
-        controller=controller,
+        topic_admin=topic_admin,
         reset_topics=reset_topics,
         served=list(apis.values()),
         authorizer=authorizer,
     )
-    scram_users = ScramUsers(store)
+    scram_users = ScramUsers(state)
     families = (
         metadata,
         ProduceApis(replica_manager, authorizer),
@@ -211,34 +222,33 @@ def build(
         LogOffsetApis(replica_manager),
         TopicApis(
             config=config,
-            controller=controller,
+            topic_admin=topic_admin,
             replica_manager=replica_manager,
             reset_topics=reset_topics,
             authorizer=authorizer,
         ),
         AclApis(acls),
         SaslApis(scram_users),
-        ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
+        ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin),
         ClusterApis(
             config=config,
             metadata_cache=metadata_cache,
-            controller=controller,
+            controller_loop=controller_loop,
+            topic_admin=topic_admin,
             replica_manager=replica_manager,
-            address_for=metadata.address_for,
             authorizer=authorizer,
         ),
         GroupApis(
             groups,
-            ensure_topics={KEY_GROUP: group_log.ensure_topic, KEY_TRANSACTION: transaction_log.ensure_topic},
-            address_for=metadata.address_for,
-            broker_id=config.broker_id,
+            metadata_cache=metadata_cache,
+            ensure_topic=topic_admin.ensure_internal_topic,
             profile=config.profile,
             authorizer=authorizer,
         ),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(store), metadata_cache, clock, config),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
-        ClientQuotaApis(store, quotas),
+        ClientQuotaApis(state, quotas),
     )
     return BrokerParts(
         config=config,
@@ -248,7 +258,9 @@ def build(
         replica_manager=replica_manager,
         fetch_sessions=fetch_sessions,
         metadata_cache=metadata_cache,
-        controller=controller,
+        own=own,
+        controller_loop=controller_loop,
+        topic_admin=topic_admin,
         groups=groups,
         transactions=transactions,
         scram_users=scram_users,
@@ -271,30 +283,6 @@ def offered(profile: Profile) -> dict[int, Api]:
 def limit_of(default: int) -> float | None:
     """The limit that `quota.producer.default` or `quota.consumer.default` sets; None for their own default."""
     return None if default == LONG_MAX else float(default)
-
-
-def coordinator_log(
-    topic: str,
-    controller: Controller,
-    metadata_cache: MetadataCache,
-    replica_manager: ReplicaManager,
-    *,
-    clock: Clock,
-    codec: Codec,
-    required_acks: int,
-    timeout_ms: int,
-) -> CoordinatorLog:
-    """Build the log of a coordinator on its internal topic, which the controller creates at its first use."""
-    return CoordinatorLog(
-        topic,
-        replica_manager=replica_manager,
-        create_topic=lambda: len(controller.ensure_internal_topic(topic).partitions),
-        partition_count=partial(metadata_cache.partition_count, topic),
-        clock=clock,
-        codec=codec,
-        required_acks=required_acks,
-        timeout_ms=timeout_ms,
-    )
 
 
 def highest_producer_id(replica_manager: ReplicaManager, transactions: TransactionCoordinator) -> int:

@@ -47,6 +47,10 @@ class Request:
         self.client_id = client_id
         self.body = body
 
+    def answer_in(self, version: int) -> None:
+        """Have its answer encoded in this version: that of an unknown version is in one that all clients can read."""
+        self.api_version = version
+
 
 def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE) -> Request:
     """Decode a request of one of `apis`; ignore trailing bytes, as kafka 2.0.1 does. Raises KafkaProtocolError."""

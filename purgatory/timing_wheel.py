@@ -60,14 +60,14 @@ class _Slot(TimerTask):
 
 
 class Timer:
-    """Tasks by deadline. Not for several threads.
+    """Tasks by deadline. Not for several threads. `on_earlier` is called by `add`.
 
     A task may do anything to the timer from its `on_timeout`: add, cancel, even advance. If it raises, the
     exception leaves `advance`, that task is done, and all others stay where they are for the next call.
     """
 
-    def __init__(self, start_ms: int) -> None:
-        self.on_earlier: Callable[[int], None] | None = None
+    def __init__(self, start_ms: int, on_earlier: Callable[[int], None] | None = None) -> None:
+        self._on_earlier = on_earlier
         self._now_ms = start_ms
         self._announced_ms = NEVER_MS
         self._count = 0
@@ -91,8 +91,8 @@ class Timer:
         self._count += 1
         if deadline_ms < self._announced_ms:
             self._announced_ms = deadline_ms
-            if self.on_earlier is not None:
-                self.on_earlier(deadline_ms)
+            if self._on_earlier is not None:
+                self._on_earlier(deadline_ms)
 
     def cancel(self, task: TimerTask) -> bool:
         """Forget `task`; False if it was not pending."""

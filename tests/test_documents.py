@@ -29,7 +29,8 @@ SHORTEST_PIECE = 6  # of a message that is looked for in the source
 # A docstring that begins so has no subject: it describes without a name what it could name.
 WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Where) ")
 OF_BROKER = ("broker/config", "broker/control")
-WITH_SUBJECTS = (TOOLKIT, *OF_BROKER, "transcript", "storage", "spark_jobs", "benchmarks", "build_tools", "docs")
+BELOW = ("protocol", "storage", "purgatory", "transcript", "spark_jobs")
+WITH_SUBJECTS = (TOOLKIT, *OF_BROKER, *BELOW, "benchmarks", "build_tools", "docs")
 OWN_SECTIONS = ("The broker does not start", "In tests", "Messages of the command")
 
 

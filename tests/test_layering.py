@@ -283,6 +283,72 @@ def test_no_file_is_a_drawer() -> None:
     fail_if(broken, "name the file after what is in it; what two parts share belongs to the lower one.")
 
 
+# Values that are made to be filled in by those that they pass, by the name of the variable.
+FILLED_IN = {
+    "exchange": "a request on its way: each stage adds what those behind it, and probes, read",
+    "trace": "a request as the tracer sees it, which adds a time at each step",
+}
+# Attributes of other libraries that are set by assigning them.
+OF_LIBRARIES = {
+    "deadline": "trio.CancelScope",
+    **dict.fromkeys(("maximum_version", "minimum_version", "options", "verify_flags", "verify_mode"), "ssl.SSLContext"),
+}
+# Files in which a state of several brokers is not a value of its own yet, and observers add to what others count.
+NOT_YET = {
+    *(f"broker/cluster/{name}.py" for name in ("controller", "topic_store", "zookeeper")),
+    *("broker/apis/client_quotas.py", "broker/security/acls/acl_store.py", "broker/group/coordinator.py"),
+    *("broker/parts.py", "broker/inside/metrics.py", "broker/inside/tracer.py"),
+}
+
+
+def assigned_elsewhere(path: Path) -> Iterator[str]:
+    """The places of a file that assign an attribute of a class of another file."""
+    nodes = list(ast.walk(tree_of(path)))
+    stored = [node for node in nodes if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)]
+    own = {node.attr for node in stored if is_named(node.value, "self")}
+    own |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for node in stored:
+        if node.attr in own or node.attr in OF_LIBRARIES or is_named(node.value, "self", "cls", *FILLED_IN):
+            continue
+        around = [each for each in functions if each.lineno <= node.lineno <= (each.end_lineno or 0)]
+        if not is_named(node.value, *(name for each in around for name in made_in(each))):
+            yield f"{path.relative_to(ROOT)}:{node.lineno} assigns {ast.unparse(node)}"
+    for each in nodes:
+        if (
+            isinstance(each, ast.Call)
+            and is_named(each.func, "setattr", "delattr")
+            and not is_named(each.args[0], "self")
+        ):
+            yield f"{path.relative_to(ROOT)}:{each.lineno} calls {ast.unparse(each)}"
+
+
+def made_in(function: ast.AST) -> Iterator[str]:
+    """The variables of a function that it gets by calling a class."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            called = ast.unparse(node.value.func).split(".")[-1]
+            if called == "cls" or called.lstrip("_")[:1].isupper():
+                yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+
+
+def is_named(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+@pytest.mark.parametrize("package", [each for each in PACKAGES if each not in (TOOLKIT, "spark_jobs")])
+def test_no_part_assigns_an_attribute_of_another(package: str) -> None:
+    """A class is changed by its own file, and by methods that say what happens.
+
+    A file may assign attributes that one of its classes has, those of an object that the function has just made, and
+    those of FILLED_IN and OF_LIBRARIES.
+    """
+    files = [path for path in source_files(package) if str(path.relative_to(ROOT)) not in NOT_YET]
+    broken = [each for path in files for each in assigned_elsewhere(path)]
+
+    fail_if(broken, "give the class a method that says what happens, such as group.begin_rebalance(why).")
+
+
 def test_the_broker_listens_before_the_heavy_imports() -> None:
     """What `serve` imports until its sockets listen: seen in a fresh interpreter."""
     program = (

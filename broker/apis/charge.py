@@ -60,7 +60,7 @@ class Charging:
 
 
 class Charge:
-    """What one request costs its client."""
+    """The cost of one request to its client."""
 
     __slots__ = (
         "_because_of",

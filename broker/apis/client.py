@@ -9,6 +9,7 @@ from minibroker.protocol.framing import FrameDecoder
 
 if TYPE_CHECKING:
     from minibroker.broker.apis.charge import Charge
+    from minibroker.broker.replica.decisions import Broker
     from minibroker.broker.security.sasl.login import Login
 
 PLAINTEXT = "PLAINTEXT"
@@ -62,6 +63,14 @@ class Client:
         self.login: Login | None = None
         self.charge: Charge | None = None
         self.muted_until_ms = 0
+
+    def address_of(self, broker: Broker) -> tuple[str, int] | None:
+        """Return host and port by which this client reaches a broker; None if its listener is not advertised there."""
+        endpoint = broker.endpoints.get(self.listener)
+        if endpoint is None:
+            return None
+        host, port = endpoint
+        return host or self.local_host, port or self.local_port
 
     def send_by(self, frames: FrameDecoder) -> None:
         """Have what the client sends cut into frames by this decoder."""

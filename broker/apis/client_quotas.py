@@ -13,7 +13,8 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.topic_store import CLIENT_ID, NOUNS, USER, TopicStore
+from minibroker.broker.cluster.file_state import CLIENT_ID, NOUNS, USER
+from minibroker.broker.cluster.state import Change, ClusterState
 from minibroker.broker.quota.client_quotas import KEYS, REQUEST_PERCENTAGE, ClientQuotas, Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity, Name
 from minibroker.protocol.api import ApiKey, Request
@@ -32,10 +33,10 @@ Body = Any
 
 
 class ClientQuotaApis:
-    """The handlers of both. `store` keeps the quotas, `quotas` enforces them."""
+    """The handlers of both. `state` keeps the quotas, `quotas` enforces them."""
 
-    def __init__(self, store: TopicStore, quotas: ClientQuotas) -> None:
-        self._store = store
+    def __init__(self, state: ClusterState, quotas: ClientQuotas) -> None:
+        self._state = state
         self._quotas = quotas
 
     def routes(self) -> Routes:
@@ -98,13 +99,12 @@ class ClientQuotaApis:
 
     def _apply(self, changed: dict[Entity, Quotas]) -> None:
         """Store the changes together, then let them hold. Raises KafkaError, and changes nothing."""
-        before = self._store.client_quotas
-        after = {entity: quotas for entity, quotas in (before | changed).items() if quotas}
+        before = self._state.client_quotas
+        after = {entity: quotas for entity, quotas in {**before, **changed}.items() if quotas}
         if after == before:
             return
         check_names_fit(after)
-        self._store.client_quotas = after
-        self._store.save_or_undo("the quotas", lambda: setattr(self._store, "client_quotas", before))
+        self._state.save("the quotas", Change(client_quotas=after))
         for entity, quotas in changed.items():
             self._quotas.set(entity, quotas)
 

@@ -11,15 +11,19 @@ AlterPartitionReassignments v0, ListPartitionReassignments v0. As Kafka 2.0.1 wh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_cluster
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import NO_LEADER, MetadataCache, PartitionState
+from minibroker.broker.cluster import controller
+from minibroker.broker.cluster.controller import Image, Plan
+from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.replica.decisions import PartitionState
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
@@ -43,24 +47,24 @@ Outcome = tuple[int, ErrorCode, str | None]  # of a partition
 
 
 class ClusterApis:
-    """Handlers of the APIs about brokers and replicas. `address_for` returns where a client reaches this broker."""
+    """Handlers of the APIs about brokers and replicas."""
 
     def __init__(
         self,
         *,
         config: KafkaConfig,
         metadata_cache: MetadataCache,
-        controller: Controller,
+        controller_loop: ControllerLoop,
+        topic_admin: TopicAdmin,
         replica_manager: ReplicaManager,
-        address_for: Callable[[Client], tuple[str, int] | None],
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
-        self._controller = controller
+        self._controller = controller_loop
+        self._topic_admin = topic_admin
         self._replica_manager = replica_manager
-        self._address_for = address_for
 
     def routes(self) -> Routes:
         return {
@@ -76,15 +80,20 @@ class ClusterApis:
 
     def describe_cluster(self, request: Request, client: Client) -> Body:
         self._check_endpoint_type(request.body.endpoint_type)
-        address = self._address_for(client)
+        cache = self._metadata_cache
+        brokers = [
+            (broker_id, *address, broker.rack)
+            for broker_id, broker in cache.brokers.items()
+            if (address := client.address_of(broker)) is not None
+        ]
         operations = NOT_REQUESTED
         if request.body.include_cluster_authorized_operations:
             operations = on_cluster(self._authorizer, client)
         return DescribeClusterResponse(
             endpoint_type=ENDPOINT_BROKERS,
-            cluster_id=self._metadata_cache.cluster_id,
-            controller_id=self._config.broker_id if address else -1,
-            brokers=[(self._config.broker_id, *address, self._config.broker_rack)] if address else [],
+            cluster_id=cache.cluster_id,
+            controller_id=cache.controller_id if any(row[0] == cache.controller_id for row in brokers) else -1,
+            brokers=brokers,
             cluster_authorized_operations=operations,
         )
 
@@ -163,30 +172,33 @@ class ClusterApis:
         election_type = request.body.election_type
         if election_type not in (ELECT_PREFERRED, ELECT_UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
-        topics: dict[str, list[Outcome]] = {}
-        for topic, partition, state in self._candidates(request.body.topic_partitions):
-            code, message = election(state, self._config.broker_id, is_unclean=election_type == ELECT_UNCLEAN)
-            # The answer to a request for all partitions has no row for an election that was not needed.
-            if request.body.topic_partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
-                topics.setdefault(topic, []).append((partition, code, message))
-        return ElectLeadersResponse(topics=list(topics.items()))
-
-    def _candidates(self, wanted: Sequence[Body] | None) -> Iterator[tuple[str, int, PartitionState | None]]:
+        wanted = request.body.topic_partitions
         if wanted is None:
-            for topic in self._controller.topics():
-                for number, state in topic.partitions.items():
-                    yield topic.name, number, state
-            return
-        named = {(topic, partition): None for topic, partitions in wanted for partition in partitions}
-        for name, partition in named:
-            known = self._controller.topic(name)
-            yield name, partition, None if known is None else known.partitions.get(partition)
+            asked = [
+                TopicPartition(each.name, number) for each in self._topic_admin.topics() for number in each.partitions
+            ]
+        else:
+            asked = [TopicPartition(topic, partition) for topic, partitions in wanted for partition in partitions]
+        outcomes: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
+
+        def elect(image: Image) -> Plan:
+            plan, found = controller.elect(image, dict.fromkeys(asked), is_unclean=election_type == ELECT_UNCLEAN)
+            outcomes.update(found)
+            return plan
+
+        self._controller.perform("the leaders", elect)
+        topics: dict[str, list[Outcome]] = {}
+        for (name, partition), (code, message) in outcomes.items():
+            # The answer to a request for all partitions has no row for an election that was not needed.
+            if wanted is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
+                topics.setdefault(name, []).append((partition, code, message))
+        return ElectLeadersResponse(topics=list(topics.items()))
 
     def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Accept the replicas that a partition has, and refuse others: the cluster has no other broker."""
         topics: list[tuple[str, list[Outcome]]] = []
         for name, partitions in request.body.topics:
-            topic = self._controller.topic(name)
+            topic = self._topic_admin.topic(name)
             rows: list[Outcome] = []
             for partition, wanted in partitions:
                 outcome: tuple[ErrorCode, str | None]
@@ -205,25 +217,6 @@ class ClusterApis:
         return ListPartitionReassignmentsResponse()
 
 
-def election(state: PartitionState | None, live_broker: int, *, is_unclean: bool) -> tuple[ErrorCode, str | None]:
-    """Return the outcome of an election with one live broker, which already leads every partition that it can lead.
-
-    As Kafka's KafkaController.processReplicaLeaderElection (2.2 and later).
-    """
-    if state is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-    if is_unclean:
-        if state.leader != NO_LEADER:
-            return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is on a live broker."
-    if state.leader == state.replicas[0]:
-        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-    return (
-        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        f"The preferred leader, broker {state.replicas[0]}, is not alive; broker {live_broker} is.",
-    )
-
-
 def reassignment(state: PartitionState, live_broker: int, wanted: Sequence[int] | None) -> tuple[ErrorCode, str | None]:
     """Return the outcome of a reassignment to the brokers `wanted`, None to cancel one, with one live broker.
 
@@ -240,8 +233,11 @@ def reassignment(state: PartitionState, live_broker: int, wanted: Sequence[int] 
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
         if place > 0:
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assignment} the broker {broker} more than once."
-    if state.replicas != [live_broker]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition stays on brokers {state.replicas}: none can move."
+    if state.replicas != (live_broker,):
+        return (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The partition stays on brokers {list(state.replicas)}: none can move.",
+        )
     return ErrorCode.NONE, None
 
 

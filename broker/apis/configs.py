@@ -29,8 +29,9 @@ from minibroker.broker.apis.config_operations import (
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
 from minibroker.broker.apis.failures import answer_to_all
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
+from minibroker.broker.cluster.metadata_cache import MetadataCache, check_topic_name
+from minibroker.broker.cluster.state import Configs, TopicState
+from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
@@ -51,17 +52,16 @@ RESOURCE_BROKER_LOGGER = 8
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
 
 Body = Any
-Configs = dict[str, str]
 Change = Callable[[Configs, Sequence[Body]], Configs]  # from the present configs and the given ones
 
 
 class ConfigApis:
     """Handlers of the settings of topics and of the broker."""
 
-    def __init__(self, *, config: KafkaConfig, metadata_cache: MetadataCache, controller: Controller) -> None:
+    def __init__(self, *, config: KafkaConfig, metadata_cache: MetadataCache, topic_admin: TopicAdmin) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
-        self._controller = controller
+        self._topic_admin = topic_admin
 
     def routes(self) -> Routes:
         return {
@@ -110,7 +110,7 @@ class ConfigApis:
         name, keys = resource.resource_name, resource.configuration_keys
         if resource.resource_type == RESOURCE_TOPIC:
             check_topic_name(name)
-            topic = self._metadata_cache.topics.get(name)
+            topic = self._topic_admin.topic(name) if name in self._metadata_cache.topics else None
             if topic is None and Habit.DESCRIBES_MISSING_TOPICS not in self._config.profile.habits:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return describe_topic(
@@ -192,7 +192,7 @@ class ConfigApis:
 
     def _alter_topic(self, name: str, given: Sequence[Body], change: Change, validate_only: bool) -> None:
         check_topic_name(name)
-        topic = self._controller.topic(name)
+        topic = self._topic_admin.topic(name)
         if topic is None:
             hides = Habit.FAILS_FOR_MISSING_TOPICS in self._config.profile.habits
             code = ErrorCode.UNKNOWN_SERVER_ERROR if hides else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -221,7 +221,7 @@ class ConfigApis:
             LogConfig.from_props(configs, self._config.log_config)
         except KafkaError as error:
             raise InvalidDynamicConfig(str(error)) from error
-        self._controller.alter_topic_configs(topic.name, configs, validate_only=validate_only)
+        self._topic_admin.alter_topic_configs(topic.name, configs, validate_only=validate_only)
 
     def _alter_broker(self, name: str, given: Sequence[Body], change: Change, validate_only: bool) -> None:
         if Habit.CHANGES_NO_BROKERS in self._config.profile.habits:
@@ -231,7 +231,7 @@ class ConfigApis:
         check_no_nulls(given)
         current = self._config.of_broker if name else self._config.of_cluster
         broker = str(self._config.broker_id) if name else name
-        self._controller.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
+        self._topic_admin.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
 
 
 def is_later(request: Request) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from minibroker.broker.apis.charge import NOT_THROTTLED, Charge
@@ -29,9 +29,9 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow, fail
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import API_TABLE, ApiKey, Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
-from minibroker.protocol.codegen import records_size
+from minibroker.protocol.codegen import records_size, write_uvarint
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.primitives import TopicPartition, new
@@ -46,6 +46,7 @@ LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
 CORRELATION_BYTES = 4
+DIVERGING_EPOCH_BYTES = 15  # a tag, its size, an epoch, an offset, and no tags behind them
 NO_PREFERRED_REPLICA = -1  # consumers read from the leader
 
 READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION
@@ -280,5 +281,41 @@ def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
 
 
 def fetched_bytes(version: int, body: Body) -> int:
-    """The size of a Fetch response as Kafka counts it: before down-conversion, with 4 bytes for its header."""
-    return CORRELATION_BYTES + sum(map(records_size, API_TABLE[ApiKey.FETCH].response.encode(version, body)))
+    """The size of a Fetch response as Kafka counts it: before down-conversion, with 4 bytes for its header.
+
+    It is known without encoding: a response on a broker with quotas is made twice, and encoded once.
+    """
+    is_compact = version >= FIRST_VERSION_WITH_COMPACT_TYPES
+    response_bytes, topic_bytes, partition_bytes, aborted_bytes = fixed_bytes(version)
+    size = CORRELATION_BYTES + response_bytes
+    lengths = [len(body.topics)]
+    for name, rows in body.topics:
+        name_bytes = len(name.encode())
+        size += topic_bytes + name_bytes + len(rows) * partition_bytes
+        lengths += (name_bytes, len(rows))
+        for _, _, _, _, _, aborted, _, records, diverging_epoch in rows:
+            if records:
+                records_bytes = records_size(records)
+                size += records_bytes
+                lengths.append(records_bytes)
+            if aborted:
+                size += len(aborted) * aborted_bytes
+                lengths.append(len(aborted))
+            if is_compact and diverging_epoch is not None:
+                size += DIVERGING_EPOCH_BYTES
+    return size + sum([len(write_uvarint(length + 1)) - 1 for length in lengths]) if is_compact else size
+
+
+@cache
+def fixed_bytes(version: int) -> tuple[int, int, int, int]:
+    """The bytes of a response without topics, and what a topic, a partition and an aborted transaction add to it."""
+    row = FetchResponse.row("topics.partitions")
+    partition = row(partition=0, error_code=0)
+    grown: Sequence[Any] = (
+        [],
+        [("", [])],
+        [("", [partition])],
+        [("", [partition._replace(aborted_transactions=[(0, 0)])])],
+    )
+    sizes = [len(b"".join(FetchResponse.encode(version, FetchResponse(topics=topics)))) for topics in grown]
+    return sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1], sizes[3] - sizes[2]

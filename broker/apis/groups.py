@@ -10,25 +10,29 @@ DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.coordinator_log import partition_of_name
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.messages.groups import (
     DeleteGroupsResponse,
     DescribeGroupsResponse,
+    FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -38,33 +42,48 @@ from minibroker.protocol.messages.groups import (
     ListGroupsResponse,
     SyncGroupResponse,
 )
+from minibroker.protocol.primitives import new
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
+FIRST_VERSION_WITH_MANY_KEYS: int = FindCoordinatorRequest.field("coordinator_keys").first
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: int = JoinGroupRequest.field("rebalance_timeout_ms").first
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
 FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
 FIRST_VERSION_WITH_NULL_PROTOCOL: int = JoinGroupResponse.field("protocol_name").null_first
 FIRST_VERSION_LEAVING_TOGETHER: int = LeaveGroupRequest.field("members").first
+COORDINATED = {KEY_GROUP: GROUP_METADATA_TOPIC, KEY_TRANSACTION: TRANSACTION_STATE_TOPIC}
 STATE_BEFORE_1_1 = "AwaitingSync"  # the name of CompletingRebalance
 
 Body = Any
 
 
+class CoordinatorRow(NamedTuple):
+    """The coordinator of a group or transactional id."""
+
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error_code: ErrorCode
+    error_message: str | None
+
+
+NO_COORDINATOR = CoordinatorRow("", -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+
+
 class GroupApis:
     """Handlers of groups.
 
-    `ensure_topics` has, by key type, a function that creates a coordinator's topic, or raises KafkaError. `address_for`
-    returns the address at which a client reaches this broker.
+    `ensure_topic` creates a coordinator's topic if it is not there, or raises KafkaError.
     """
 
     def __init__(
         self,
         coordinator: GroupCoordinator,
         *,
-        ensure_topics: Mapping[int, Callable[[], object]],
-        address_for: Callable[[Client], tuple[str, int] | None],
-        broker_id: int,
+        metadata_cache: MetadataCache,
+        ensure_topic: Callable[[str], object],
         profile: Profile = EVERYTHING,
         authorizer: Authorizer | None = None,
     ) -> None:
@@ -72,9 +91,8 @@ class GroupApis:
         self._coordinator = coordinator
         self._profile = profile
         self._membership = coordinator.membership
-        self._ensure_topics = ensure_topics
-        self._address_for = address_for
-        self._broker_id = broker_id
+        self._metadata_cache = metadata_cache
+        self._ensure_topic = ensure_topic
 
     def routes(self) -> Routes:
         return {
@@ -91,26 +109,31 @@ class GroupApis:
     # -- FindCoordinator --------------------------------------------------------------------------------------
 
     def find_coordinator(self, request: Request, client: Client) -> Body:
-        """Answer this broker, once the coordinator's topic exists."""
-        error = self._ensure_topic(request.body.key_type)
-        address = None if error else self._address_for(client)
-        if address is None:
-            error = error or ErrorCode.COORDINATOR_NOT_AVAILABLE
-        node_id, (host, port) = (-1, ("", -1)) if address is None else (self._broker_id, address)
-        rows = [(key, node_id, host, port, error, None) for key in request.body.coordinator_keys]
-        return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port, coordinators=rows)
+        """Answer the leader of the partition that keeps each key, once the coordinator's topic exists."""
+        body = request.body
+        topic = COORDINATED.get(body.key_type)
+        if topic is None:
+            raise KafkaProtocolError(f"FindCoordinator: unknown key type {body.key_type}")
+        if request.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
+            rows = [self._coordinator_row(topic, key, client) for key in body.coordinator_keys]
+            return FindCoordinatorResponse(coordinators=rows)
+        _, node_id, host, port, error, _ = self._coordinator_row(topic, body.key, client)
+        return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port)
 
-    def _ensure_topic(self, key_type: int) -> ErrorCode:
-        if key_type not in (KEY_GROUP, KEY_TRANSACTION):
-            raise KafkaProtocolError(f"FindCoordinator: unknown key type {key_type}")
-        ensure_topic = self._ensure_topics.get(key_type)
-        if ensure_topic is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        try:
-            ensure_topic()
-        except KafkaError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NONE
+    def _coordinator_row(self, topic: str, key: str, client: Client) -> CoordinatorRow:
+        cache = self._metadata_cache
+        if topic not in cache.topics:
+            try:
+                self._ensure_topic(topic)
+            except KafkaError:
+                return NO_COORDINATOR._replace(key=key)
+        known = cache.topics.get(topic)
+        state = None if known is None else known.partitions.get(partition_of_name(key, len(known.partitions)))
+        broker = None if state is None else cache.brokers.get(state.leader)
+        address = None if broker is None else client.address_of(broker)
+        if state is None or address is None:
+            return NO_COORDINATOR._replace(key=key)
+        return new(CoordinatorRow, (key, state.leader, *address, ErrorCode.NONE, None))
 
     # -- JoinGroup --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ operations · v12 topics by id.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,10 +19,12 @@ from minibroker.broker.apis import authorized_operations
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.cluster.reset_topics import ResetTopics
+from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -37,6 +39,7 @@ FIRST_VERSION_WITH_NULL_TOPICS: int = MetadataRequest.field("topics").null_first
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 NO_BROKER = -1
+ROWS_KEPT = 1000  # besides two for each topic
 PARTITION_ROW = MetadataResponse.row("topics.partitions")
 
 Body = Any
@@ -50,7 +53,7 @@ class MetadataApis:
         *,
         config: KafkaConfig,
         metadata_cache: MetadataCache,
-        controller: Controller,
+        topic_admin: TopicAdmin,
         reset_topics: ResetTopics,
         served: Sequence[Api],
         authorizer: Authorizer | None = None,
@@ -58,10 +61,12 @@ class MetadataApis:
         self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
-        self._controller = controller
+        self._topic_admin = topic_admin
         self._reset_topics = reset_topics
         self._served = served
         self._offer: Body | None = None  # the same for all clients, made at the first request
+        # The rows of topics by listener, made at the first request for these values.
+        self._rows: dict[tuple[str, str], tuple[TopicMetadata, object, Body]] = {}
 
     def routes(self) -> Routes:
         return {ApiKey.METADATA: self.metadata, ApiKey.API_VERSIONS: self.api_versions}
@@ -70,7 +75,7 @@ class MetadataApis:
 
     def api_versions(self, request: Request, client: Client) -> Body:
         if request.body is None:  # an unknown version, of which only the header was decoded
-            request.api_version = 0
+            request.answer_in(0)
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
         if not is_software_named(request.body):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
@@ -87,19 +92,20 @@ class MetadataApis:
         topics = self._asked_topics(request, client)
         if body.include_topic_authorized_operations:
             topics = [self._with_operations(topic, client) for topic in topics]
+        cache, make_broker = self._metadata_cache, MetadataResponse.row("brokers")
+        brokers = {
+            broker_id: make_broker(node_id=broker_id, host=address[0], port=address[1], rack=broker.rack)
+            for broker_id, broker in cache.brokers.items()
+            if (address := client.address_of(broker)) is not None
+        }
+        if len(brokers) < len(cache.brokers):
+            topics = [with_known_errors(topic, request.api_version) for topic in topics]
         if request.api_version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
-            topics = [without_absent_replicas(topic, self._metadata_cache.is_broker_alive) for topic in topics]
-        address = self.address_for(client)
-        brokers = []
-        if address is None:
-            topics = [without_address(topic, request.api_version) for topic in topics]
-        else:
-            make_broker, (host, port) = MetadataResponse.row("brokers"), address
-            brokers = [make_broker(node_id=self._config.broker_id, host=host, port=port, rack=self._config.broker_rack)]
+            topics = [without_absent_replicas(topic, brokers) for topic in topics]
         return MetadataResponse(
-            brokers=brokers,
-            cluster_id=self._metadata_cache.cluster_id,
-            controller_id=self._config.broker_id if brokers else NO_BROKER,
+            brokers=list(brokers.values()),
+            cluster_id=cache.cluster_id,
+            controller_id=cache.controller_id if cache.controller_id in brokers else NO_BROKER,
             topics=topics,
             cluster_authorized_operations=(
                 authorized_operations.on_cluster(self._authorizer, client)
@@ -107,17 +113,6 @@ class MetadataApis:
                 else authorized_operations.NOT_REQUESTED
             ),
         )
-
-    def address_for(self, client: Client) -> tuple[str, int] | None:
-        """Return the address for a client: that of its listener in advertised.listeners, None if it is not there.
-
-        Without advertised.listeners Kafka advertises the listener's own host, and this broker the address that the
-        client has used, since that works for it.
-        """
-        if not self._config.is_advertised(client.listener):
-            return None
-        host, port = self._config.advertised_address(client.listener) or (client.local_host, client.local_port)
-        return host, port or client.local_port
 
     def _with_operations(self, topic: Body, client: Client) -> Body:
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -130,7 +125,7 @@ class MetadataApis:
         asked, version = request.body.topics, request.api_version
         if asked is None or (version < FIRST_VERSION_WITH_NULL_TOPICS and not asked):
             every = self._metadata_cache.topics.values()
-            return [self._known(topic) for topic in every if self._may(client, Operation.DESCRIBE, topic.name)]
+            return [self._known(topic, client) for topic in every if self._may(client, Operation.DESCRIBE, topic.name)]
         topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if topic_ids:
             if version < FIRST_VERSION_WITH_TOPICS_BY_ID:
@@ -146,13 +141,13 @@ class MetadataApis:
         known = self._metadata_cache.topics
         missing = [name for name in names if name not in known and (may_create or name in INTERNAL_TOPICS)]
         created = self._create(missing, client) if missing else {}
-        rows = [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
+        rows = [self._created(name, created[name]) if name in created else self._topic(name, client) for name in names]
         return [*rows, *(denied_row(name) for name in denied)]
 
     def _create(self, names: Iterable[str], client: Client) -> Mapping[str, TopicState | KafkaError]:
         wait = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         withheld = {name: wait for name in names if self._reset_topics.withholds(name, client.number)}
-        return withheld | self._controller.create_missing_topics([name for name in names if name not in withheld])
+        return withheld | self._topic_admin.create_missing_topics([name for name in names if name not in withheld])
 
     def _denied(self, client: Client, names: Iterable[str], *, may_create: bool) -> list[str]:
         """Return those that the client may not describe; last those that are not there and that it may not create."""
@@ -181,14 +176,14 @@ class MetadataApis:
             *(self._known_by_id(known[each], client) for each in topic_ids if each in known),
         ]
 
-    def _known_by_id(self, topic: TopicState, client: Client) -> Body:
+    def _known_by_id(self, topic: TopicMetadata, client: Client) -> Body:
         if self._may(client, Operation.DESCRIBE, topic.name):
-            return self._known(topic)
+            return self._known(topic, client)
         return topic_row(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=topic.topic_id.bytes)
 
-    def _topic(self, name: str) -> Body:
+    def _topic(self, name: str, client: Client) -> Body:
         topic = self._metadata_cache.topics.get(name)
-        return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else self._known(topic)
+        return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else self._known(topic, client)
 
     def _created(self, name: str, created: TopicState | KafkaError) -> Body:
         """As kafka 2.0.1: LEADER_NOT_AVAILABLE lets the client that caused the creation retry."""
@@ -196,25 +191,29 @@ class MetadataApis:
             return topic_row(name, created.code)
         return topic_row(name, ErrorCode.LEADER_NOT_AVAILABLE)
 
-    def _known(self, topic: TopicState) -> Body:
-        me = self._config.broker_id
-        only_me = [me]
-        partitions = [
-            new(
-                PARTITION_ROW,
-                (
-                    ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
-                    number,
-                    state.leader,
-                    state.leader_epoch,
-                    state.replicas,
-                    state.in_sync_replicas,
-                    () if state.replicas == only_me else [replica for replica in state.replicas if replica != me],
-                ),
-            )
-            for number, state in topic.partitions.items()
-        ]
-        return topic_row(topic.name, ErrorCode.NONE, partitions, topic_id=topic.topic_id.bytes)
+    def _known(self, topic: TopicMetadata, client: Client) -> Body:
+        """The row of a topic for the clients of a listener."""
+        brokers, key = self._metadata_cache.brokers, (topic.name, client.listener)
+        made = self._rows.get(key)
+        if made is not None and made[0] is topic and made[1] is brokers:
+            return made[2]
+        reached = {each for each, broker in brokers.items() if client.listener in broker.endpoints}
+        partitions = [partition_row(number, state, brokers, reached) for number, state in topic.partitions.items()]
+        row = topic_row(topic.name, ErrorCode.NONE, partitions, topic_id=topic.topic_id.bytes)
+        if len(self._rows) > ROWS_KEPT + 2 * len(self._metadata_cache.topics):
+            self._rows.clear()  # also of topics that are gone
+        self._rows[key] = topic, brokers, row
+        return row
+
+
+def partition_row(number: int, state: PartitionState, alive: Container[int], reached: Container[int]) -> Body:
+    """The row for clients that reach these brokers; without a leader that they reach (as kafka 2.0.1 MetadataCache)."""
+    error, leader, in_sync = ErrorCode.NONE, state.leader, state.in_sync_replicas
+    if leader not in reached:
+        error = ErrorCode.LISTENER_NOT_FOUND if leader in alive else ErrorCode.LEADER_NOT_AVAILABLE
+        leader, in_sync = NO_BROKER, ()
+    offline = tuple(replica for replica in state.replicas if replica not in alive)
+    return new(PARTITION_ROW, (error, number, leader, state.leader_epoch, state.replicas, in_sync, offline))
 
 
 def is_software_named(body: Body) -> bool:
@@ -240,13 +239,10 @@ def topic_row(
     )
 
 
-def without_address(topic: Body, version: int) -> Body:
-    """The topic for a client whose listener is not advertised: partitions without a leader (as kafka 2.0.1)."""
-    error = known_code(ApiKey.METADATA, version, ErrorCode.LISTENER_NOT_FOUND)
-    nodes = {"leader_id": NO_BROKER, "isr_nodes": []}
-    if version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
-        nodes["replica_nodes"] = []
-    return topic._replace(partitions=[row._replace(error_code=error, **nodes) for row in topic.partitions])
+def with_known_errors(topic: Body, version: int) -> Body:
+    """The topic with the errors that clients of a version know: before v6 not LISTENER_NOT_FOUND."""
+    rows = [row._replace(error_code=known_code(ApiKey.METADATA, version, row.error_code)) for row in topic.partitions]
+    return topic._replace(partitions=rows)
 
 
 def denied_row(name: str) -> Body:
@@ -254,14 +250,14 @@ def denied_row(name: str) -> Body:
     return topic_row(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)._replace(is_internal=False)
 
 
-def without_absent_replicas(topic: Body, is_alive: Callable[[int], bool]) -> Body:
-    """v0: leave out replicas that are not up, with REPLICA_NOT_AVAILABLE (as kafka 2.0.1 MetadataCache)."""
-    return topic._replace(partitions=[partition_without_absent_replicas(row, is_alive) for row in topic.partitions])
+def without_absent_replicas(topic: Body, reached: Container[int]) -> Body:
+    """v0: leave out replicas that clients cannot reach, with REPLICA_NOT_AVAILABLE (as kafka 2.0.1 MetadataCache)."""
+    return topic._replace(partitions=[partition_without_absent_replicas(row, reached) for row in topic.partitions])
 
 
-def partition_without_absent_replicas(row: Body, is_alive: Callable[[int], bool]) -> Body:
-    replicas = [each for each in row.replica_nodes if is_alive(each)]
-    in_sync = [each for each in row.isr_nodes if is_alive(each)]
+def partition_without_absent_replicas(row: Body, reached: Container[int]) -> Body:
+    replicas = [each for each in row.replica_nodes if each in reached]
+    in_sync = [each for each in row.isr_nodes if each in reached]
     is_whole = len(replicas) == len(row.replica_nodes) and len(in_sync) == len(row.isr_nodes)
     error = row.error_code if is_whole or row.error_code else ErrorCode.REPLICA_NOT_AVAILABLE
     return row._replace(error_code=error, replica_nodes=replicas, isr_nodes=in_sync)

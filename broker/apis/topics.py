@@ -20,14 +20,16 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.describe_configs import describe_topic
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.cluster.reset_topics import ResetTopics
+from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.cluster.zookeeper import check_topic_path
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -58,7 +60,7 @@ class TopicApis:
         self,
         *,
         config: KafkaConfig,
-        controller: Controller,
+        topic_admin: TopicAdmin,
         replica_manager: ReplicaManager,
         reset_topics: ResetTopics,
         authorizer: Authorizer | None = None,
@@ -66,7 +68,7 @@ class TopicApis:
         self._authorizer = authorizer
         self._replica_manager = replica_manager
         self._config = config
-        self._controller = controller
+        self._topic_admin = topic_admin
         self._reset_topics = reset_topics
 
     def routes(self) -> Routes:
@@ -86,7 +88,7 @@ class TopicApis:
             topic.name: attempt(self._wanted_topic, topic, request) if times[topic.name] == 1 else duplicates
             for topic in request.body.topics
         }
-        outcomes = self._controller.create_topics(done(wanted).values(), validate_only=request.body.validate_only)
+        outcomes = self._topic_admin.create_topics(done(wanted).values(), validate_only=request.body.validate_only)
         outcomes |= {name: refused for name, refused in wanted.items() if isinstance(refused, KafkaError)}
         return CreateTopicsResponse(topics=[self._topic_row(name, outcomes[name], request, client) for name in wanted])
 
@@ -156,7 +158,7 @@ class TopicApis:
             for topic in request.body.topics
             if times[topic.name] == 1
         ]
-        outcomes = self._controller.create_partitions(wanted, validate_only=request.body.validate_only)
+        outcomes = self._topic_admin.create_partitions(wanted, validate_only=request.body.validate_only)
         twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         rows = [grown_row(name, outcomes.get(name, twice), request) for name in times]
         return CreatePartitionsResponse(results=rows)
@@ -167,7 +169,7 @@ class TopicApis:
         make_row = DeleteTopicsResponse.row("topics")
         asked = self._to_delete(request)
         denied = {topic_id for name, topic_id in asked if not self._may_delete(client, name)}
-        outcomes = self._controller.delete_topics(
+        outcomes = self._topic_admin.delete_topics(
             name for name, topic_id in asked if name is not None and topic_id not in denied
         )
         if request.client_id == TESTS_CLIENT_ID:
@@ -207,7 +209,7 @@ class TopicApis:
     def _deletion_disabled(self, name: str, version: int, error: KafkaError) -> KafkaError:
         """As kafka 2.1; or as the release that this broker acts as, which waits in vain for the deletion."""
         if Habit.DELETION_TIMES_OUT in self._config.profile.habits:
-            is_there = self._controller.topic(name) is not None
+            is_there = self._topic_admin.topic(name) is not None
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(known_code(ApiKey.DELETE_TOPICS, version, error.code), error.message)
 
@@ -221,10 +223,10 @@ class TopicApis:
             if (name is None) == (topic_id == NO_TOPIC_ID):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is deleted by its name or its id, one of the two.")
             if name is None:
-                known = self._controller.topic_by_id(uuid.UUID(bytes=bytes(topic_id)))
+                known = self._topic_admin.topic_by_id(uuid.UUID(bytes=bytes(topic_id)))
                 asked[known.name if known is not None else None, topic_id] = None
             else:
-                known = self._controller.topic(name)
+                known = self._topic_admin.topic(name)
                 asked[name, NO_TOPIC_ID if known is None else known.topic_id.bytes] = None
         return list(asked)
 

@@ -1,380 +1,349 @@
-"""Creates, changes and deletes topics, and changes the broker's settings: checks a change, stores it, then applies it.
+"""The controller: from what the cluster is and what has happened, which states to write and which decisions to send.
 
-The order makes a kill at any point harmless. A new topic is in the store before its first log exists: the next start
-creates the log. A deleted topic leaves the store before its directories go; the store notes that directories may be
-left, so that the next start removes them instead of taking them for a topic. All topics of one request are stored
-together, all or none: one fsync instead of a hundred.
+Each function is an event; it returns a plan and does nothing. `controller_loop.py` performs plans. A plan's decisions
+hold once its change is stored; to each broker they go in order, UpdateMetadata before a role that needs to know the
+brokers. As kafka 2.0.1 KafkaController, PartitionStateMachine and ReplicaStateMachine, without their states: an event
+compares the leaders with the brokers that are alive.
 
-Replicas may be assigned to unknown brokers. A partition without a replica on this broker has no leader, and as in Kafka
-clients do not see a partition that never had one: it is in the store, but not in the metadata cache.
+Replicas may be assigned to unknown brokers. A partition that never had a leader is in the state of the cluster, but as
+in Kafka not in its metadata.
 """
 
 from __future__ import annotations
 
-import logging
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
-from minibroker.broker.cluster.internal_topics import internal_topics
-from minibroker.broker.cluster.metadata_cache import (
+from minibroker.broker.cluster.state import Change, Configs, TopicState
+from minibroker.broker.replica.decisions import (
     NO_LEADER,
-    MetadataCache,
+    Broker,
+    Decision,
+    LeaderAndIsr,
     PartitionState,
-    TopicState,
-    check_topic_name,
-    colliding_names,
+    StopReplica,
+    TopicMetadata,
+    UpdateMetadata,
 )
-from minibroker.broker.cluster.open_files import check_open_files
-from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
-from minibroker.broker.cluster.topic_store import Changed, TopicStore
-from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Decision, LeaderAndIsr, PartitionDecision, StopReplica
-from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.broker.replica.isr import IsrChanges
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.text import counted
-from minibroker.storage.config import LogConfig
 
-logger = logging.getLogger(__name__)
+UNCLEAN = "unclean.leader.election.enable"
 
-PRODUCER_ID_BLOCK = 1000
-CONTROLLER_EPOCH = 1  # one broker: no controller replaces another
-
-TopicDeletionListener = Callable[[Sequence[TopicPartition]], None]
+States = Mapping[TopicPartition, PartitionState]
 
 
-class Controller:
-    """The only writer of topics and of changed settings.
+class Image(NamedTuple):
+    """The cluster as a controller sees it. `is_unclean` is the default of topics for unclean elections."""
 
-    Calls each of `on_topic_deleted` with the partitions of a deleted topic.
-    """
+    controller_id: int
+    controller_epoch: int
+    brokers: Mapping[int, Broker]  # alive
+    topics: Mapping[str, TopicState]
+    being_deleted: frozenset[str] = frozenset()
+    is_unclean: bool = False
 
-    def __init__(
-        self,
-        *,
-        config: KafkaConfig,
-        dynamic_config: DynamicConfig,
-        store: TopicStore,
-        metadata_cache: MetadataCache,
-        replica_manager: ReplicaManager,
-    ) -> None:
-        self._config = config
-        self._dynamic_config = dynamic_config
-        self._store = store
-        self._cache = metadata_cache
-        self._replica_manager = replica_manager
-        self.on_topic_deleted: list[TopicDeletionListener] = []
-        self._producer_ids = iter(range(0))
-        self._to_be_opened = 0  # logs of the request in hand
-        self._internal_topics = internal_topics(config)
+    def may_be_unclean(self, topic: TopicState) -> bool:
+        own = topic.configs.get(UNCLEAN)
+        return self.is_unclean if own is None else own.strip().lower() == "true"
 
-    def start(self) -> None:
-        """Lead every partition, each in a new leader epoch, so that no epoch of lost records is used again."""
-        for topic in self._store.topics.values():
-            for number, partition in topic.partitions.items():
-                log = self._replica_manager.log_manager.get_log(TopicPartition(topic.name, number))
-                last_epoch = log.leader_epochs.latest_epoch if log is not None else -1
-                partition.leader_epoch = max(partition.leader_epoch, last_epoch) + 1
-                partition.leader, partition.in_sync_replicas = self._elect(
-                    partition.replicas, partition.in_sync_replicas
-                )
-        self._store.save()
-        for topic in self._store.topics.values():
-            self._publish(topic)
+    def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
 
-    # -- topics -----------------------------------------------------------------------------------------------
 
-    def topic(self, name: str) -> TopicState | None:
-        """Return a topic with all its partitions, also those that clients do not see."""
-        return self._store.topics.get(name)
+class Plan(NamedTuple):
+    """A change to store, if there is one, and then the decisions of each broker, in their order."""
 
-    def topics(self) -> Iterable[TopicState]:
-        """All topics, with all their partitions."""
-        return self._store.topics.values()
+    change: Change | None = None
+    decisions: Mapping[int, Sequence[Decision]] = {}
+    configs: Mapping[str, Configs] = {}  # of topics, new for all brokers, before the decisions
 
-    def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
-        return next((topic for topic in self.topics() if topic.topic_id == topic_id), None)
 
-    def create_topics(
-        self, wanted: Iterable[NewTopic], *, validate_only: bool = False
-    ) -> dict[str, TopicState | KafkaError]:
-        """Create topics, each name once, or only check; return by name the new topic or its error.
+NOTHING: Final = Plan()
 
-        They are stored together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
-        """
-        self._to_be_opened = 0
-        if validate_only:
-            return {each.name: attempt(self._checked_topic, each) for each in wanted}
-        outcomes = {each.name: attempt(self._store_topic, each) for each in wanted}
-        made = done(outcomes)
 
-        def undo() -> None:
-            for name in made:
-                del self._store.topics[name]
+# -- topics ---------------------------------------------------------------------------------------------------------
 
-        return outcomes | self._saved_then(made, "the topic", undo, self._open_topic)
 
-    def create_missing_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
-        """Create topics that a client asked for, with the broker's defaults, or those of a coordinator's topic.
+def new_partition(image: Image, replicas: Sequence[int]) -> PartitionState:
+    """The first state of a partition: the first live replica leads, and all that are alive are in sync."""
+    alive = tuple(replica for replica in replicas if replica in image.brokers)
+    return PartitionState(alive[0] if alive else NO_LEADER, 0, alive, tuple(replicas))
 
-        As kafka 2.0.1 KafkaApis.createTopic and createInternalTopic.
-        """
-        return self.create_topics(self._missing_topic(name) for name in names)
 
-    def ensure_internal_topic(self, name: str) -> TopicState:
-        """Return a coordinator's topic; create it if it does not exist. Raises KafkaError."""
-        return self._store.topics.get(name) or result_of(self.create_missing_topics([name])[name])
-
-    def create_partitions(
-        self, wanted: Iterable[NewPartitions], *, validate_only: bool = False
-    ) -> dict[str, TopicState | KafkaError]:
-        """Add partitions to topics, or only check; return by name the grown topic or its error.
-
-        They are stored together. As kafka 2.0.1 AdminManager.createPartitions.
-        """
-        self._to_be_opened = 0
-        added = {each.name: attempt(self._added_partitions, each) for each in wanted}
-        growing = {} if validate_only else done(added)
-        before = {name: self._store.topics[name].partitions for name in growing}
-        for name, partitions in growing.items():
-            self._store.topics[name].partitions = before[name] | partitions
-
-        def undo() -> None:
-            for name, partitions in before.items():
-                self._store.topics[name].partitions = partitions
-
-        outcomes = {
-            name: each if isinstance(each, KafkaError) else self._store.topics[name] for name, each in added.items()
+def create_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
+    """Create topics, or replace them by those that have more partitions."""
+    made: dict[TopicPartition, PartitionState] = {}
+    for name, topic in topics.items():
+        known = image.topics[name].partitions if name in image.topics else {}
+        made |= {
+            TopicPartition(name, number): state
+            for number, state in sorted(topic.partitions.items())
+            if number not in known
         }
-        grown = {name: self._store.topics[name] for name in growing}
-        return outcomes | self._saved_then(
-            grown, "the partitions", undo, lambda topic: self._open_topic(topic, growing[topic.name])
-        )
-
-    def delete_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
-        """Delete topics, each name once, and rename their directories; return by name the deleted topic or its error.
-
-        The deletions are stored together.
-        """
-        outcomes = {name: attempt(self._forget_topic, name) for name in names}
-        gone = done(outcomes)
-        self._store.being_deleted |= gone.keys()
-
-        def undo() -> None:
-            self._store.topics.update(gone)
-            self._store.being_deleted -= gone.keys()
-
-        outcomes |= self._saved_then(gone, "the deletion", undo, self._delete_logs)
-        deleted = done(outcomes)
-        if deleted:
-            self._store.being_deleted -= deleted.keys()
-            # Stored at once: before the next start, Apache Kafka may create directories of the same names.
-            attempt(self._store.save_or_undo, "the end of a deletion", lambda: None, Changed())
-        return outcomes
-
-    # -- settings ---------------------------------------------------------------------------------------------
-
-    def alter_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
-        """Replace a topic's configs, in its open logs at once, or only check. Raises KafkaError.
-
-        As kafka 2.0.1 AdminZkClient.changeTopicConfig.
-        """
-        topic = self._store.topics[name]
-        self._check_topic_configs(configs)
-        if validate_only:
-            return
-        before, topic.configs = topic.configs, dict(configs)
-        self._store.save_or_undo("the configs", lambda: setattr(topic, "configs", before), Changed([name]))
-        self._replica_manager.log_manager.set_topic_overrides(name, topic.configs)
-        self._show(topic)
-        logger.info("topic %s has the configs %s now", name, topic.configs)
-
-    def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
-        """Raises KafkaError(INVALID_CONFIG), also for configs unknown to the release that this broker acts as."""
-        LogConfig.from_props(configs, self._replica_manager.log_manager.default_config)
-        for name, text in configs.items():
-            problem = self._config.profile.problem_with_topic_config(name, text)
-            if problem is not None:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-
-    def alter_broker_configs(self, broker: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
-        """Replace the changed settings of this broker, or of all (the empty name), at once, or only check.
-
-        Raises KafkaError, or InvalidDynamicConfig with Kafka's message. As kafka 2.0.1 DynamicBrokerConfig.
-        """
-        change = self._dynamic_config.changed(broker, configs)
-        if validate_only:
-            return
-        change.check_storable()
-        before = self._store.broker_configs
-        self._store.broker_configs = before | {broker: dict(configs)}
-        self._store.save_or_undo("the settings", lambda: setattr(self._store, "broker_configs", before))
-        self._dynamic_config.apply(change)
-        logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
-
-    # -- producer ids -----------------------------------------------------------------------------------------
-
-    def next_producer_id(self) -> int:
-        """Return a new producer id, never used by an earlier run either: blocks of 1000 are stored before their use."""
-        producer_id = next(self._producer_ids, None)
-        if producer_id is not None:
-            return producer_id
-        first = self._store.next_producer_id
-        self._store.next_producer_id = first + PRODUCER_ID_BLOCK
-        undo = partial(setattr, self._store, "next_producer_id", first)
-        self._store.save_or_undo("a block of producer ids", undo, Changed())
-        self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
-        return next(self._producer_ids)
-
-    # -- steps ------------------------------------------------------------------------------------------------
-
-    def _saved_then(
-        self, topics: Mapping[str, TopicState], what: str, undo: Callable[[], object], act: Callable[[TopicState], None]
-    ) -> dict[str, TopicState | KafkaError]:
-        """Store the changes of these topics once, then apply each; undo all and return the error if storing fails."""
-        saved = attempt(self._store.save_or_undo, what, undo, Changed(topics)) if topics else None
-        if saved is not None:
-            return dict.fromkeys(topics, saved)
-        failures = {name: attempt(act, topic) for name, topic in topics.items()}
-        return {name: topics[name] if failure is None else failure for name, failure in failures.items()}
-
-    def _checked_topic(self, wanted: NewTopic) -> TopicState:
-        configs = dict(wanted.configs)
-        self._check_topic_configs(configs)
-        if wanted.assignment:
-            self._check_no_counts(wanted.partition_count, wanted.replication_factor)
-            self._check_new_name(wanted.name)
-            replicas = assignment_of_topic(wanted.assignment)
-        else:
-            replicas = assign_replicas(self._config.broker_id, wanted.partition_count, wanted.replication_factor)
-            self._check_new_name(wanted.name)
-        partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(replicas)}
-        self._check_open_files(partitions)
-        return TopicState(wanted.name, partitions, configs)
-
-    def _missing_topic(self, name: str) -> NewTopic:
-        """Describe a topic to create: with one live broker, a coordinator's topic has one replica."""
-        if name in self._internal_topics:
-            partition_count, configs = self._internal_topics[name]
-            return NewTopic(name, partition_count, 1, {}, configs)
-        return NewTopic(name, self._config.num_partitions, self._config.default_replication_factor, {}, {})
-
-    def _store_topic(self, wanted: NewTopic) -> TopicState:
-        topic = self._store.topics[wanted.name] = self._checked_topic(wanted)
-        self._store.being_deleted.discard(wanted.name)
-        return topic
-
-    def _open_topic(self, topic: TopicState, added: Iterable[int] | None = None) -> None:
-        """Open the logs of a topic, or of its added partitions."""
-        self._publish(topic, only=added)
-        what = "created topic %s with %s" if added is None else "topic %s has %s now"
-        logger.info(what, topic.name, counted(len(topic.partitions), "partition"))
-
-    def _added_partitions(self, wanted: NewPartitions) -> dict[int, PartitionState]:
-        topic = self._store.topics.get(wanted.name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
-        count = len(topic.partitions)
-        if sorted(topic.partitions) != list(range(count)):
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"The partitions of topic '{wanted.name}' are not numbered 0, 1, 2 ..."
-            )
-        existing = [topic.partitions[number].replicas for number in range(count)]
-        added = added_partitions(existing, wanted.total_count, wanted.assignment, self._config.broker_id)
-        partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(added, count)}
-        self._check_open_files(partitions)
-        return partitions
-
-    def _forget_topic(self, name: str) -> TopicState:
-        if not self._config.delete_topic_enable:
-            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-        topic = self._store.topics.pop(name, None)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic
-
-    def _delete_logs(self, topic: TopicState) -> None:
-        self._cache.topics.pop(topic.name, None)
-        stopped = [
-            TopicPartition(topic.name, number) for number, each in topic.partitions.items() if each.leader != NO_LEADER
-        ]
-        self._obey(StopReplica(self._config.broker_id, CONTROLLER_EPOCH, True, stopped))
-        logger.info("deleted topic %s", topic.name)
-        partitions = list(self._cache.partitions_of(topic))
-        for callback in self.on_topic_deleted:
-            callback(partitions)
-
-    def _elect(self, replicas: Sequence[int], last_in_sync: Sequence[int] = ()) -> tuple[int, list[int]]:
-        """Return the leader and the in-sync replicas; only this broker is alive.
-
-        Followers stay in sync across a restart. As kafka 2.0.1, whose controller leaves it to the leader to remove
-        followers that do not fetch within replica.lag.time.max.ms (seen after kill -9).
-        """
-        me = self._config.broker_id
-        if me not in replicas:
-            return NO_LEADER, []
-        in_sync = [broker_id for broker_id in last_in_sync if broker_id in replicas]
-        return me, in_sync if me in in_sync else [me]
-
-    def _new_partition(self, replicas: Sequence[int]) -> PartitionState:
-        leader, in_sync_replicas = self._elect(replicas)
-        return PartitionState(leader, 0, list(replicas), in_sync_replicas)
-
-    def _publish(self, topic: TopicState, only: Iterable[int] | None = None) -> None:
-        """Open the logs (of the partitions in `only`), lead them, and publish the topic to clients."""
-        self._replica_manager.log_manager.set_topic_overrides(topic.name, topic.configs)
-        decided = {
-            TopicPartition(topic.name, number): decision_of(topic.partitions[number])
-            for number in sorted(topic.partitions if only is None else only)
-            if topic.partitions[number].leader != NO_LEADER
-        }
-        self._obey(LeaderAndIsr(self._config.broker_id, CONTROLLER_EPOCH, decided))
-        self._show(topic)
-
-    def _obey(self, decision: Decision) -> None:
-        """Have this broker obey. Raises the first of its KafkaErrors, after all partitions."""
-        for error in self._replica_manager.partitions.apply(decision).failures.values():
-            raise error
-
-    def _show(self, topic: TopicState) -> None:
-        seen = topic.with_leaders()
-        if seen is not None:
-            self._cache.topics[topic.name] = seen
-
-    def _check_new_name(self, name: str) -> None:
-        check_topic_name(name)
-        if name in self._store.topics:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        colliding = colliding_names(name, self._store.topics)
-        if colliding:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
-            )
-
-    def _check_open_files(self, partitions: Mapping[int, PartitionState]) -> None:
-        """Raises KafkaError(POLICY_VIOLATION) if logs of these, and of others of the request, need too many."""
-        led = sum(partition.leader != NO_LEADER for partition in partitions.values())
-        check_open_files(self._to_be_opened + led)
-        self._to_be_opened += led
-
-    def _check_no_counts(self, partition_count: int, replication_factor: int) -> None:
-        if partition_count != -1 or replication_factor != -1:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "Both numPartitions or replicationFactor and replicasAssignments were set. "
-                "Both cannot be used at the same time.",
-            )
-
-
-def decision_of(partition: PartitionState) -> PartitionDecision:
-    return PartitionDecision(
-        partition.leader,
-        partition.leader_epoch,
-        tuple(partition.in_sync_replicas),
-        tuple(partition.replicas),
-        partition.state_version,
+    change = Change(topics, image.being_deleted - topics.keys())
+    return Plan(
+        change,
+        with_update(image, leaders(image, made, is_new=True), topics, first=False),
+        {name: topic.configs for name, topic in topics.items()},
     )
+
+
+def delete_topics(image: Image, names: Collection[str]) -> Plan:
+    """Delete topics: no client sees them any more, then their replicas go."""
+    gone: dict[str, None] = dict.fromkeys(names)
+    stopped = replicas_of(
+        image,
+        (
+            (TopicPartition(name, number), state)
+            for name in names
+            for number, state in image.topics[name].partitions.items()
+            if state.had_leader
+        ),
+    )
+    stops = {
+        broker_id: [StopReplica(image.controller_id, image.controller_epoch, True, list(states))]
+        for broker_id, states in stopped.items()
+    }
+    return Plan(Change(gone, image.being_deleted | gone.keys()), with_update(image, stops, gone, first=True))
+
+
+def change_configs(image: Image, *, name: str, configs: Configs) -> Plan:
+    """Replace the configs of a topic."""
+    return Plan(Change({name: image.topics[name]._replace(configs=configs)}), configs={name: configs})
+
+
+# -- brokers --------------------------------------------------------------------------------------------------------
+
+
+def brokers_changed(
+    image: Image,
+    *,
+    returned: Collection[int] = (),
+    gone: Collection[int] = (),
+    newest_epochs: Mapping[TopicPartition, int] | None = None,
+) -> Plan:
+    """Brokers have started or ended: elect leaders, and have those that started take their roles.
+
+    A leader that has started again leads in a new epoch, also larger than those in its logs (`newest_epochs`), so that
+    no epoch of lost records is used again. Its followers stay in sync: it removes them itself
+    if they do not come back.
+    """
+    epochs = newest_epochs or {}
+    changed: dict[str, TopicState] = {}
+    states: dict[TopicPartition, PartitionState] = {}
+    for name, topic in image.topics.items():
+        partitions = {}
+        for number, state in topic.partitions.items():
+            topic_partition = TopicPartition(name, number)
+            after = after_brokers(image, topic, state, returned, gone, epochs.get(topic_partition, -1))
+            if after is not state:
+                partitions[number] = states[topic_partition] = after
+            elif any(replica in returned for replica in state.replicas):
+                states[topic_partition] = state
+        if partitions:
+            changed[name] = topic._replace(partitions={**topic.partitions, **partitions})
+    roles = leaders(image, states)
+    return Plan(Change(changed), with_update(image, roles, {**image.topics, **changed}, first=True))
+
+
+def after_brokers(
+    image: Image,
+    topic: TopicState,
+    state: PartitionState,
+    returned: Collection[int],
+    gone: Collection[int],
+    newest_epoch: int,
+) -> PartitionState:
+    """The state of a partition once brokers have started or ended; the same object if that changes nothing."""
+    in_sync = tuple(each for each in state.in_sync_replicas if each not in gone)
+    if state.leader in image.brokers:
+        if state.leader not in returned and in_sync == state.in_sync_replicas:
+            return state
+        leader = state.leader
+    else:
+        leader = first_leader(image, topic, state)
+        in_sync = tuple(each for each in state.in_sync_replicas if each in image.brokers)
+        if leader == NO_LEADER:
+            in_sync = in_sync or state.in_sync_replicas  # one of them has all records
+            if state.leader == NO_LEADER and in_sync == state.in_sync_replicas:
+                return state
+        elif not state.in_sync_replicas:
+            in_sync = tuple(each for each in state.replicas if each in image.brokers)
+        elif leader not in in_sync:
+            in_sync = (leader,)
+    return successor(state, leader, in_sync, newest_epoch)
+
+
+def first_leader(image: Image, topic: TopicState, state: PartitionState) -> int:
+    """The first replica that is alive and in sync; without one, if the topic allows it, the first that is alive.
+
+    Nothing is lost by the first leader of a partition.
+    """
+    alive = [each for each in state.replicas if each in image.brokers]
+    may_lead = [each for each in alive if each in state.in_sync_replicas]
+    if not may_lead and (not state.in_sync_replicas or image.may_be_unclean(topic)):
+        may_lead = alive
+    return may_lead[0] if may_lead else NO_LEADER
+
+
+def broker_altered(image: Image) -> Plan:
+    """A broker has other endpoints: all brokers show them. As kafka 2.0.1 KafkaController.BrokerModifications."""
+    return Plan(decisions=with_update(image, {}, {}, first=True))
+
+
+def shut_down(image: Image, broker_id: int) -> Plan:
+    """A broker is about to end: others lead, and what it follows it stops, before clients notice.
+
+    A partition without another in-sync replica stays. As kafka 2.0.1 KafkaController.ControlledShutdown.
+    """
+    states: dict[TopicPartition, PartitionState] = {}
+    for name, topic in image.topics.items():
+        for number, state in topic.partitions.items():
+            others = tuple(each for each in state.in_sync_replicas if each != broker_id)
+            live = [each for each in state.replicas if each in others and each in image.brokers]
+            if live and (state.leader == broker_id or others != state.in_sync_replicas):
+                leader = live[0] if state.leader == broker_id else state.leader
+                states[TopicPartition(name, number)] = successor(state, leader, others)
+    plan = elections(image, states, without=broker_id)
+    if plan is NOTHING:
+        return plan
+    stop = StopReplica(image.controller_id, image.controller_epoch, False, list(states))
+    own = plan.decisions.get(broker_id, ())
+    return plan._replace(decisions={**plan.decisions, broker_id: [*own, stop]})
+
+
+# -- elections and in-sync replicas ---------------------------------------------------------------------------------
+
+
+def elect(
+    image: Image, topic_partitions: Iterable[TopicPartition], *, is_unclean: bool
+) -> tuple[Plan, dict[TopicPartition, tuple[ErrorCode, str | None]]]:
+    """Elect the preferred leader of each partition, or with `is_unclean` any, also one that lacks records.
+
+    Return the outcomes, too. As Kafka's KafkaController.processReplicaLeaderElection (2.2 and later).
+    """
+    states: dict[TopicPartition, PartitionState] = {}
+    outcomes: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
+    for topic_partition in topic_partitions:
+        state = image.state_of(topic_partition)
+        error, message = refused_election(image, state, is_unclean=is_unclean)
+        outcomes[topic_partition] = error, message
+        if error is ErrorCode.NONE and state is not None:
+            leader = next(each for each in state.replicas if each in image.brokers)
+            states[topic_partition] = successor(state, leader, (leader,) if is_unclean else state.in_sync_replicas)
+    return elections(image, states), outcomes
+
+
+def refused_election(image: Image, state: PartitionState | None, *, is_unclean: bool) -> tuple[ErrorCode, str | None]:
+    """Why there is no election; NONE if there is one."""
+    if state is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+    if is_unclean:
+        if state.leader in image.brokers:
+            return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        if any(each in image.brokers for each in state.replicas):
+            return ErrorCode.NONE, None
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is on a live broker."
+    preferred = state.replicas[0]
+    if state.leader == preferred:
+        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    if preferred not in image.brokers:
+        alive = ", ".join(map(str, image.brokers))
+        message = f"The preferred leader, broker {preferred}, is not alive; broker {alive} is."
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message
+    if preferred not in state.in_sync_replicas:
+        message = f"The preferred leader, broker {preferred}, is not in sync."
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message
+    return ErrorCode.NONE, None
+
+
+def change_isr(image: Image, changes: IsrChanges) -> tuple[Plan, dict[TopicPartition, int | None]]:
+    """Leaders ask for other in-sync replicas. Return the version of each new state, None for one that is stale.
+
+    The leader epoch stays: the leader itself has decided.
+    """
+    states: dict[TopicPartition, PartitionState] = {}
+    for topic_partition, asked in changes.items():
+        state = image.state_of(topic_partition)
+        if state is not None and (state.leader_epoch, state.state_version) == asked[1:]:
+            states[topic_partition] = state._replace(
+                in_sync_replicas=tuple(asked.in_sync_replicas), state_version=state.state_version + 1
+            )
+    outcomes = {each: states[each].state_version if each in states else None for each in changes}
+    topics = changed_topics(image, states)
+    return (Plan(Change(topics), with_update(image, {}, topics, first=True)) if topics else NOTHING), outcomes
+
+
+# -- steps ----------------------------------------------------------------------------------------------------------
+
+
+def successor(
+    state: PartitionState, leader: int, in_sync_replicas: tuple[int, ...], newest_epoch: int = -1
+) -> PartitionState:
+    epoch = max(state.leader_epoch, newest_epoch) + 1
+    return PartitionState(leader, epoch, in_sync_replicas, state.replicas, state.state_version + 1)
+
+
+def changed_topics(image: Image, states: States) -> dict[str, TopicState]:
+    """The topics with these states of their partitions."""
+    by_topic: defaultdict[str, dict[int, PartitionState]] = defaultdict(dict)
+    for (name, number), state in states.items():
+        by_topic[name][number] = state
+    return {
+        name: (topic := image.topics[name])._replace(partitions={**topic.partitions, **partitions})
+        for name, partitions in by_topic.items()
+    }
+
+
+def elections(image: Image, states: States, without: int | None = None) -> Plan:
+    """Write the elected states; all replicas follow them, `without` a broker that is about to end."""
+    topics = changed_topics(image, states)
+    if not topics:
+        return NOTHING
+    roles = {each: decisions for each, decisions in leaders(image, states).items() if each != without}
+    return Plan(Change(topics), with_update(image, roles, topics, first=False))
+
+
+def replicas_of(
+    image: Image, states: Iterable[tuple[TopicPartition, PartitionState]]
+) -> dict[int, dict[TopicPartition, PartitionState]]:
+    """The partitions of each live broker."""
+    found: dict[int, dict[TopicPartition, PartitionState]] = {}
+    for topic_partition, state in states:
+        for broker_id in state.replicas:
+            if broker_id in image.brokers:
+                found.setdefault(broker_id, {})[topic_partition] = state
+    return found
+
+
+def leaders(image: Image, states: States, *, is_new: bool = False) -> dict[int, list[Decision]]:
+    """A LeaderAndIsr for each live broker with replicas of these partitions."""
+    return {
+        broker_id: [LeaderAndIsr(image.controller_id, image.controller_epoch, its_states, is_new)]
+        for broker_id, its_states in replicas_of(image, states.items()).items()
+    }
+
+
+def with_update(
+    image: Image, roles: Mapping[int, Sequence[Decision]], topics: Mapping[str, TopicState | None], *, first: bool
+) -> dict[int, list[Decision]]:
+    """The decisions of each live broker, with the topics that change in its metadata before or after its roles."""
+    seen = {name: None if topic is None else metadata_of(topic) for name, topic in topics.items()}
+    known = {name: each for name, each in seen.items() if each is None or each.partitions}
+    update = [UpdateMetadata(image.controller_id, image.brokers, known)]
+    return {
+        broker_id: [*update, *roles.get(broker_id, ())] if first else [*roles.get(broker_id, ()), *update]
+        for broker_id in image.brokers
+    }
+
+
+def metadata_of(topic: TopicState) -> TopicMetadata:
+    """A topic with the partitions that clients see."""
+    partitions = topic.partitions
+    if not all(state.had_leader for state in partitions.values()):
+        partitions = {number: state for number, state in partitions.items() if state.had_leader}
+    return TopicMetadata(topic.name, topic.topic_id, partitions)

@@ -1,15 +1,15 @@
 """The cluster as clients see it: brokers, topics, the leader and the replicas of each partition.
 
-All APIs read it; only the controller writes it. It also has the check of topic names.
+All APIs read it; only the decisions of a controller change it. It also has the names of internal topics, and the check
+of topic names.
 """
 
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
+from minibroker.broker.replica.decisions import NO_LEADER, Broker, TopicMetadata, UpdateMetadata
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
@@ -18,62 +18,52 @@ from minibroker.protocol.text import utf16_length
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 MAX_TOPIC_NAME_LENGTH = 249
-NO_LEADER = -1
 LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-@dataclass(slots=True)
-class PartitionState:
-    """One partition in the cluster. `leader` is NO_LEADER if no replica is on a live broker."""
-
-    leader: int
-    leader_epoch: int
-    replicas: list[int]
-    in_sync_replicas: list[int]
-    state_version: int = 0  # larger by one with each change of the in-sync replicas; from 0 at each start
-
-
-@dataclass(slots=True)
-class TopicState:
-    """A topic: its partitions by number, the configs set on it (Kafka's names and spellings), and its id (KIP-516)."""
-
-    name: str
-    partitions: dict[int, PartitionState]
-    configs: dict[str, str] = field(default_factory=dict)
-    topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
-
-    @property
-    def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
-
-    def with_leaders(self) -> TopicState | None:
-        """Return the topic with only the partitions that have leaders, as the same objects; None if there are none."""
-        led = {number: state for number, state in self.partitions.items() if state.leader != NO_LEADER}
-        if len(led) == len(self.partitions):
-            return self
-        return TopicState(self.name, led, self.configs, self.topic_id) if led else None
-
-
 class MetadataCache:
-    """Topics by name, in the order of creation, with the partitions that clients see: those with a leader."""
+    """Live brokers by id, and topics by name in the order of creation, with the partitions that have had a leader.
 
-    def __init__(self, broker_id: int, cluster_id: str) -> None:
-        self.broker_id = broker_id
+    The values are immutable: one that is the same object as before has not changed. So is `brokers`.
+    """
+
+    def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
-        self.topics: dict[str, TopicState] = {}
+        self.controller_id = -1
+        self.brokers: Mapping[int, Broker] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+
+    def update(self, update: UpdateMetadata) -> list[TopicPartition]:
+        """Take a controller's decision; return the partitions that are gone."""
+        self.controller_id = update.controller_id
+        if self.brokers != update.brokers:
+            self.brokers = update.brokers
+        deleted: list[TopicPartition] = []
+        for name, topic in update.topics.items():
+            if topic is not None:
+                self.topics[name] = topic
+            elif name in self.topics:
+                deleted += [TopicPartition(name, number) for number in self.topics.pop(name).partitions]
+        return deleted
 
     def is_broker_alive(self, broker_id: int) -> bool:
-        """Whether a broker is up: this broker is the whole cluster, others in an assignment are not up."""
-        return broker_id == self.broker_id
+        return broker_id in self.brokers
 
     def partition_count(self, topic: str) -> int | None:
-        """Count the topic's partitions that have leaders; return None if the topic does not exist."""
+        """Count the topic's partitions that have had a leader; return None if the topic does not exist."""
         known = self.topics.get(topic)
         return None if known is None else len(known.partitions)
 
-    def partitions_of(self, topic: TopicState) -> Iterator[TopicPartition]:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.name, partition)
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """Return the leader, NO_LEADER for none at the moment; None for an unknown partition.
+
+        A leader whose broker is not alive is none.
+        """
+        topic = self.topics.get(topic_partition.topic)
+        state = None if topic is None else topic.partitions.get(topic_partition.partition)
+        if state is None:
+            return None
+        return state.leader if state.leader in self.brokers else NO_LEADER
 
 
 def colliding_names(name: str, others: Iterable[str]) -> list[str]:

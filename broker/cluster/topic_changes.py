@@ -1,4 +1,4 @@
-"""The changes of topics that the controller makes, and their outcomes.
+"""The changes of topics that clients ask for, and their outcomes.
 
 A request names many topics, and each has an outcome: the result or a KafkaError. An error of one does not stop the
 others.

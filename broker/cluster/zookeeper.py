@@ -1,13 +1,13 @@
 """What Kafka keeps in ZooKeeper under names that clients choose: which names it takes, and offsets of version 0.
 
 OffsetCommit and OffsetFetch v0 use a store of their own, apart from the offsets of groups: anyone may commit, and the
-offsets outlive their topic. The topic store's file holds them, so a commit is as durable as a new topic. Unlike
+offsets outlive their topic. The state of the cluster holds them, so a commit is as durable as a new topic. Unlike
 ZooKeeper's, the store is bounded.
 """
 
 from __future__ import annotations
 
-from minibroker.broker.cluster.topic_store import Changed, OldOffsets, TopicStore
+from minibroker.broker.cluster.state import Change, ClusterState, OldOffsets
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -58,13 +58,13 @@ def check_topic_path(topic: str) -> None:
 class ZooKeeperOffsets:
     """The offsets of OffsetCommit v0, by group and partition."""
 
-    def __init__(self, store: TopicStore) -> None:
-        self._store = store
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
 
     def get(self, group_id: str, topic_partition: TopicPartition) -> int | None:
         """Return the offset, None if there is none. Raises KafkaError(UNKNOWN_SERVER_ERROR) for a wrong group id."""
         check_group_path(group_id, topic_partition)
-        return self._store.old_offsets.get(group_id, {}).get(topic_partition)
+        return self._state.old_offsets.get(group_id, {}).get(topic_partition)
 
     def commit(self, group_id: str, offsets: dict[TopicPartition, int]) -> None:
         """Store the offsets.
@@ -74,22 +74,20 @@ class ZooKeeperOffsets:
         """
         for topic_partition in offsets:
             check_group_path(group_id, topic_partition)
-        before = self._store.old_offsets
-        after = before | {group_id: before.get(group_id, {}) | offsets}
-        changed: Changed | None = Changed(groups=[group_id])
+        before = self._state.old_offsets
+        after: OldOffsets = {**before, group_id: {**before.get(group_id, {}), **offsets}}
         if size_of(after) > MAX_NAMES_BYTES:
-            after, changed = self._without_deleted_topics(after), None
+            after = self._without_deleted_topics(after)
         if size_of(after) > MAX_NAMES_BYTES:
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-        self._store.old_offsets = after
         try:
-            self._store.save_or_undo("the offsets", lambda: setattr(self._store, "old_offsets", before), changed)
+            self._state.save("the offsets", Change(old_offsets=after))
         except KafkaError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
 
     def _without_deleted_topics(self, offsets: OldOffsets) -> OldOffsets:
         kept = {
-            group_id: {each: offset for each, offset in rows.items() if each.topic in self._store.topics}
+            group_id: {each: offset for each, offset in rows.items() if each.topic in self._state.topics}
             for group_id, rows in offsets.items()
         }
         return {group_id: rows for group_id, rows in kept.items() if rows}

@@ -119,17 +119,6 @@ class KafkaConfig(KafkaSettings):
         """Replace every value by that of `other`, for all parts that hold this configuration."""
         vars(self).update(vars(other))
 
-    def advertised_address(self, listener: str) -> tuple[str, int] | None:
-        """The configured address for clients that came by this listener, None if not set; port 0 is the port they used.
-
-        As in Kafka, a client gets the advertised address of the listener that it used.
-        """
-        return self._advertised.get(listener)
-
-    def is_advertised(self, listener: str) -> bool:
-        """Whether clients of a listener get an address of this broker."""
-        return not self._advertised or listener in self._advertised
-
     def for_listener(self, listener: str, name: str) -> Any:
         """The value of a setting for one listener: `listener.name.<listener>.<name>` if it is set, else `<name>`."""
         text = self.given.get(listener_prefix(listener) + name)
@@ -248,9 +237,16 @@ class KafkaConfig(KafkaSettings):
         )
 
     def _derive_advertised(self) -> None:
-        self._advertised = self._advertised_by_listener()
+        """Set the address for the clients of each listener that has one.
+
+        Without advertised.listeners Kafka advertises the listener's own host. Here the address is empty: a client gets
+        the one that it has used, since that works for it. So does port 0.
+        """
+        advertised = self._advertised_by_listener()
+        listeners = [endpoint.name for endpoint in self.endpoints]
+        self.advertised_endpoints = advertised or dict.fromkeys(listeners, ("", 0))
         if self.endpoints:  # without them, their error is known already
-            self._check_listeners()
+            self._check_listeners(listeners, list(advertised) or listeners)
 
     def _advertised_by_listener(self) -> dict[str, tuple[str, int]]:
         text = self.advertised_listeners
@@ -263,10 +259,9 @@ class KafkaConfig(KafkaSettings):
         )
         return {endpoint.name: (endpoint.host, endpoint.port) for endpoint in advertised}
 
-    def _check_listeners(self) -> None:
+    def _check_listeners(self, listeners: list[str], advertised: list[str]) -> None:
         """Check the listeners together, once each is valid."""
-        listeners = [endpoint.name for endpoint in self.endpoints]
-        broken = broken_listener_rule(self, self.given, listeners, list(self._advertised) or listeners)
+        broken = broken_listener_rule(self, self.given, listeners, advertised)
         if broken is not None:
             message, names = broken
             raise ConfigError(message + self._where(*names), message)

@@ -5,7 +5,7 @@ removes it. One JSON object a line each way, any number of calls a connection, o
 
     {"call": "clock.advance", "arguments": {"seconds": 30}}  ->  {"result": null}  or  {"error": "why not"}
 
-An error that a caller may want to tell from others has a `code`, too.
+An error that a caller may have to distinguish has a `code`, too.
 The parts of the broker register their calls; the server has none of its own.
 """
 

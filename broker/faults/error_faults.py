@@ -32,7 +32,6 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record import NO_OFFSET
 
 # The errors of a Fetch answer as a whole; all others are in its rows.
 SESSION_ERRORS = {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
@@ -117,7 +116,7 @@ class ErrorFaults:
         session = self._fetch_sessions.get(session_id)
         if session is not None:
             for place in struck:
-                session.partitions[TopicPartition(*place)].high_watermark = NO_OFFSET
+                session.forget_high_watermark(TopicPartition(*place))
 
     def _session(self, body: Body) -> FetchSession | None:
         session = self._fetch_sessions.get(body.session_id)
@@ -137,7 +136,7 @@ def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:
 def failed(request: Request, fault: Fault) -> Body:
     """Return the API's failure. Raises CloseConnectionError for acks=0, which has no answer."""
     if request.api_key == ApiKey.API_VERSIONS and fault.code is ErrorCode.UNSUPPORTED_VERSION:
-        request.api_version = 0  # as Kafka, in the version that all clients can read
+        request.answer_in(0)  # as Kafka
     body = failure_of(request, KafkaError(fault.code))
     if body is None:
         raise unanswered(fault)

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from minibroker.broker.cluster.metadata_cache import NO_LEADER
+from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.message_rows import rows
 from minibroker.protocol.primitives import Meaning

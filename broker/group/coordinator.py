@@ -1,14 +1,15 @@
-"""The group coordinator: how it starts and stops, and its operations for administrators.
+"""The group coordinator: which groups it has, and its operations for administrators.
 
 `membership` serves JoinGroup, SyncGroup, Heartbeat and LeaveGroup; `offsets` serves committed offsets. The coordinator
-loads all groups when it starts, before the first request; their members' sessions begin anew then. When it stops, it
-answers waiting requests with NOT_COORDINATOR: the clients look for the coordinator until this broker is back.
+has the groups of the partitions of `__consumer_offsets` that this broker leads. It loads them when it becomes the
+leader; their members' sessions begin anew then. When another broker leads, or this one stops, it answers waiting
+requests with NOT_COORDINATOR: the clients look for the coordinator until they find one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -18,7 +19,7 @@ from minibroker.broker.group.membership import Membership
 from minibroker.broker.group.offset_manager import OffsetManager
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.rebalance import Rebalances
-from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, java_hash
+from minibroker.broker.replica.coordinator_log import CoordinatorLog, OwnedPartitions, partition_of_name
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
@@ -61,13 +62,15 @@ class GroupCoordinator:
         config: KafkaConfig,
         clock: Clock,
         timer: Timer,
+        run_steps: Callable[[Iterator[None]], None],
         observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._log = log
         self._planned_partitions = config.offsets_topic_num_partitions
-        self._groups = GroupCache(log.partition_for)
+        self._owned = OwnedPartitions(log, load=self._load, unload=self._unload, run_steps=run_steps)
+        self._groups = GroupCache(log.partition_for, self._owned.refusal)
         self._rebalances = Rebalances(
             store,
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -78,45 +81,50 @@ class GroupCoordinator:
         self.membership = Membership(self._groups, self._rebalances, config=config, clock=clock, timer=timer)
         self.offsets = OffsetManager(self._groups, store, config=config, clock=clock)
 
-    def start(self) -> None:
-        """Load all groups and begin to serve requests."""
+    def on_leadership(self, topic_partition: TopicPartition, is_leader: bool) -> None:
+        """Load the groups of a partition of `__consumer_offsets`, or unload them."""
+        self._owned.on_leadership(topic_partition, is_leader)
+
+    def on_partitions_deleted(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Remove the offsets committed for these partitions; those of `__consumer_offsets` unload with their groups."""
+        committed = [each for each in topic_partitions if each.topic != GROUP_METADATA_TOPIC]
+        if committed:
+            self.offsets.on_partitions_deleted(committed)
+
+    def _load(self, partition: int) -> Iterator[None]:
+        loaded = yield from self._store.load(partition)
         now_ms = self._clock.monotonic_ms()
-        for group_id, record, offsets in self._store.load():
+        for group_id, record, offsets in loaded:
             group = self._groups.add(Group.from_record(group_id, record, offsets))
             for member in group.members.values():
                 self.membership.watch(group, member)
                 member.expect_client(now_ms)
-        self._groups.is_active = True
+
+    def _unload(self, partition: int) -> None:
+        for group in self._groups.of(partition):
+            self._remove(group)
+
+    def _remove(self, group: Group) -> None:
+        self._store.unload(group)
+        self._groups.remove(group, self._clock.wall_ms())
+        self._rebalances.unload(group, ErrorCode.NOT_COORDINATOR)
 
     def stop(self) -> None:
         """Serve no more requests, and answer those that wait."""
-        self._groups.is_active = False
-        self._unload_all()
-
-    def _unload_all(self) -> None:
+        self._groups.is_stopped = True
         for group in self._groups.all():
-            self._groups.remove(group, self._clock.wall_ms())
-            self._rebalances.unload(group, ErrorCode.NOT_COORDINATOR)
+            self._remove(group)
 
     # -- for the coordinator of transactions ------------------------------------------------------------------
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that holds the group, or will once the topic exists."""
         partition = self._log.partition_for(group_id)
-        return abs_of(java_hash(group_id)) % self._planned_partitions if partition is None else partition
+        return partition_of_name(group_id, self._planned_partitions) if partition is None else partition
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
         """Apply the transaction's markers, which were written to these partitions of `__consumer_offsets`."""
         self.offsets.on_transaction_completed(producer_id, offsets_partitions, is_commit=is_commit)
-
-    # -- for the controller -----------------------------------------------------------------------------------
-
-    def on_topic_deleted(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Remove the offsets committed for these partitions; for those of `__consumer_offsets`, unload all groups."""
-        if any(each.topic == GROUP_METADATA_TOPIC for each in topic_partitions):
-            self._unload_all()
-        else:
-            self.offsets.on_partitions_deleted(topic_partitions)
 
     # -- for those who look -----------------------------------------------------------------------------------
 
@@ -128,7 +136,7 @@ class GroupCoordinator:
 
     @property
     def rebalance_purgatory(self) -> Purgatory:
-        """Where rebalances wait for the members."""
+        """The purgatory in which rebalances wait for the members."""
         return self._rebalances.joins
 
     # -- for administrators -----------------------------------------------------------------------------------
@@ -157,8 +165,10 @@ class GroupCoordinator:
 
     def list(self, states: Sequence[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, str]]]:
         """Return id, protocol type and state of all groups, or of those in one of `states`."""
-        if not self._groups.is_active:
+        if self._groups.is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        if self._owned.is_loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
         return ErrorCode.NONE, [
             (group.group_id, group.protocol_type or "", group.state.value)
             for group in self._groups.all()

@@ -68,7 +68,7 @@ class InitialDelayedJoin(DelayedJoin):
         if not group.has_new_member or self._remaining_ms == 0:
             super().on_complete()
             return
-        group.has_new_member = False
+        group.delay_rebalance()
         again = InitialDelayedJoin(
             group,
             min(self._configured_delay_ms, self._remaining_ms),

@@ -17,7 +17,7 @@ Dead                 has been removed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from minibroker.broker.group.member import (
@@ -121,6 +121,27 @@ class Group:
         self.state = state
         self.state_timestamp_ms = now_ms
 
+    def begin_rebalance(self, why: str, now_ms: int) -> None:
+        """Wait for the members to join again."""
+        self.become(GroupState.PREPARING_REBALANCE, now_ms)
+        self.rebalance_reason, self.missed_members = why, ()
+
+    def delay_rebalance(self) -> None:
+        """Wait for more members than those that have joined so far."""
+        self.has_new_member = False
+
+    def go_on_without(self, missed: Sequence[Member]) -> None:
+        """Remove the members that have not joined in time."""
+        self.missed_members = [member.member_id for member in missed]
+        for member in missed:
+            member.forget_heartbeat()
+            self.remove(member)
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Give each member its assignment by its id, an empty one where there is none."""
+        for member in self.members.values():
+            member.assign(assignments.get(member.member_id, b""))
+
     def begin_generation(self, now_ms: int) -> None:
         """Begin a generation after all members have joined: choose the protocol, wait for the leader's assignment."""
         self.generation_id += 1
@@ -137,6 +158,8 @@ class Group:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        if self.state is GroupState.PREPARING_REBALANCE and self.generation_id == 0:
+            self.has_new_member = True
         self._supporters.update({name for name, _ in member.protocols})
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -163,7 +186,7 @@ class Group:
         member.answer_join(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         member.answer_sync(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         del self.members[old_id]
-        member.member_id = member_id
+        member.rename(member_id)
         self.members[member_id] = member
         self.static_members[member.group_instance_id] = member_id
         if self.leader_id == old_id:
@@ -177,7 +200,7 @@ class Group:
         return None if member_id is None else self.members[member_id]
 
     def is_fenced(self, member_id: str, group_instance_id: str | None) -> bool:
-        """Whether another client has taken the place of this static member."""
+        """Return whether another client has taken the place of this static member."""
         static = self.static_member(group_instance_id)
         return static is not None and static.member_id != member_id
 
@@ -217,7 +240,7 @@ class Group:
     # -- protocols --------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in this group."""
+        """Return whether a member with these protocols can be in this group."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         if self.protocol_type != protocol_type:
@@ -258,7 +281,7 @@ class Group:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member consumes the topic; True if its subscription is unknown (as kafka 2.4 GroupMetadata)."""
+        """Return whether a member consumes the topic, or may since its subscription is unknown (as kafka 2.4)."""
         if not (self.is_consumer_group and self.members and self.protocol is not None):
             return bool(self.members)
         try:

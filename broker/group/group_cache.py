@@ -1,7 +1,4 @@
-"""The groups of this broker by id, and whether it coordinates a group: every request of a group checks that first.
-
-All groups are loaded before the first request is read, so no group is COORDINATOR_LOAD_IN_PROGRESS.
-"""
+"""The groups of this broker by id, and whether it coordinates a group: every request of a group checks that first."""
 
 from __future__ import annotations
 
@@ -12,12 +9,17 @@ from minibroker.protocol.errors import ErrorCode
 
 
 class GroupCache:
-    """`partition_for` maps a group to its partition of `__consumer_offsets`; to None until the topic exists."""
+    """`partition_for` maps a group to its partition of `__consumer_offsets`.
 
-    def __init__(self, partition_for: Callable[[str], int | None]) -> None:
+    `refusal` is whether this broker leads that partition, or why not, until `is_stopped`.
+    """
+
+    def __init__(self, partition_for: Callable[[str], int | None], refusal: Callable[[str], ErrorCode]) -> None:
         self._partition_for = partition_for
+        self._refusal = refusal
         self._groups: dict[str, Group] = {}
-        self.is_active = False
+        self._partitions: dict[str, int] = {}  # of groups
+        self.is_stopped = False
 
     def check(self, group_id: str, *, may_be_unnamed: bool = False) -> ErrorCode:
         """Return NONE, or why this broker cannot serve the group (as kafka 2.0.1 GroupCoordinator.validateGroupStatus).
@@ -26,11 +28,9 @@ class GroupCache:
         """
         if not group_id and not may_be_unnamed:
             return ErrorCode.INVALID_GROUP_ID
-        if not self.is_active:
+        if self.is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if self._partition_for(group_id) is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.NONE
+        return self._refusal(group_id)
 
     def get(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
@@ -41,12 +41,20 @@ class GroupCache:
 
     def add(self, group: Group) -> Group:
         self._groups[group.group_id] = group
+        partition = self._partition_for(group.group_id)
+        if partition is not None:
+            self._partitions[group.group_id] = partition
         return group
 
     def remove(self, group: Group, now_ms: int) -> None:
         """Set the group's state to Dead, and remove it."""
         group.become(GroupState.DEAD, now_ms)
         self._groups.pop(group.group_id, None)
+        self._partitions.pop(group.group_id, None)
 
     def all(self) -> list[Group]:
         return list(self._groups.values())
+
+    def of(self, partition: int) -> list[Group]:
+        """The groups of a partition, also after its topic is gone."""
+        return [self._groups[group_id] for group_id, known in self._partitions.items() if known == partition]

@@ -27,7 +27,7 @@ class MemberIdentity(NamedTuple):
 
 
 class JoinTerms(NamedTuple):
-    """What a member joins with, and may change when it joins again."""
+    """The terms on which a member joins, which it may change when it joins again."""
 
     protocols: Protocols
     session_timeout_ms: int
@@ -166,11 +166,11 @@ class Member:
 
     @property
     def is_kept_alive(self) -> bool:
-        """Whether a missed heartbeat is ignored: a request of the member waits, and not its first JoinGroup."""
+        """Return whether a missed heartbeat is ignored: a request of the member waits, and not its first JoinGroup."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def matches(self, protocols: Protocols) -> bool:
-        """Whether these are the member's present protocols, with the same metadata."""
+        """Return whether these are the member's present protocols, with the same metadata."""
         return list(self.protocols) == list(protocols)
 
     def metadata(self, protocol: str) -> bytes:
@@ -183,6 +183,32 @@ class Member:
     def vote(self, candidates: Collection[str]) -> str:
         """Return the candidate that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
+
+    def rename(self, member_id: str) -> None:
+        self.member_id = member_id
+
+    def assign(self, assignment: bytes) -> None:
+        self.assignment = assignment
+
+    def await_generation(self, reply: Reply[JoinResult], *, is_new: bool = False) -> None:
+        """Let its JoinGroup wait for the next generation."""
+        self.is_new = self.is_new or is_new
+        self.join_reply = reply
+
+    def forget_join(self, reply: Reply[JoinResult]) -> None:
+        """Leave the answer to this JoinGroup to the caller."""
+        if self.join_reply is reply:
+            self.join_reply = None
+
+    def await_assignment(self, reply: Reply[SyncResult]) -> None:
+        """Let its SyncGroup wait for the leader's."""
+        self.sync_reply = reply
+
+    def begin_generation(self, result: JoinResult, now_ms: int) -> None:
+        """Answer its JoinGroup, and expect its next request."""
+        self.answer_join(result)
+        self.expect_heartbeat(now_ms)
+        self.is_new = False
 
     def answer_join(self, result: JoinResult) -> None:
         """Answer its JoinGroup, if one waits."""
@@ -197,6 +223,10 @@ class Member:
             return False
         reply.resolve(result)
         return True
+
+    def watch_by(self, heartbeat: Heartbeat) -> None:
+        """Give it a deadline, which `expect_heartbeat` sets."""
+        self.heartbeat = heartbeat
 
     def expect_client(self, now_ms: int) -> None:
         """Give the client of a loaded member a session timeout from now to be heard from."""

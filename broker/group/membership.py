@@ -151,11 +151,8 @@ class Membership:
             session_timeout_ms=request.session_timeout_ms,
             protocols=request.protocols,
         )
-        if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
-            group.has_new_member = True
         group.add(member, request.protocol_type)
-        member.is_new = True
-        member.join_reply = reply
+        member.await_generation(reply, is_new=True)
         self.watch(group, member)
         member.expect_heartbeat(self._clock.monotonic_ms(), NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalances.maybe_prepare(group, f"member {member_id} has joined")
@@ -175,7 +172,7 @@ class Membership:
     def _park_join(self, group: Group, member: Member, terms: JoinTerms, reply: Reply[JoinResult]) -> None:
         member.answer_join(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # of a connection before
         group.update(member, terms)
-        member.join_reply = reply
+        member.await_generation(reply)
 
     def _replace_static_member(
         self, group: Group, member: Member, member_id: str, terms: JoinTerms, reply: Reply[JoinResult]
@@ -194,8 +191,7 @@ class Membership:
             return
 
         def on_stored(error: ErrorCode) -> None:
-            if member.join_reply is reply:
-                member.join_reply = None
+            member.forget_join(reply)
             if error is not ErrorCode.NONE and group.members.get(member_id) is member:
                 group.rename(member, old_id)
                 group.update(member, old_terms)
@@ -223,7 +219,7 @@ class Membership:
             return group.sync_result(member)
         member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))  # of a connection before
         reply: Pending[SyncResult] = Pending()
-        member.sync_reply = reply
+        member.await_assignment(reply)
         if group.is_leader(member.member_id):
             self._rebalances.assign(group, request.assignments)
         return reply.outcome()
@@ -258,7 +254,7 @@ class Membership:
 
     def watch(self, group: Group, member: Member) -> None:
         """Give a member a deadline; `expect_heartbeat` sets it."""
-        member.heartbeat = DelayedHeartbeat(self._timer, partial(self._on_heartbeat_expired, group, member))
+        member.watch_by(DelayedHeartbeat(self._timer, partial(self._on_heartbeat_expired, group, member)))
 
     def _on_heartbeat_expired(self, group: Group, member: Member) -> None:
         # A member counts as alive while its request waits; the answer will set the deadline of its next heartbeat.

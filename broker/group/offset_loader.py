@@ -52,10 +52,14 @@ class OffsetLoader:
         self._unreadable_count = 0
         self._first_unreadable = ""
 
-    def read(self, batches: Iterator[tuple[memoryview | bytes, BatchView]]) -> None:
-        """Read all batches; if reading the log fails, those before count."""
+    def read(self, batches: Iterator[tuple[memoryview | bytes, BatchView]]) -> Iterator[None]:
+        """Read all batches, a buffer in each step; if reading the log fails, those before count."""
+        last: object = None
         try:
             for buffer, batch in batches:
+                if last is not None and buffer is not last:
+                    yield
+                last = buffer
                 self._read_batch(buffer, batch)
         except KafkaError as error:
             logger.error("cannot read %s any further: %s", self._partition_name, error)

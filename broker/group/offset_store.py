@@ -1,4 +1,4 @@
-"""Stores groups and their offsets in `__consumer_offsets`: one append a change, loaded whole at the start.
+"""Stores groups and their offsets in `__consumer_offsets`: one append a change; loads them from a partition.
 
 Records, and the errors after a failed append, are those of kafka 2.0.1 GroupMetadataManager. An offset counts once its
 append is acknowledged; an offset of a transaction, once the transaction's marker is.
@@ -7,10 +7,11 @@ append is acknowledged; an offset of a transaction, once the transaction's marke
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.group.group import Group
 from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
@@ -65,17 +66,20 @@ class OffsetStore:
         # A marker names a producer and a partition, but no groups.
         self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
 
-    def load(self) -> list[LoadedGroup]:
-        """Load all groups of all partitions, with the offsets of open transactions."""
-        loaded = []
-        for partition in self._log.partitions():
-            loader = OffsetLoader(f"{self._log.topic}-{partition}")
-            loader.read(self._log.read_batches(partition, self._load_bytes))
-            loaded += loader.groups()
+    def load(self, partition: int) -> Generator[None, None, list[LoadedGroup]]:
+        """Load all groups of a partition, with the offsets of open transactions, in steps."""
+        loader = OffsetLoader(f"{self._log.topic}-{partition}")
+        yield from loader.read(self._log.read_batches(partition, self._load_bytes))
+        loaded = loader.groups()
         for group in loaded:
             for producer_id in group.offsets.active_producers:
                 self._groups_of_producer[producer_id].add(group.group_id)
         return loaded
+
+    def unload(self, group: Group) -> None:
+        """Forget what is remembered of a group: another broker has its partition."""
+        for producer_id in group.offsets.active_producers:
+            self._forget_producer(producer_id, group.group_id)
 
     def store_group(self, group_id: str, record: GroupRecord | None) -> Outcome:
         """Append the group's record, or with None its tombstone. Return the error for the client."""

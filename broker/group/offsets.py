@@ -160,7 +160,7 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is committed or being committed: an empty group may be removed then."""
+        """Return whether nothing is committed or being committed: an empty group may be removed then."""
         return not (self.committed or self._pending or self._pending_by_producer)
 
     @property
@@ -169,7 +169,7 @@ class GroupOffsets:
         return set(self._pending_by_producer)
 
     def has_pending_transactional(self, topic_partition: TopicPartition) -> bool:
-        """Whether an open transaction may change this offset: an OffsetFetch of stable offsets then fails with
+        """Return whether an open transaction may change this offset: an OffsetFetch of stable offsets then fails with
         UNSTABLE_OFFSET_COMMIT."""
         return any(topic_partition in pending for pending in self._pending_by_producer.values())
 

@@ -47,8 +47,7 @@ class Rebalances:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         delayed = self._initial_join(group) if group.state is GroupState.EMPTY else self._join(group)
-        group.become(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
-        group.rebalance_reason, group.missed_members = why, ()
+        group.begin_rebalance(why, self._clock.wall_ms())
         logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, why)
         self.joins.try_complete_else_watch(delayed, (group.group_id,), self._clock.monotonic_ms())
 
@@ -80,10 +79,7 @@ class Rebalances:
             return
         missed = [member for member in group.not_yet_joined() if not member.is_static]
         if missed:
-            group.missed_members = [member.member_id for member in missed]
-            for member in missed:
-                member.forget_heartbeat()
-                group.remove(member)
+            group.go_on_without(missed)
         if group.members and not group.elect_joined_leader():
             self.joins.try_complete_else_watch(self._join(group), (group.group_id,), self._clock.monotonic_ms())
             return
@@ -109,9 +105,7 @@ class Rebalances:
         logger.info("group %s: generation %d with %s", group.group_id, group.generation_id, members)
         for member in group.members.values():
             is_leader = group.is_leader(member.member_id)
-            member.answer_join(group.join_result(member.member_id, with_members=is_leader))
-            member.expect_heartbeat(now_ms)
-            member.is_new = False
+            member.begin_generation(group.join_result(member.member_id, with_members=is_leader), now_ms)
 
     # -- the assignment ---------------------------------------------------------------------------------------
 
@@ -127,8 +121,7 @@ class Rebalances:
                 self._reset_assignments(group, error)
                 self.maybe_prepare(group, f"cannot store its assignment: {error.name}")
                 return
-            for member in group.members.values():
-                member.assignment = complete.get(member.member_id, b"")
+            group.assign(complete)
             self._answer_syncs(group)
             group.become(GroupState.STABLE, self._clock.wall_ms())
 
@@ -142,8 +135,7 @@ class Rebalances:
                 member.expect_heartbeat(now_ms)
 
     def _reset_assignments(self, group: Group, error: ErrorCode) -> None:
-        for member in group.members.values():
-            member.assignment = b""
+        group.assign({})
         self._answer_syncs(group, error)
 
     def store(self, group: Group, record: GroupRecord) -> ErrorCode | Pending[ErrorCode]:

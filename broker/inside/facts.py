@@ -487,7 +487,7 @@ def request_is_silent(exchange: Trace) -> bool:
 
 def validation_of(log: Log, first: BatchView | None) -> str:
     """Describe how the log takes the batches of clients, by its settings."""
-    if first is not None and first.magic == 2 and log.takes_clients_batches_as_sent:
+    if first is not None and first.magic == 2 and log.append_rules.takes_clients_batches_as_sent:
         return "taken as sent"
     config = log.config
     reasons = []

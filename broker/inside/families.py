@@ -229,15 +229,18 @@ class SessionReads:
     def count(self, counters: Counters) -> None:
         reads, self._epoch = max(0, self.session.epoch - self._epoch), self.session.epoch
         for name, partitions in self._by_topic.items():
-            counters.topic(name).total_fetch_requests += partitions * reads
+            counters.topic(name).add(TopicCount(total_fetch_requests=partitions * reads))
 
 
 def add_log(topic: TopicCount, log: Log) -> None:
     """Add what was appended to a log since it was opened; duplicates are not appended."""
-    topic.messages_in += max(0, log.log_end_offset - log.opened_at_offset)
-    topic.bytes_in += log.appended_bytes
-    topic.total_produce_requests += log.appends
-    topic.produce_message_conversions += log.converted_records
+    appended = TopicCount(
+        messages_in=max(0, log.log_end_offset - log.opened_at_offset),
+        bytes_in=log.appended_bytes,
+        total_produce_requests=log.appends,
+        produce_message_conversions=log.converted_records,
+    )
+    topic.add(appended)
 
 
 # -- kafka.network --------------------------------------------------------------------------------------------------

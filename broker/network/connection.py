@@ -6,7 +6,20 @@ one read are joined into one send. Responses to the requests before one that wai
 The task sleeps most of the time. A request that needs no wait, and whose response fits into the socket, is served in
 the poller's calls (`read`, `answer`, `send`); one that waited is answered in the call that resolves its Pending
 (`on_pending_known`). A slice of a file, a full socket, a throttled response or an end wakes the task; until it sleeps
-again, those calls leave everything to it.
+again, those calls leave everything to it. A connection is in one state:
+
+    state           its task  the request in hand                   read     answer   send   known         stop
+    READING         sleeps    none                                  1        -        sends  -             ends
+    ANSWERING       sleeps    was read in this pass of the poller   -        answers  -      -             ends
+    WAITING         sleeps    waits                                 notes    -        sends  answers       notes
+    MUTED           sleeps    is answered; the client is throttled  notes 2  -        sends  reads again   ends
+    SENDING         runs      none                                  notes    -        -      -             notes
+    SENDING_WAITS   runs      waits                                 notes    -        -      for the task  notes
+    SENDING_MUTED   runs      is answered; the client is throttled  notes    -        -      for the task  notes
+    ENDED           has left  none                                  -        -        -      -             -
+
+1: it receives, and is ANSWERING. 2: it ends if its client has left, and no request. A call that cannot complete wakes
+the task. The moves that are possible are tables too (`WAITS` and the others): any other is a KeyError.
 
 The broker notices a disconnect during a wait only when the response is due, as Kafka, which mutes the channel.
 """
@@ -16,7 +29,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import outcome
 import trio
@@ -50,6 +63,31 @@ JOINED_SEND_BYTES = 64 * 1024
 # Reads from one client before the others get their turn.
 READS_PER_TURN = 16
 
+# The states of a connection. While the task sleeps:
+READING: Final = 0
+ANSWERING: Final = 1
+WAITING: Final = 2
+MUTED: Final = 3
+# While it runs, and at the end:
+SENDING: Final = 4
+SENDING_WAITS: Final = 5
+SENDING_MUTED: Final = 6
+ENDED: Final = 7
+# A request waits; its client is throttled; the wait or the mute is over; the task wakes, and sleeps again.
+WAITS: Final = {READING: WAITING, SENDING: SENDING_WAITS}
+MUTES: Final = {READING: MUTED, SENDING: SENDING_MUTED}
+IS_OVER: Final = {WAITING: READING, MUTED: READING, SENDING_WAITS: SENDING, SENDING_MUTED: SENDING}
+WAKES: Final = {READING: SENDING, WAITING: SENDING_WAITS, MUTED: SENDING_MUTED}
+SLEEPS: Final = {after: before for before, after in WAKES.items()}
+
+# The rest of a client's stream: nothing that the poller would not report; more may have arrived; the end has arrived
+# too, and is not reported again; it is read, and whole frames may be left; no further request is served.
+REPORTED: Final = 0
+MORE: Final = 1
+TO_THE_END: Final = 2
+AT_THE_END: Final = 3
+OVER: Final = 4
+
 Encoded = list[Chunk] | None
 Dispatch = Callable[[bytearray, Client], Encoded | Pending[Encoded]]
 
@@ -73,7 +111,7 @@ class Mute(TimerTask):
 
 
 class Serving(NamedTuple):
-    """What the connections of a server share."""
+    """The parts and limits that all connections of a server share."""
 
     dispatch: Dispatch
     poller: Poller
@@ -91,12 +129,8 @@ class Connection(TimerTask):
     __slots__ = (
         "_decoder",
         "_dispatch",
-        "_ending",
-        "_has_read",
-        "_is_muted",
+        "_last_words",
         "_max_idle_ms",
-        "_may_have_more",
-        "_must_read_to_end",
         "_must_send_slices",
         "_out",
         "_out_bytes",
@@ -104,16 +138,16 @@ class Connection(TimerTask):
         "_poller",
         "_probes",
         "_receive_buffer",
-        "_sleeper",
         "_sock",
         "_socket_bytes",
+        "_state",
+        "_stream",
+        "_task",
         "_throttled",
         "_timer",
         "cancel_scope",
         "client",
         "ended_by",
-        "has_ended",
-        "is_stopping",
         "last_active_ms",
     )
 
@@ -134,18 +168,14 @@ class Connection(TimerTask):
         self._timer = serving.timer
         self.last_active_ms = self._poller.now_ms()
         self.cancel_scope = trio.CancelScope()
-        self._must_read_to_end = False
+        self._state: int = SENDING
+        self._stream: int = REPORTED
+        self._task: trio.lowlevel.Task | None = None  # from `run` on
         self._must_send_slices = False
-        self._pending: Pending[Encoded] | None = None  # the response to the request in hand, if it waits
+        self._pending: Pending[Encoded] | None = None  # the response that the client waits for, or the end of its mute
         self._throttled: ThrottledResponse | None = None  # a response that the task sends slowly
-        self._is_muted = False  # `_pending` is not a response, but the end of the time for which a client is throttled
-        self._has_read = False  # and has not answered yet
-        self._may_have_more = False  # more bytes may have arrived since it has read
-        self._sleeper: trio.lowlevel.Task | None = None  # the connection's task, while it sleeps
-        self.has_ended = False  # the client closed its side
+        self._last_words = ""  # after a LastResponse: why it ends when its timer fires
         self.ended_by = ""  # the reason, unless the client left or the broker stopped
-        self.is_stopping = False
-        self._ending = ""  # why it ends as soon as LINGER_MS are over
 
     @property
     def tls_version(self) -> str | None:
@@ -159,6 +189,7 @@ class Connection(TimerTask):
 
     async def run(self) -> None:
         """Serve until the client leaves, stays idle too long or sends a malformed request, or the broker stops."""
+        self._task = trio.lowlevel.current_task()
         if self._max_idle_ms > 0:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
         self._poller.register(self._sock, self)
@@ -192,6 +223,7 @@ class Connection(TimerTask):
             self.ended_by = str(error)
             logger.warning("closing %s: %s", self.client, error)
         finally:
+            self._state = ENDED
             if self._pending is not None:
                 self._pending.abandon()
             self._timer.cancel(self)
@@ -202,8 +234,8 @@ class Connection(TimerTask):
                 closed(self.client, self.ended_by)
 
     def on_timeout(self) -> None:
-        if self._ending:
-            self.ended_by = self.ended_by or self._ending
+        if self._last_words:
+            self.ended_by = self.ended_by or self._last_words
             self.cancel_scope.cancel()
             return
         idle_ms = self._poller.now_ms() - self.last_active_ms
@@ -214,47 +246,48 @@ class Connection(TimerTask):
         logger.info("closing %s: %s", self.client, self.ended_by)
         self.cancel_scope.cancel()
 
+    # The events. They never raise.
+
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
-        self.is_stopping = True
-        if self._sleeper is not None and (self._pending is None or self._is_muted):
+        self._stream = OVER
+        if self._state < SENDING and self._state != WAITING:
             self.cancel_scope.cancel()
 
     def read(self, is_end: bool) -> bool:
-        """Read what has arrived. Return whether `answer` and `send` are to be called. Never waits, never raises.
+        """Read what has arrived. Return whether `answer` and `send` are to be called.
 
         `is_end`: the end of the stream follows the bytes that have arrived, and no further call will report it.
         """
-        if is_end:
-            self._must_read_to_end = True
-        if self._pending is not None:
-            self._may_have_more = True
-            if is_end and self._is_muted and self._sleeper is not None:
+        if self._state != READING:
+            self._stream = max(self._stream, TO_THE_END if is_end else MORE)
+            if is_end and self._state == MUTED:
                 self._attempt(self._stays_for_requests)
             return False
-        if self._sleeper is None:  # the task runs, and reads before it sleeps again
-            return False
+        if is_end:
+            self._stream = TO_THE_END
         self.last_active_ms = self._poller.pass_ms
         try:
-            self._may_have_more, self._has_read = self._receive(), True
+            self._receive()
         except Exception as error:
             self._wake(outcome.Error(error))
             return False
+        self._state = ANSWERING
         return True
 
     def answer(self) -> None:
         """Answer what was read; wake the task if it must go on."""
-        if self._sleeper is not None:  # else it was ended meanwhile
+        if self._state == ANSWERING:  # else it was ended meanwhile
             self._attempt(self._answer_requests)
 
     def send(self) -> None:
         """Send the responses so far; wake the task for the rest."""
-        if self._sleeper is not None:  # else the task sends
+        if self._state < SENDING:
             self._attempt(self._send_now)
 
     def on_pending_known(self) -> None:
         """Answer the request that waited, in the call that ended the wait; wake the task for the rest."""
-        if self._sleeper is not None:
+        if self._state < SENDING:
             self._attempt(self._answer_pending)
         # Else the task is sending earlier responses, and takes this one after them.
 
@@ -270,24 +303,26 @@ class Connection(TimerTask):
 
     def _wake(self, result: outcome.Outcome[None]) -> None:
         """Let the task go on, or end with the error."""
-        sleeper, self._sleeper = self._sleeper, None
-        trio.lowlevel.reschedule(sleeper, result)  # type: ignore[arg-type]
+        self._state = WAKES[self._state]
+        trio.lowlevel.reschedule(self._task, result)  # type: ignore[arg-type]
+
+    # The task
 
     async def _serve(self) -> None:
-        while not (self.has_ended or self.is_stopping):
+        while self._stream != OVER:
             await self._sleep()
             await self._finish()
-            while not (self.has_ended or self.is_stopping or self._serve_without_waiting()):
+            while not (self._stream == OVER or self._serve_without_waiting()):
                 await self._finish()
 
     async def _sleep(self) -> None:
         """Sleep until `_attempt` wakes the task. Raises the error that ended the connection."""
 
         def wake_cancelled(_: object) -> trio.lowlevel.Abort:
-            self._sleeper = None
+            self._state = ENDED
             return trio.lowlevel.Abort.SUCCEEDED
 
-        self._sleeper = trio.lowlevel.current_task()
+        self._state = SLEEPS[self._state]
         await trio.lowlevel.wait_task_rescheduled(wake_cancelled)
 
     async def _finish(self) -> None:
@@ -305,25 +340,31 @@ class Connection(TimerTask):
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
-        if self._pending is not None:
+        if self._state != SENDING:
             if not self._take_pending():
                 return True
-            if self._is_muted and self._throttled is None:
+            if self._state == SENDING_MUTED and self._throttled is None:
                 return self._send_now()
         return self._throttled is None and self._answer_requests() and self._send_now()
+
+    # The steps, of an event or of the task
 
     def _answer_requests(self) -> bool:
         """Read and answer until nothing is left to read. Return False if the task must go on."""
         for _ in range(READS_PER_TURN):
-            if not self._has_read:
-                self._may_have_more = self._receive()
-            self._has_read = False
+            if self._state == ANSWERING:
+                self._state = READING
+            elif self._stream < AT_THE_END:
+                self._receive()
             if not self._answer_frames():
                 return False
             if self._pending is not None:
                 return True
-            if not self._may_have_more:
-                return not self.has_ended
+            if self._stream == REPORTED:
+                return True
+            if self._stream == AT_THE_END:
+                self._stream = OVER
+                return False
         return False
 
     def _take_pending(self) -> bool:
@@ -331,7 +372,9 @@ class Connection(TimerTask):
         pending = self._pending
         if pending is None or not pending.is_known:
             return False
+        was_muted = self._state == MUTED or self._state == SENDING_MUTED
         self._pending = None
+        self._state = IS_OVER[self._state]
         answer = pending.result()
         if type(answer) is ThrottledResponse:
             self._throttled = answer
@@ -339,8 +382,7 @@ class Connection(TimerTask):
             self._keep(answer)
             if type(answer) is LastResponse:
                 self._end_after(answer.reason)
-        if self._is_muted:
-            self._is_muted = False
+        if was_muted:
             self.client.mute(0)
         elif self.client.muted_until_ms:
             self._mute()
@@ -348,13 +390,13 @@ class Connection(TimerTask):
 
     def _end_after(self, reason: str) -> None:
         """End once the client has had the time to end by itself."""
-        self._ending = reason
+        self._last_words = reason
         self._timer.cancel(self)
         self._timer.add(self, self._poller.now_ms() + LINGER_MS)
 
     def _mute(self) -> None:
         """Read no further request until the client's throttle time is over: a wait after the response, as for one."""
-        self._is_muted = True
+        self._state = MUTES[self._state]
         mute = Mute(self._timer, self.client.muted_until_ms)
         self._pending = mute.pending
         mute.pending.when_known(self.on_pending_known)
@@ -364,39 +406,48 @@ class Connection(TimerTask):
         if self._decoder.left_bytes:
             return True
         try:
-            self.has_ended = not self._sock.recv(1, socket.MSG_PEEK)
+            if self._sock.recv(1, socket.MSG_PEEK):
+                return True
         except BlockingIOError:
             return True
         except ConnectionError as error:
             raise PeerGoneError(str(error)) from error
-        return not self.has_ended
+        self._stream = OVER
+        return False
 
     def _answer_pending(self) -> bool:
         """Send the response of the request that waited. Leave later requests to the task, so that calls do not nest."""
         self._take_pending()
         self.last_active_ms = self._poller.now_ms()
-        if self._is_muted:
-            return self._throttled is None and not self.is_stopping and self._send_now()
-        is_all = not (self._may_have_more or self._throttled or self._decoder.left_bytes or self.is_stopping)
+        if self._state == MUTED:
+            return self._throttled is None and self._stream != OVER and self._send_now()
+        is_all = not (self._stream != REPORTED or self._throttled or self._decoder.left_bytes)
         return self._send_now() and is_all
 
-    def _receive(self) -> bool:
-        """Read once. Return whether there may be more; set `has_ended` if the client closed its side."""
+    def _receive(self) -> None:
+        """Read once, and note what may follow. Raises PeerGoneError."""
         decoder = self._decoder
         pending = decoder.pending_view()
         buffer = self._receive_buffer if pending is None else pending
         try:
             received = self._sock.recv_into(buffer)
         except BlockingIOError:
-            return False
+            self._stream = REPORTED
+            return
         except ConnectionError as error:
             raise PeerGoneError(str(error)) from error
         if pending is not None:
             decoder.advance(received)
         else:
             decoder.feed(buffer[:received])
-        self.has_ended = received == 0
-        return received == len(buffer) or (self._must_read_to_end and received > 0)
+        self._note_received(received, received == len(buffer))
+
+    def _note_received(self, size_bytes: int, is_full: bool) -> None:
+        """Note what may follow a read of so many bytes, which has filled its buffer or not."""
+        if size_bytes == 0:
+            self._stream = AT_THE_END
+        elif self._stream != TO_THE_END:
+            self._stream = MORE if is_full else REPORTED
 
     def _answer_frames(self) -> bool:
         """Answer each whole frame. Return False if a Pending is known already, or if enough is queued to send."""
@@ -404,6 +455,7 @@ class Connection(TimerTask):
         while (frame := decoder.next_frame()) is not NEED_DATA:
             answer = self._dispatch(frame, self.client)
             if isinstance(answer, Pending):
+                self._state = WAITS[self._state]
                 self._pending = answer
                 if answer.is_known:
                     return False
@@ -462,7 +514,7 @@ class Connection(TimerTask):
         for sent in self._probes.sent:
             sent(self.client, is_in_the_call)
 
-    # What TLS replaces, besides `_receive` and `_send_now`
+    # TLS replaces these, and `_receive` and `_send_now`.
 
     def _has_unsent(self) -> bool:
         return bool(self._out)

@@ -7,8 +7,8 @@ task then takes as long as the answer (benchmarks/, latency).
 
 It reads the connections with new bytes in a row, then answers them in a row, then sends to them in a row. All but the
 first find the code of a step in the core's caches. All but the first send find the clients' core awake: to wake one in
-a virtual machine takes as long as to answer a small request. Who waited for what a request brings, such as the record
-of an append, has its response at once.
+a virtual machine takes as long as to answer a small request. A response that ends a wait, such as one with the record
+of an append, is sent at once.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ TASKS_SECONDS = 200e-6
 
 
 class Readable(Protocol):
-    """What a socket belongs to. Its methods must not wait, nor raise; they may be called without a current task."""
+    """The owner of a socket. Its methods must not wait, nor raise; they may be called without a current task."""
 
     def read(self, is_end: bool) -> bool:
         """Read what has arrived. Return whether it is to be answered.
 
-        The epoll is edge-triggered: nobody calls again for what is left unread. With `is_end` the end of the stream
+        The epoll is edge-triggered: what is left unread causes no further call. With `is_end` the end of the stream
         has arrived too.
         """
 

@@ -146,7 +146,7 @@ class Server:
         nursery.start_soon(self._serve, connection, host)
 
     def _connection_of(self, endpoint: Endpoint) -> Callable[..., Connection]:
-        """What makes the connections of a listener."""
+        """Return the class of the connections of a listener, with its TLS."""
         tls = self._tls.get(endpoint.name)
         if tls is None:
             return Connection

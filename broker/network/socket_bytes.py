@@ -39,7 +39,7 @@ NOTHING = Transferred()
 
 
 class SocketBytes:
-    """What the sockets of connections that have closed had transferred, by listener."""
+    """Adds up, by listener, the bytes of connections that have closed."""
 
     def __init__(self) -> None:
         self.closed: dict[str, Transferred] = {}
@@ -49,7 +49,7 @@ class SocketBytes:
 
 
 def transferred(sock: socket.socket) -> Transferred:
-    """What a socket has transferred so far; nothing where the system does not tell."""
+    """Return the bytes that a socket has transferred so far; no bytes where the system does not count them."""
     if TCP_INFO is None:
         return NOTHING
     try:

@@ -20,7 +20,7 @@ from typing import NoReturn
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.connection import Connection, Serving
+from minibroker.broker.network.connection import AT_THE_END, REPORTED, Connection, Serving
 from minibroker.broker.network.response import PIECES_PER_TURN, Chunk, PeerGoneError, send_bytes
 from minibroker.broker.security.principal_mapping import NoMatchingRule
 from minibroker.broker.security.tls import TlsListener
@@ -56,18 +56,21 @@ class TlsConnection(Connection):
 
     # -- Receiving
 
-    def _receive(self) -> bool:
-        """Read once, and decrypt all of it. As the plain connection's. Raises CloseConnectionError too."""
+    def _receive(self) -> None:
+        """Read once, and decrypt all of it. Raises PeerGoneError and CloseConnectionError."""
         buffer = self._receive_buffer
         try:
             received = self._sock.recv_into(buffer)
         except BlockingIOError:
-            return False
+            self._stream = REPORTED
+            return
         except ConnectionError as error:
             raise PeerGoneError(str(error)) from error
+        self._note_received(received, received == len(buffer))
         if received == 0:
-            self._end()
-            return False
+            if self._tls is not None and not self._is_established:
+                raise CloseConnectionError("it left during the TLS handshake")
+            return
         if self._tls is None:
             self._tls = self._listener.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._incoming.write(buffer[:received])
@@ -81,13 +84,6 @@ class TlsConnection(Connection):
             self._refuse(problem_of(error, was_established), b"" if was_established else ALERT)
         if was_established and self._outgoing.pending and self._tls.version() == RENEGOTIATING:
             self._refuse("it asked for a TLS renegotiation")  # nothing else makes a server of TLS 1.2 send by itself
-        return received == len(buffer) or self._must_read_to_end
-
-    def _end(self) -> None:
-        """Note the end of the stream, with or without TLS's own end before it. Raises CloseConnectionError."""
-        self.has_ended = True
-        if self._tls is not None and not self._is_established:
-            raise CloseConnectionError("it left during the TLS handshake")
 
     def _shake_hands(self, tls: ssl.SSLObject) -> bool:
         """Go on with the handshake; return True at its end. Raises SSLError."""
@@ -112,8 +108,9 @@ class TlsConnection(Connection):
                 while filled < len(target) and not is_all:
                     count = read(len(target) - filled, target[filled:])
                     filled += count
-                    self.has_ended = count == 0  # TLS's own end of the stream; what follows is ignored
-                    is_all = self.has_ended or not (incoming.pending or tls.pending())
+                    if count == 0:  # TLS's own end of the stream; what follows is ignored
+                        self._stream = AT_THE_END
+                    is_all = count == 0 or not (incoming.pending or tls.pending())
             except ssl.SSLWantReadError:  # a record that has not arrived whole
                 is_all = True
             finally:
@@ -154,7 +151,7 @@ class TlsConnection(Connection):
         return False
 
     def _has_unsent(self) -> bool:
-        return True  # the pieces do not tell whether there is another one; sending none costs nothing
+        return True  # whether there is another piece is not known; sending none costs nothing
 
     async def _flush(self) -> None:
         if self._out:

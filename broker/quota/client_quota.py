@@ -19,7 +19,7 @@ THROTTLE_WINDOW = SampleWindow(2, 30_000)  # as kafka 2.0.1 MetricConfig
 
 
 class Used(NamedTuple):
-    """What the clients of one window use now, and for how long they were throttled on average."""
+    """The present rate of the clients of one window, and for how long they were throttled on average."""
 
     user: str
     client_id: str | None
@@ -90,7 +90,7 @@ class ClientQuota:
         times.record(throttle_ms, now_ms)
 
     def used(self, now_ms: int) -> Iterator[Used]:
-        """What each window uses now."""
+        """Return the present rate of each window."""
         for key, rate in list(self._rates.items()):
             times = self._throttles.get(key)
             throttle_ms = 0.0 if times is None else times.average_ms(now_ms)

@@ -39,7 +39,7 @@ class Entity(NamedTuple):
 
 
 class Sharing(IntFlag):
-    """Which combinations of names have had quotas: who shares a window depends on it, also without a quota."""
+    """The combinations of names that have had quotas, by which clients share a window, also without a quota."""
 
     CLIENT_ID = auto()
     USER = auto()
@@ -63,7 +63,7 @@ class QuotaTable:
 
     @property
     def is_used(self) -> bool:
-        """Whether there is a quota, or has been one: from then on everything is counted, as in Kafka."""
+        """Return whether there is a quota, or has been one: from then on everything is counted, as in Kafka."""
         return bool(self._sharing)
 
     def set(self, entity: Entity, limit: float | None) -> None:

@@ -16,7 +16,7 @@ THROTTLE_MS_MAX = 2**31 - 1  # of throttle_time_ms, an int32
 
 
 class SampleWindow(NamedTuple):
-    """How many samples a window has, and the length of each."""
+    """The number of samples in a window, and the length of each."""
 
     samples: int
     sample_ms: int
@@ -50,7 +50,7 @@ class SampledRate:
         self._sums[self._current] += value
 
     def throttle_ms(self, window: SampleWindow, limit: float, now_ms: int) -> int:
-        """How long the client must wait for its rate to fall to `limit` per second; 0 if it is not above that."""
+        """Return how long the client must wait for its rate to fall to `limit` per second; 0 if it is not above."""
         length_ms = self._length_ms(window, now_ms)
         if length_ms <= 0:  # of one sample, which has just begun: Kafka divides by it, and does not throttle
             return 0

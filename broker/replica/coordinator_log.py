@@ -1,4 +1,4 @@
-"""The internal topic in which a coordinator keeps its state: appends to it, and reads it again at the start.
+"""The internal topic in which a coordinator keeps its state: appends to it, and reads it when this broker leads it.
 
 The hash of a group's or a transactional id's name gives its partition, as in Kafka, so that both can use the same data
 directory. The broker itself appends (`is_from_client=False`): it may write internal topics, and a transactional commit
@@ -46,6 +46,11 @@ def _java_hash(text: str) -> int:
 _remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
 
 
+def partition_of_name(name: str, partition_count: int) -> int:
+    """The partition that keeps a group or transactional id."""
+    return abs_of(java_hash(name)) % partition_count
+
+
 class Appended(NamedTuple):
     """An append: the offset of its first record, -1 for none; and its error, which may wait for `required_acks`."""
 
@@ -54,14 +59,13 @@ class Appended(NamedTuple):
 
 
 class CoordinatorLog:
-    """One internal topic. `create_topic` creates it at its first use; `partition_count` is None until then."""
+    """One internal topic; `partition_count` is None until it exists."""
 
     def __init__(
         self,
         topic: str,
         *,
         replica_manager: ReplicaManager,
-        create_topic: Callable[[], int],
         partition_count: Callable[[], int | None],
         clock: Clock,
         codec: Codec,
@@ -70,24 +74,16 @@ class CoordinatorLog:
     ) -> None:
         self.topic = topic
         self._replica_manager = replica_manager
-        self._create_topic = create_topic
-        self._existing_partitions = partition_count
+        self._partition_count = partition_count
         self._clock = clock
         self._codec = codec
         self._required_acks = required_acks
         self._timeout_ms = timeout_ms
 
-    def ensure_topic(self) -> int:
-        """Create the topic if it does not exist; return its number of partitions. Raises KafkaError."""
-        return self._existing_partitions() or self._create_topic()
-
     def partition_for(self, name: str) -> int | None:
         """The partition of a group or transactional id; None until the topic exists."""
-        count = self._existing_partitions()
-        return None if count is None else abs_of(java_hash(name)) % count
-
-    def partitions(self) -> range:
-        return range(self._existing_partitions() or 0)
+        count = self._partition_count()
+        return None if count is None else partition_of_name(name, count)
 
     def leader_epoch(self, partition: int) -> int:
         """The epoch in which this broker leads the partition. Raises KafkaError."""
@@ -146,10 +142,13 @@ class CoordinatorLog:
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES
     ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
-        """Yield each batch from the log's start to its high watermark, with its buffer. Raises KafkaError."""
+        """Yield each batch from the log's start to its high watermark, with its buffer. Raises KafkaError.
+
+        What is appended while batches are read, such as a marker of another coordinator, is read, too.
+        """
         log = self.log_of(partition)
-        offset, end = log.log_start_offset, log.high_watermark
-        while offset < end:
+        offset = log.log_start_offset
+        while offset < (end := log.high_watermark):
             records = log.read(offset, load_bytes, max_offset=end, min_one_message=True).records
             data = records if isinstance(records, bytes) else records.read()
             if not data:
@@ -158,6 +157,62 @@ class CoordinatorLog:
                 if view.next_offset > offset:
                     yield data, view
                 offset = max(offset, view.next_offset)
+
+
+class OwnedPartitions:
+    """The partitions of a coordinator's topic that this broker leads, each loaded before it is served.
+
+    `load` returns the steps of loading one, whose last one takes what was read; `unload` drops that. `run_steps` runs
+    the steps, between which other tasks may run.
+    """
+
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        *,
+        load: Callable[[int], Iterator[None]],
+        unload: Callable[[int], None],
+        run_steps: Callable[[Iterator[None]], None],
+    ) -> None:
+        self._topic = log.topic
+        self._partition_for = log.partition_for
+        self._load = load
+        self._unload = unload
+        self._run_steps = run_steps
+        self._loaded: set[int] = set()
+        self._loading: dict[int, object] = {}  # each with what stands for the attempt
+
+    def refusal(self, name: str) -> ErrorCode:
+        """Return NONE, or why this broker does not coordinate the group or transactional id."""
+        partition = self._partition_for(name)
+        if partition in self._loaded:
+            return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NOT_COORDINATOR
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def on_leadership(self, topic_partition: TopicPartition, is_leader: bool) -> None:
+        """Load the partition, or unload it; others than those of the topic do not matter."""
+        if topic_partition.topic != self._topic:
+            return
+        partition = topic_partition.partition
+        self._loading.pop(partition, None)
+        if partition in self._loaded:
+            self._loaded.remove(partition)
+            self._unload(partition)
+        if is_leader:
+            self._loading[partition] = attempt = object()
+            self._run_steps(self._serve(partition, attempt))
+
+    def _serve(self, partition: int, attempt: object) -> Iterator[None]:
+        for _ in self._load(partition):
+            yield
+            if self._loading.get(partition) is not attempt:
+                return  # it was lost meanwhile
+        del self._loading[partition]
+        self._loaded.add(partition)
 
 
 def abs_of(value: int) -> int:

@@ -1,4 +1,5 @@
-"""The decisions of a controller that a broker obeys, as values: which replicas lead or follow, and which stop.
+"""The decisions of a controller that a broker obeys, as values: which replicas lead or follow, which stop, and what the
+broker's clients see of the cluster.
 
 The names and fields are those of the requests in which a controller of Kafka 2.0.1 sends them; the controller of this
 broker passes them in a call.
@@ -6,30 +7,59 @@ broker passes them in a call.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
+NO_LEADER = -1
 
-class PartitionDecision(NamedTuple):
-    """Who leads a partition in this epoch. Replicas are broker ids, in order of preference."""
+
+class PartitionState(NamedTuple):
+    """Who leads a partition in an epoch. Replicas are broker ids, in order of preference.
+
+    `leader` is NO_LEADER while no replica that may lead is on a live broker.
+    """
 
     leader: int
     leader_epoch: int
     in_sync_replicas: tuple[int, ...]
     replicas: tuple[int, ...]
-    state_version: int = 0  # of the partition's state in the cluster
-    is_new: bool = False  # no replica had a log before
+    state_version: int = 0  # larger by one with each change
+
+    @property
+    def had_leader(self) -> bool:
+        """Whether the partition has or had a leader: clients do not see one before its first."""
+        return self.leader != NO_LEADER or bool(self.in_sync_replicas)
+
+
+class Broker(NamedTuple):
+    """A live broker: by listener the host and port that it advertises, and its rack.
+
+    An empty host or port 0 is the one that the client has used, which works for it.
+    """
+
+    endpoints: Mapping[str, tuple[str, int]]
+    rack: str | None = None
+
+
+class TopicMetadata(NamedTuple):
+    """A topic as clients see it."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Mapping[int, PartitionState]
 
 
 class LeaderAndIsr(NamedTuple):
-    """What this broker does with its replicas: lead, or follow the leader."""
+    """A decision on the replicas of this broker: to lead, or to follow the leader."""
 
     controller_id: int
     controller_epoch: int
-    partitions: Mapping[TopicPartition, PartitionDecision]
+    partitions: Mapping[TopicPartition, PartitionState]
+    is_new: bool = False  # no replica of these had a log before
 
 
 class StopReplica(NamedTuple):
@@ -41,11 +71,22 @@ class StopReplica(NamedTuple):
     partitions: Sequence[TopicPartition]
 
 
-Decision = LeaderAndIsr | StopReplica
+class UpdateMetadata(NamedTuple):
+    """All live brokers by id, and the topics that have changed; None for a deleted one."""
+
+    controller_id: int
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, TopicMetadata | None]
+
+
+RoleDecision = LeaderAndIsr | StopReplica
+Decision = RoleDecision | UpdateMetadata
 
 
 class Obeyed(NamedTuple):
-    """The outcome of a decision: the error of the whole, and those of partitions."""
+    """The outcome of a decision on roles: the error of the whole, those of partitions, and whose leadership changed."""
 
     error: ErrorCode
     failures: Mapping[TopicPartition, KafkaError]
+    gained: Sequence[TopicPartition] = ()  # led now, and not before
+    lost: Sequence[TopicPartition] = ()

@@ -25,7 +25,7 @@ class DeleteRecordsResult(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a live replica still has records below the offset."""
+        """Return whether a live replica still has records below the offset."""
         return self.error is ErrorCode.NONE and self.low_watermark < self.offset
 
 

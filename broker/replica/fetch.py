@@ -64,7 +64,7 @@ def unserved(partitions: Partitions, topic_partition: TopicPartition) -> Fetched
 
 
 def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
-    """Whether a fetch that has read `fetched` waits for more.
+    """Return whether a fetch that has read `fetched` waits for more.
 
     It is answered at once if its `max_wait_ms` is 0, if it names no partition, if it has read `min_bytes`, or if a
     partition has an error or a diverging epoch.

@@ -30,7 +30,6 @@ from minibroker.broker.replica.fetch_session import (
     CachedPartition,
     FetchSession,
     FetchSessionCache,
-    next_epoch,
 )
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
@@ -206,5 +205,5 @@ class FetchManager:
             # So a session is stale two minutes after it began, however often it is used, and a larger session of
             # the same kind cannot evict it until then.
             self._cache.touch(session, session.last_used_ms)
-        session.epoch = next_epoch(epoch)
+        session.await_next()
         return IncrementalFetchContext(session)

@@ -86,6 +86,14 @@ class FetchSession:
         for topic_partition in forgotten:
             partitions.pop(topic_partition, None)
 
+    def await_next(self) -> None:
+        """Expect the next request of the session."""
+        self.epoch = next_epoch(self.epoch)
+
+    def forget_high_watermark(self, topic_partition: TopicPartition) -> None:
+        """Let the next high watermark of a partition count as a change."""
+        self.partitions[topic_partition].high_watermark = NO_OFFSET
+
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
         """Return the results with records, an error, a diverging epoch, or a changed high watermark or log start."""
         partitions = self.partitions
@@ -157,7 +165,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def has_room_for(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
-        """Whether a session of `size` partitions may be created now; evict another for it if the cache is full."""
+        """Return whether a session of `size` partitions may be created; evict another for it if the cache is full."""
         if len(self._sessions) < self.max_sessions:
             return True
         return self._try_evict(EvictableKey(is_privileged, size, NO_SESSION_ID), now_ms)

@@ -47,7 +47,7 @@ class Leadership(NamedTuple):
     asked_in_sync_replicas: tuple[int, ...] = ()  # while the state of the cluster has not answered
 
     def counts(self, broker_id: int) -> bool:
-        """Whether the high watermark waits for a replica: one in sync, or about to be."""
+        """Return whether the high watermark waits for a replica: one in sync, or about to be."""
         return broker_id in self.in_sync_replicas or broker_id in self.asked_in_sync_replicas
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Decision, LeaderAndIsr, Obeyed, PartitionDecision, StopReplica
+from minibroker.broker.replica.decisions import LeaderAndIsr, Obeyed, PartitionState, RoleDecision, StopReplica
 from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.leading import Leadership, Leading
 from minibroker.broker.time.clock import Clock
@@ -76,7 +76,7 @@ class Partitions:
 
     # -- obeying ----------------------------------------------------------------------------------------------
 
-    def apply(self, decision: Decision) -> Obeyed:
+    def apply(self, decision: RoleDecision) -> Obeyed:
         """Change roles as a controller has decided. STALE_CONTROLLER_EPOCH for one that has been replaced.
 
         As kafka 2.0.1 ReplicaManager.becomeLeaderOrFollower and stopReplicas.
@@ -85,7 +85,10 @@ class Partitions:
             return Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {})
         self._controller_epoch = decision.controller_epoch
         failures: dict[TopicPartition, KafkaError] = {}
+        gained: list[TopicPartition] = []
+        lost: list[TopicPartition] = []
         for topic_partition in decision.partitions:
+            had_led = isinstance(self._roles.get(topic_partition), Leading)
             try:
                 if isinstance(decision, LeaderAndIsr):
                     self._take_role(topic_partition, decision.partitions[topic_partition])
@@ -93,9 +96,11 @@ class Partitions:
                     self._stop(topic_partition, decision)
             except KafkaError as error:
                 failures[topic_partition] = error
-        return Obeyed(ErrorCode.NONE, failures)
+            if isinstance(self._roles.get(topic_partition), Leading) != had_led:
+                (lost if had_led else gained).append(topic_partition)
+        return Obeyed(ErrorCode.NONE, failures, gained, lost)
 
-    def _take_role(self, topic_partition: TopicPartition, decided: PartitionDecision) -> None:
+    def _take_role(self, topic_partition: TopicPartition, decided: PartitionState) -> None:
         """Raises KafkaError: STALE_CONTROLLER_EPOCH for no newer leader epoch, which is usual: controllers repeat
         themselves; UNKNOWN_TOPIC_OR_PARTITION if this broker is not assigned; KAFKA_STORAGE_ERROR."""
         role, broker_id = self._roles.get(topic_partition), self._config.broker_id
@@ -119,7 +124,7 @@ class Partitions:
         if role is not None:
             self._on_change(topic_partition)
 
-    def _leading(self, log: Log, role: Role | None, decided: PartitionDecision) -> Leading:
+    def _leading(self, log: Log, role: Role | None, decided: PartitionState) -> Leading:
         """Lead from now on, or go on in a newer epoch: then what is known of the followers stays."""
         # A log that has an epoch gets a newer one with its first append: that saves an fsync a log at the start.
         if log.leader_epochs.latest_epoch < 0:

@@ -64,5 +64,5 @@ class Replica:
         self._last_fetch_ms = NEVER_MS
 
     def is_caught_up(self, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether the follower was caught up at most `max_lag_ms` ago."""
+        """Return whether the follower was caught up at most `max_lag_ms` ago."""
         return now_ms - self.last_caught_up_ms <= max_lag_ms

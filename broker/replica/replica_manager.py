@@ -180,7 +180,7 @@ class ReplicaManager:
         return delayed.pending.outcome()
 
     def _are_replicated(self, results: AppendResults) -> bool:
-        """Whether an acks=all append is replicated by now, without an error.
+        """Return whether an acks=all append is replicated by now, without an error.
 
         It is if only this broker is in sync: then no DelayedProduce is made.
         """

@@ -215,7 +215,7 @@ def _trust(context: ssl.SSLContext, trusted: str | None) -> None:
 
 
 def file_versions(settings: TlsSettings) -> tuple[object, ...]:
-    """What changes when a file of the stores does."""
+    """The versions of the files of the stores, which change when a file does."""
     return tuple(map(_version, files_of((settings.key_store, settings.trust_store))))
 
 

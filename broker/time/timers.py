@@ -22,9 +22,8 @@ class TimerLoop:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.timer = Timer(start_ms=clock.monotonic_ms())
-        self.timer.on_earlier = self._wake_by
         self._sleep = trio.CancelScope()
+        self.timer = Timer(start_ms=clock.monotonic_ms(), on_earlier=self._wake_by)
 
     def _wake_by(self, deadline_ms: int) -> None:
         """Sleep shorter, after a timer with an earlier deadline was added."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterator, Set
 from functools import partial
 from typing import NamedTuple
 
-from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.coordinator_log import OwnedPartitions
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import (
@@ -73,8 +73,10 @@ class TransactionCoordinator:
         timer: Timer,
         clock: Clock,
         afterwards: Afterwards,
+        run_steps: Callable[[Iterator[None]], None],
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
+        self._partitions: dict[str, int] = {}  # of transactional ids
         self._config = config
         self._log = log
         self._markers = markers
@@ -82,15 +84,10 @@ class TransactionCoordinator:
         self._timer = timer
         self._clock = clock
         self._afterwards = afterwards
+        self._owned = OwnedPartitions(log.log, load=self._load, unload=self._unload, run_steps=run_steps)
 
     def start(self) -> None:
-        """Load all ids, and complete the transactions that were decided. Groups must be loaded before."""
-        for transactional_id, metadata in self._log.load().items():
-            self.transactions[transactional_id] = Transaction(transactional_id, metadata)
-        for transaction in self.transactions.values():
-            if transaction.state in PREPARED:
-                logger.info("%s: completing %s", transaction.transactional_id, transaction.state.title)
-                self._write_markers(transaction)
+        """Begin to look for transactions that timed out, and for ids that expired."""
         config = self._config
         aborting_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         forgetting_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -98,9 +95,36 @@ class TransactionCoordinator:
         self._every(aborting_ms, self.abort_timed_out, first_ms=min(FIRST_LOOK_MS, aborting_ms))
         self._every(forgetting_ms, self.forget_expired, first_ms=forgetting_ms)
 
-    def ensure_topic(self) -> int:
-        """Create `__transaction_state` if it does not exist; return its number of partitions. Raises KafkaError."""
-        return self._log.ensure_topic()
+    def on_leadership(self, topic_partition: TopicPartition, is_leader: bool) -> None:
+        """Load the ids of a partition of `__transaction_state`, or unload them."""
+        self._owned.on_leadership(topic_partition, is_leader)
+
+    def _load(self, partition: int) -> Iterator[None]:
+        """Load the ids, and complete the transactions that were decided."""
+        states = yield from self._log.load(partition)
+        loaded = [Transaction(transactional_id, metadata) for transactional_id, metadata in states.items()]
+        for transaction in loaded:
+            self._add(transaction, partition)
+        for transaction in loaded:
+            if transaction.state in PREPARED:
+                logger.info("%s: completing %s", transaction.transactional_id, transaction.state.title)
+                self._write_markers(transaction)
+
+    def _add(self, transaction: Transaction, partition: int) -> None:
+        self.transactions[transaction.transactional_id] = transaction
+        self._partitions[transaction.transactional_id] = partition
+
+    def _unload(self, partition: int) -> None:
+        for transactional_id in [each for each, known in self._partitions.items() if known == partition]:
+            self._drop(transactional_id)
+
+    def _drop(self, transactional_id: str) -> None:
+        self.transactions.pop(transactional_id, None)
+        self._partitions.pop(transactional_id, None)
+
+    def _has(self, transaction: Transaction) -> bool:
+        """Whether this broker still coordinates a transaction."""
+        return self.transactions.get(transaction.transactional_id) is transaction
 
     # -- requests of producers --------------------------------------------------------------------------------
 
@@ -126,12 +150,13 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        self._log.partition_for(transactional_id)
+        self._check_owned(transactional_id)
         now_ms = self._clock.wall_ms()
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             metadata = new_metadata(self._next_producer_id(), timeout_ms, now_ms)
-            transaction = self.transactions[transactional_id] = Transaction(transactional_id, metadata)
+            transaction = Transaction(transactional_id, metadata)
+            self._add(transaction, self._log.partition_for(transactional_id))
         transaction.check_initialize(expected)
         if transaction.state is ONGOING:
             transaction.prepare_fence(now_ms)
@@ -164,14 +189,20 @@ class TransactionCoordinator:
         return self._append_decision(transaction)
 
     def _transaction_of(self, transactional_id: str) -> Transaction:
-        """Raises KafkaError: INVALID_REQUEST, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING."""
+        """Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, and as `_check_owned`."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        self._log.partition_for(transactional_id)
+        self._check_owned(transactional_id)
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
+
+    def _check_owned(self, transactional_id: str) -> None:
+        """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        refusal = self._owned.refusal(transactional_id)
+        if refusal is not ErrorCode.NONE:
+            raise KafkaError(refusal)
 
     # -- timeouts and expiration ------------------------------------------------------------------------------
 
@@ -185,13 +216,11 @@ class TransactionCoordinator:
 
     def forget_expired(self) -> None:
         """Remove the ids that were not used for transactional.id.expiration.ms."""
-        if not self._log.has_topic:
-            return
         now_ms, expiration_ms = self._clock.wall_ms(), self._config.transactional_id_expiration_ms
         by_partition: defaultdict[int, list[Transaction]] = defaultdict(list)
         for transactional_id, transaction in self.transactions.items():
             if transaction.is_expired(now_ms, expiration_ms):
-                by_partition[self._log.partition_for(transactional_id)].append(transaction)
+                by_partition[self._partitions[transactional_id]].append(transaction)
         for expired in by_partition.values():
             for position in range(0, len(expired), TOMBSTONES_PER_BATCH):
                 self._forget(expired[position : position + TOMBSTONES_PER_BATCH])
@@ -205,14 +234,9 @@ class TransactionCoordinator:
     def _on_forgotten(self, expired: list[Transaction], error: ErrorCode) -> None:
         for transaction in expired:
             if error is ErrorCode.NONE:
-                self.transactions.pop(transaction.transactional_id, None)
+                self._drop(transaction.transactional_id)
             else:
                 transaction.discard_pending()
-
-    def on_topic_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Remove all transactional ids if `__transaction_state` was deleted."""
-        if any(each.topic == TRANSACTION_STATE_TOPIC for each in topic_partitions):
-            self.transactions.clear()
 
     # -- appending, and the steps that follow -----------------------------------------------------------------
 
@@ -240,6 +264,8 @@ class TransactionCoordinator:
         return then(self._append(transaction), on_appended)
 
     def _write_markers(self, transaction: Transaction) -> None:
+        if not self._has(transaction):
+            return  # its next coordinator writes them
         metadata = transaction.metadata
         try:
             coordinator_epoch = self._log.coordinator_epoch(transaction.transactional_id)
@@ -253,7 +279,7 @@ class TransactionCoordinator:
             metadata.state is PREPARE_COMMIT,
             metadata.partitions,
         )
-        then(self._markers.write(marker), partial(self._on_markers, transaction))
+        then(self._markers.send(marker), partial(self._on_markers, transaction))
 
     def _on_markers(self, transaction: Transaction, errors: Errors) -> None:
         missing = {each: error for each, error in errors.items() if error not in MARKER_IS_DONE}
@@ -278,8 +304,9 @@ class TransactionCoordinator:
             if error is not ErrorCode.NONE:
                 self._retry(transaction, self._append_completion, error)
 
-        transaction.prepare_complete(self._clock.wall_ms())
-        then(self._append(transaction), on_appended)
+        if self._has(transaction):
+            transaction.prepare_complete(self._clock.wall_ms())
+            then(self._append(transaction), on_appended)
 
     def _retry(self, transaction: Transaction, action: Callable[[Transaction], None], error: ErrorCode) -> None:
         logger.info("%s: %s, trying again", transaction.transactional_id, error.name)

@@ -7,7 +7,8 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -43,21 +44,41 @@ class OffsetsCompletion(Protocol):
 
 
 class MarkerWriter:
-    """Appends markers by `replica_manager`, and completes offsets by `complete_offsets`."""
+    """Appends markers by `replica_manager`, and completes offsets by `complete_offsets`.
+
+    `leader_of` returns the leader of a partition, None for one that is gone.
+    """
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         clock: Clock,
         *,
+        broker_id: int,
+        leader_of: Callable[[TopicPartition], int | None],
         complete_offsets: OffsetsCompletion,
     ) -> None:
         self._replica_manager = replica_manager
         self._clock = clock
+        self._broker_id = broker_id
+        self._leader_of = leader_of
         self._complete_offsets = complete_offsets
 
+    def send(self, marker: Marker) -> Errors | Pending[Errors]:
+        """Write the marker to all partitions, by their leaders; return the errors by partition, or a Pending of them.
+
+        LEADER_NOT_AVAILABLE for those without a leader that this broker reaches. A partition that is gone has
+        UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        by_leader: defaultdict[int | None, set[TopicPartition]] = defaultdict(set)
+        for topic_partition in marker.partitions:
+            by_leader[self._leader_of(topic_partition)].add(topic_partition)
+        own = by_leader.pop(self._broker_id, set()) | by_leader.pop(None, set())
+        others = {each: ErrorCode.LEADER_NOT_AVAILABLE for led in by_leader.values() for each in led}
+        return then(self.write(marker._replace(partitions=own)), lambda errors: errors | others)
+
     def write(self, marker: Marker) -> Errors | Pending[Errors]:
-        """Append the marker to each partition; return the errors by partition, or a Pending of them.
+        """Append the marker to each partition here; return the errors by partition, or a Pending of them.
 
         UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, and the other errors of an append with acks=all.

@@ -104,7 +104,7 @@ class TransactionMetadata(NamedTuple):
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer id cannot get a greater epoch; the last one is reserved for fencing."""
+    """Return whether a producer id cannot get a greater epoch; the last one is reserved for fencing."""
     return epoch >= MAX_EPOCH - 1
 
 
@@ -141,7 +141,7 @@ class Transaction:
         self._check_settled()
 
     def _was(self, expected: ProducerIdentity) -> bool:
-        """Whether `expected` is the present producer, or one that missed its next id; True for a new id."""
+        """Return whether `expected` is the present producer, or one that missed its next id; True for a new id."""
         metadata = self.metadata
         return (
             metadata.producer_epoch == NO_PRODUCER_EPOCH
@@ -248,7 +248,7 @@ class Transaction:
         return is_open and self.metadata.start_ms + self.metadata.timeout_ms < now_ms
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id has been idle for `expiration_ms`."""
+        """Return whether the id has been idle for `expiration_ms`."""
         is_idle = self.state in MAY_EXPIRE and self.pending is None
         return is_idle and self.metadata.last_update_ms <= now_ms - expiration_ms
 

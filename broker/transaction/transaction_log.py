@@ -1,4 +1,4 @@
-"""The transactional ids in `__transaction_state`: appends each change, and loads all ids at the start.
+"""The transactional ids in `__transaction_state`: appends each change, and loads the ids of a partition.
 
 As kafka 2.0.1 TransactionStateManager: every append waits for all in-sync replicas, and its errors are mapped to those
 of a coordinator.
@@ -7,7 +7,7 @@ of a coordinator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import Contents, CoordinatorLog
@@ -43,27 +43,19 @@ class TransactionLog:
     """The only writer of `__transaction_state`; loading reads `load_bytes` at a time."""
 
     def __init__(self, log: CoordinatorLog, *, load_bytes: int) -> None:
-        self._log = log
+        self.log = log
         self._load_bytes = load_bytes
-
-    @property
-    def has_topic(self) -> bool:
-        return bool(self._log.partitions())
-
-    def ensure_topic(self) -> int:
-        """Create the topic if it does not exist; return its number of partitions. Raises KafkaError."""
-        return self._log.ensure_topic()
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of an id. Raises KafkaError(NOT_COORDINATOR) until the topic exists."""
-        partition = self._log.partition_for(transactional_id)
+        partition = self.log.partition_for(transactional_id)
         if partition is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "the topic __transaction_state does not exist yet")
         return partition
 
     def coordinator_epoch(self, transactional_id: str) -> int:
         """The leader epoch of the id's partition: greater with every start, so that it fences older markers."""
-        return self._log.leader_epoch(self.partition_for(transactional_id))
+        return self.log.leader_epoch(self.partition_for(transactional_id))
 
     def append(self, transactional_id: str, metadata: TransactionMetadata) -> ErrorCode | Pending[ErrorCode]:
         """Append the state of an id."""
@@ -75,37 +67,39 @@ class TransactionLog:
 
     def _append(self, transactional_id: str, contents: list[Contents]) -> ErrorCode | Pending[ErrorCode]:
         return then(
-            self._log.append(transactional_id, [contents]).error, lambda error: COORDINATOR_ERRORS.get(error, error)
+            self.log.append(transactional_id, [contents]).error, lambda error: COORDINATOR_ERRORS.get(error, error)
         )
 
-    def load(self) -> dict[str, TransactionMetadata]:
-        """Return the newest state of every id. Log and skip unreadable partitions and records."""
+    def load(self, partition: int) -> Generator[None, None, dict[str, TransactionMetadata]]:
+        """Return the newest state of every id of a partition, in steps. Log and skip what is unreadable."""
+        newest: dict[bytes, bytes | None] = {}
         states: dict[str, TransactionMetadata] = {}
-        for partition in self._log.partitions():
+        try:
+            yield from self._read(partition, newest)
+        except KafkaError as error:
+            logger.error("cannot read %s-%d, its transactional ids are lost: %s", self.log.topic, partition, error)
+            return states
+        for key, value in newest.items():
             try:
-                newest = self._newest(partition)
+                transactional_id = decode_key(key)
+                if value is not None:
+                    states[transactional_id] = metadata_of(decode_value(value))
             except KafkaError as error:
-                logger.error("cannot read %s-%d, its transactional ids are lost: %s", self._log.topic, partition, error)
-                continue
-            for key, value in newest.items():
-                try:
-                    transactional_id = decode_key(key)
-                    if value is not None:
-                        states[transactional_id] = metadata_of(decode_value(value))
-                except KafkaError as error:
-                    logger.error("%s-%d: skipped an unreadable record: %s", self._log.topic, partition, error)
+                logger.error("%s-%d: skipped an unreadable record: %s", self.log.topic, partition, error)
         return states
 
-    def _newest(self, partition: int) -> dict[bytes, bytes | None]:
-        """Return the last value of every key."""
-        newest: dict[bytes, bytes | None] = {}
-        for data, batch in self._log.read_batches(partition, self._load_bytes):
+    def _read(self, partition: int, newest: dict[bytes, bytes | None]) -> Iterator[None]:
+        """Read the last value of every key, a buffer in each step. Raises KafkaError."""
+        last: object = None
+        for data, batch in self.log.read_batches(partition, self._load_bytes):
+            if last is not None and data is not last:
+                yield
+            last = data
             if batch.is_control:
                 continue
             for record in iter_all_records(data, batch, max_decompressed_bytes=MAX_BATCH_BYTES):
                 if record.key is not None:
                     newest[record.key] = record.value
-        return newest
 
 
 def record_of(metadata: TransactionMetadata) -> TransactionRecord:

@@ -1,4 +1,4 @@
-"""What a request sets off and its answer does not wait for, such as the markers of a transaction that was decided."""
+"""Actions that a request sets off and its answer does not wait for, such as the markers of a decided transaction."""
 
 from __future__ import annotations
 

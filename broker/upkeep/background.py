@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import trio
@@ -36,6 +36,7 @@ class Background:
 
     def __init__(self) -> None:
         self._hand_over, self._handed_over = trio.open_memory_channel[Work](math.inf)
+        self._is_running = False
 
     def start(self, work: Work) -> None:
         """Run `work` soon. Its exception is logged; other work goes on."""
@@ -58,7 +59,23 @@ class Background:
         self.start(run)
         return pending
 
+    def run_steps(self, steps: Iterator[None]) -> None:
+        """Take the first step at once, and others with the tasks of clients in between.
+
+        Before `run` runs, all are taken at once, so that a start is complete.
+        """
+
+        async def run() -> None:
+            for _ in steps:
+                await trio.lowlevel.checkpoint()
+
+        for _ in steps:
+            if self._is_running:
+                self.start(run)
+                return
+
     async def run(self) -> None:
+        self._is_running = True
         async with trio.open_nursery() as nursery:
             async for work in self._handed_over:
                 nursery.start_soon(self._run, work)

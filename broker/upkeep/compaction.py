@@ -69,7 +69,7 @@ class Compaction:
 
     async def _clean(self, to_clean: LogToClean) -> bool:
         config, log = self._config, to_clean.log
-        self._pace.max_bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+        self._pace.limit(config.log_cleaner_io_max_bytes_per_second)
         cleaning = LogCleaning(
             to_clean,
             CleanerConfig(

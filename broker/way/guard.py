@@ -54,7 +54,7 @@ class Ask(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one version of an API is asked for.
+    """The rights that one version of an API needs.
 
     `whole`: rights for the whole request, with the field of the resource, None for the cluster. `rows`: rights on the
     resources in an array of the request, with the fields of the answer that name such resources if the array is null.
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """What the guard has left out of a request: the answers of denied rows, and the fields that name more resources."""
+    """The parts that the guard leaves out of a request: the answers of denied rows, and fields with more resources."""
 
     answers: Sequence[Body]
     hidden: Hidden

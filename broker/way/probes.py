@@ -14,7 +14,7 @@
     closed(client, reason)              a connection; the reason is empty if the client left
 
 A request that is answered at once goes from `began` to `handed` in one call. What it wakes is answered in the same
-call. A step that nobody looks at costs nothing.
+call. A step without a probe costs nothing.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Answer = Any  # before the codec the chunks of a response, None for none; behind
 
 
 class GoOn(Enum):
-    """The one value of GO_ON."""
+    """The type of GO_ON."""
 
     GO_ON = 0
 

@@ -156,7 +156,7 @@ PARTS = (
         "broker/cluster/, upkeep/",
         "beside the requests",
         (
-            ("cluster/controller.py", "topics, settings"),
+            ("cluster/controller.py", "topics, leaders"),
             ("upkeep/upkeep.py", "retention, flushes"),
         ),
     ),

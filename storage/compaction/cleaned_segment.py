@@ -90,16 +90,8 @@ class CleanedSegment:
         if last_seen is not None and last_seen.magic >= 2 and not self._reaches(last_seen):
             self.add(_place_of(last_seen))
         self._write_piece()
-        segment = self.segment
-        segment.on_become_inactive()
-        segment.offset_index.resize(self._config.segment_index_bytes)
-        segment.time_index.resize(self._config.segment_index_bytes)
-        segment.rolling_based_timestamp = None
-        segment.flush()
-        segment.is_on_disk = True
-        segment.last_modified_ms = self.replaced[-1].last_modified_ms
-        segment.release_maps()
-        return segment.size_bytes
+        self.segment.finish_copy(self._config, self.replaced[-1].last_modified_ms)
+        return self.segment.size_bytes
 
     def _reaches(self, last_seen: BatchView) -> bool:
         """Return whether there is a batch at or beyond the base offset of the last segment that had one."""

@@ -34,6 +34,10 @@ class OffsetMap:
         count = 1 << (self._max_keys // _KEYS_PER_DICT).bit_length()
         self._dicts: list[dict[bytes | int, int]] = [{} for _ in range(count)]
 
+    def note_read(self, last_offset: int) -> None:
+        """Note the end of a batch that has been read."""
+        self.latest_offset = last_offset
+
     def __len__(self) -> int:
         return sum(map(len, self._dicts))
 

@@ -25,11 +25,14 @@ class CleanerPace:
     """Called by the thread that compacts, between its steps; `stop` may be called by another."""
 
     def __init__(self, max_bytes_per_second: float = UNLIMITED) -> None:
-        self.max_bytes_per_second = max_bytes_per_second
+        self.limit(max_bytes_per_second)
         self._is_stopping = threading.Event()
         self._slice_began = 0.0
         self._period_began = 0.0
         self._period_bytes = 0
+
+    def limit(self, max_bytes_per_second: float) -> None:
+        self._max_bytes_per_second = max_bytes_per_second
 
     @property
     def is_stopping(self) -> bool:
@@ -58,7 +61,7 @@ class CleanerPace:
         elapsed = time.monotonic() - self._period_began
         if elapsed < _IO_CHECK_SECONDS:
             return
-        ahead = self._period_bytes / max(self.max_bytes_per_second, 1.0) - elapsed
+        ahead = self._period_bytes / max(self._max_bytes_per_second, 1.0) - elapsed
         if ahead > 0:
             self._is_stopping.wait(ahead)
         self._period_began, self._period_bytes = time.monotonic(), 0

@@ -23,16 +23,20 @@ if TYPE_CHECKING:
 class CleanedTransactions:
     """Gets every batch in the order of the log, from `start_offset` on."""
 
-    __slots__ = ("_aborted", "_committed", "_to_come", "_with_batches", "index")
+    __slots__ = ("_aborted", "_committed", "_index", "_to_come", "_with_batches")
 
     def __init__(self, aborted: Iterable[AbortedTxn], start_offset: int) -> None:
         """Take all aborted transactions of the log, and ignore those that ended before the start."""
-        self.index: TransactionIndex | None = None  # of the segment that is being written
+        self._index: TransactionIndex | None = None  # of the segment that is being written
         reached = [txn for txn in aborted if txn.last_offset >= start_offset]
         self._to_come = deque(sorted(reached, key=lambda txn: txn.first_offset))
         self._aborted: dict[int, AbortedTxn] = {}  # those that have begun, by producer
         self._with_batches: set[int] = set()  # producers of aborted ones with a batch in the log
         self._committed: set[int] = set()  # producers of other ones with a batch in the log
+
+    def note_in(self, index: TransactionIndex) -> None:
+        """Note aborted transactions in the index of this segment from now on."""
+        self._index = index
 
     def on_batch(self, view: BatchView) -> bool:
         """Take in a batch of records; return whether it was aborted."""
@@ -58,8 +62,8 @@ class CleanedTransactions:
             if aborted is None or view.producer_id not in self._with_batches:
                 return True
             self._with_batches.remove(view.producer_id)
-            if self.index is not None:
-                self.index.append(aborted)
+            if self._index is not None:
+                self._index.append(aborted)
             return False
         if control_type is ControlType.COMMIT:
             has_batches = view.producer_id in self._committed

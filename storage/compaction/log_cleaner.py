@@ -146,7 +146,7 @@ class LogCleaning:
             ):
                 raise self._aborted()
             yield partial(sync_directory, self.log.directory)
-        self.log.cleaned_offset = end_offset
+        self.log.note_cleaned(end_offset)
         yield partial(self._offset_map.clear, self._pace.yield_gil)
         self.stats.seconds = time.monotonic() - began
 
@@ -192,7 +192,7 @@ class LogCleaning:
                 elif not transactions.on_batch(view):
                     for records in self._slices(self._open(chunk, view)):
                         offset_map.put(records, self._first_dirty_offset)
-                offset_map.latest_offset = view.last_offset
+                offset_map.note_read(view.last_offset)
             position = 0
 
     def _copy(self, group: Sequence[LogSegment]) -> None:
@@ -200,7 +200,7 @@ class LogCleaning:
         if self.is_log_changed:
             raise self._aborted()
         self._cleaned = cleaned = CleanedSegment(self.log.directory, group, self.log.config, now_ms=self._now_ms)
-        self._transactions.index = cleaned.segment.transaction_index
+        self._transactions.note_in(cleaned.segment.transaction_index)
         last_seen = None
         for segment in group:
             retains_deletes = segment.last_modified_ms > self._delete_horizon_ms

@@ -48,7 +48,7 @@ class LogCleanerManager:
         if not due:
             return None
         filthiest = max(due, key=lambda each: each.cleanable_ratio)
-        filthiest.log.is_being_cleaned = True
+        filthiest.log.begin_cleaning()
         return filthiest
 
     def _may_be_cleaned(self, key: TopicPartition, log: Log) -> bool:
@@ -57,7 +57,7 @@ class LogCleanerManager:
 
     def done(self, log: Log) -> None:
         """Resume the retention of the log."""
-        log.is_being_cleaned = False
+        log.end_cleaning()
 
     def mark_uncleanable(self, log: Log, error: Exception) -> None:
         """Exclude the log until the next start: another attempt would fail again."""
@@ -94,7 +94,7 @@ def _first_dirty_offset(log: Log) -> int:
             logger.warning(
                 "%s: compacted up to %d, but begins at %d: starting anew", log.topic_partition, cleaned, first
             )
-        log.cleaned_offset = first
+        log.note_cleaned(first)
         return first
     return cleaned
 

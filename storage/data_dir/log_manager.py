@@ -146,7 +146,7 @@ class LogManager:
             )
             log.update_high_watermark(high_watermarks.get(topic_partition, 0))
             if topic_partition in cleaner_offsets:
-                log.cleaned_offset = min(cleaner_offsets[topic_partition], log.log_end_offset)
+                log.note_cleaned(min(cleaner_offsets[topic_partition], log.log_end_offset))
             self._add(log)
         known = recovery_points.keys() | log_start_offsets.keys() | cleaner_offsets.keys()
         self._forgotten = known - self._logs.keys()
@@ -196,7 +196,7 @@ class LogManager:
         return log
 
     def _add(self, log: Log) -> None:
-        log.flush_times = self.flush_times
+        log.time_flushes(self.flush_times)
         self._logs[log.topic_partition] = log
         self._logs_of_topics.setdefault(log.topic_partition.topic, {})[log.topic_partition] = log
 

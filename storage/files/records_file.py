@@ -117,6 +117,10 @@ class RecordsFile:
         os.replace(self.path, path)
         self.path = path
 
+    def follow(self, directory: Path) -> None:
+        """Name the file in this directory, which was renamed."""
+        self.path = directory / self.path.name
+
     def delete(self) -> None:
         """Remove the name, if it is there; slices stay readable."""
         self.unmap()

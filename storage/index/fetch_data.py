@@ -34,6 +34,10 @@ class FetchDataInfo:
         self.first_entry_incomplete = first_entry_incomplete
         self.aborted_transactions = aborted_transactions
 
+    def note_aborted(self, transactions: list[AbortedTxn]) -> None:
+        """Add the aborted transactions that may have records in it."""
+        self.aborted_transactions = transactions
+
     @property
     def size_bytes(self) -> int:
         return self.records.size_bytes if isinstance(self.records, FileSlice) else 0

@@ -148,6 +148,10 @@ class MappedIndex:
         os.replace(self.path, path)
         self.path = path
 
+    def follow(self, directory: Path) -> None:
+        """Name the file in this directory, which was renamed."""
+        self.path = directory / self.path.name
+
     def delete(self) -> None:
         """Remove the file, if it is there."""
         self.unmap()

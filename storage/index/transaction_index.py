@@ -141,6 +141,10 @@ class TransactionIndex:
             os.replace(self.path, path)
         self.path = path
 
+    def follow(self, directory: Path) -> None:
+        """Name the file in this directory, which was renamed."""
+        self.path = directory / self.path.name
+
     def delete(self) -> None:
         """Remove the file, if there is one."""
         self.path.unlink(missing_ok=True)

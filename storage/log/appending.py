@@ -60,7 +60,7 @@ class AppendRules:
             and not config.is_log_append_time
         )
         keeps_codec = config.compression_type == "producer"
-        # Without a look at their records.
+        # Of magic 2, without a look at their records.
         self.takes_clients_batches_as_sent = (
             self._takes_own_batches_as_sent
             and keeps_codec

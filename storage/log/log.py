@@ -58,17 +58,17 @@ class Log:
     """Opened by `log_loader.load_log`. After `close` and `refuse`, appends and reads raise KafkaError."""
 
     __slots__ = (
-        "_append_rules",
         "_cutting",
         "_end_metadata",
+        "_flush_times",
         "_high_watermark",
         "_refusal",
+        "append_rules",
         "appended_bytes",
         "appends",
         "cleaned_offset",
         "config",
         "converted_records",
-        "flush_times",
         "is_being_cleaned",
         "last_flush_ms",
         "leader_epochs",
@@ -97,7 +97,7 @@ class Log:
     ) -> None:
         self.topic_partition = topic_partition
         self.config = config
-        self._append_rules = AppendRules(config)
+        self.append_rules = AppendRules(config)
         self.segments = segments
         self.leader_epochs = leader_epochs
         self.producer_state = producer_state
@@ -113,7 +113,7 @@ class Log:
         self.appends = 0
         self.appended_bytes = 0
         self.converted_records = 0  # between message formats
-        self.flush_times: FlushTimes | None = None  # of all logs of a directory
+        self._flush_times: FlushTimes | None = None  # of all logs of a directory
         self.truncations = 0  # how often records were cut off at the end
         self._cutting = Lock()  # a flush, in its thread, must not count what is being cut off
         self._end_metadata: LogOffsetMetadata | None = None
@@ -165,7 +165,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings: to appends and retention at once, to segments with the next one."""
         self.config = config
-        self._append_rules = AppendRules(config)
+        self.append_rules = AppendRules(config)
 
     @property
     def is_refusing(self) -> bool:
@@ -180,11 +180,6 @@ class Log:
         """Raise the KafkaError of a log that refuses."""
         if self._refusal is not None:
             raise KafkaError(*self._refusal)
-
-    @property
-    def takes_clients_batches_as_sent(self) -> bool:
-        """Whether a client's batch of magic 2 is appended without a look at its records."""
-        return self._append_rules.takes_clients_batches_as_sent
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -203,10 +198,10 @@ class Log:
         Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         end_offset = self.log_end_offset
-        if start_offset == end_offset and self._refusal is None:
-            return self._nothing_to_read(include_aborted_txns)
         if self._refusal is not None:
             self.check_usable()
+        if start_offset == end_offset:
+            return self._nothing_to_read(include_aborted_txns)
         segments = self.segments
         if not self.log_start_offset <= start_offset <= end_offset or start_offset < segments.bases[0]:
             raise KafkaError(
@@ -293,7 +288,7 @@ class Log:
         """
         if self._refusal is not None:
             self.check_usable()
-        assigned = self._append_rules.assign(records, self.log_end_offset, leader_epoch, now_ms, is_from_client)
+        assigned = self.append_rules.assign(records, self.log_end_offset, leader_epoch, now_ms, is_from_client)
         if assigned is None:
             return self._nothing_appended()
         return self._append(assigned, now_ms, is_from_client, remembers_producers)
@@ -389,16 +384,7 @@ class Log:
         )
 
     def _nothing_appended(self) -> LogAppendInfo:
-        return LogAppendInfo(
-            first_offset=NO_OFFSET,
-            last_offset=NO_OFFSET,
-            max_timestamp_ms=NO_TIMESTAMP,
-            log_append_time_ms=NO_TIMESTAMP,
-            log_start_offset=self.log_start_offset,
-            shallow_count=0,
-            valid_bytes=0,
-            is_duplicate=False,
-        )
+        return LogAppendInfo(NO_OFFSET, NO_OFFSET, NO_TIMESTAMP, NO_TIMESTAMP, self.log_start_offset, 0, 0, False)
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that a new leader epoch begins at the log's end. Raises OSError."""
@@ -488,8 +474,8 @@ class Log:
         truncations, active, began = self.truncations, self.segments.active, time.perf_counter()
         with map_flush_errors(self.directory):
             self._flush_segments(self.recovery_point, offset, active)
-        if self.flush_times is not None:
-            self.flush_times.add(time.perf_counter() - began)
+        if self._flush_times is not None:
+            self._flush_times.add(time.perf_counter() - began)
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         with self._cutting:
             if truncations == self.truncations:
@@ -581,6 +567,21 @@ class Log:
         self._end_metadata = None
         if self.cleaned_offset is not None:  # records that will be written behind the offset are not compacted
             self.cleaned_offset = min(self.cleaned_offset, offset)
+
+    def time_flushes(self, times: FlushTimes) -> None:
+        """Add the time of each flush to these."""
+        self._flush_times = times
+
+    def note_cleaned(self, end_offset: int) -> None:
+        """Note that the log is compacted up to here."""
+        self.cleaned_offset = end_offset
+
+    def begin_cleaning(self) -> None:
+        """Let retention wait while the log is compacted."""
+        self.is_being_cleaned = True
+
+    def end_cleaning(self) -> None:
+        self.is_being_cleaned = False
 
     # -- deleting ---------------------------------------------------------------------------------------------
 

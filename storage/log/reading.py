@@ -34,7 +34,7 @@ def read_segments(
         )
         if fetched is not None:
             if aborted_before is not None:
-                fetched.aborted_transactions = aborted_in(segments, slot, start_offset, aborted_before, fetched)
+                fetched.note_aborted(aborted_in(segments, slot, start_offset, aborted_before, fetched))
             return fetched
     return None
 

@@ -82,9 +82,30 @@ class ProducerStateEntry:
     def without_batches(self) -> ProducerStateEntry:
         """Return a new entry of the producer, with neither batches nor their epoch."""
         entry = ProducerStateEntry(self.producer_id)
-        entry.coordinator_epoch = self.coordinator_epoch
-        entry.last_timestamp_ms = self.last_timestamp_ms
+        entry.note_marker_of(self)
         return entry
+
+    def note_marker_of(self, other: ProducerStateEntry) -> None:
+        """Note the marker that the producer's other entry has seen last."""
+        self.coordinator_epoch = other.coordinator_epoch
+        self.last_timestamp_ms = other.last_timestamp_ms
+
+    def note_append(self, info: ProducerAppendInfo) -> None:
+        """Apply the changes of an append: its records are written."""
+        if self.epoch != info.epoch:
+            self.batches.clear()
+            self.epoch = info.epoch
+        self.batches.extend(info.batches)
+        self.coordinator_epoch = info.coordinator_epoch
+        self.last_timestamp_ms = info.last_timestamp_ms
+        self.current_txn_first_offset = info.current_txn_first_offset
+
+    def note_time(self, time_ms: int) -> None:
+        self.last_timestamp_ms = time_ms
+
+    def forget_transaction(self) -> None:
+        """Forget the open transaction: its records are deleted."""
+        self.current_txn_first_offset = None
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """Return the batch with these sequence numbers, if it is among the last five."""
@@ -105,6 +126,10 @@ class Transaction:
         self.producer_id = producer_id
         self.first_offset = first_offset
         self.last_offset: int | None = None  # of the marker
+
+    def complete(self, last_offset: int) -> None:
+        """Note the offset of its marker."""
+        self.last_offset = last_offset
 
 
 class ProducerAppendInfo:

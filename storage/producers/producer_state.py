@@ -116,8 +116,7 @@ class ProducerStateManager:
         remembered = self._remembered.get(producer_id)
         if known is None or remembered is None or remembered.epoch != known.epoch:
             return known or remembered or ProducerStateEntry(producer_id)
-        remembered.coordinator_epoch = known.coordinator_epoch  # a marker came meanwhile
-        remembered.last_timestamp_ms = known.last_timestamp_ms
+        remembered.note_marker_of(known)  # one came meanwhile
         return remembered
 
     def prepare_update(
@@ -146,13 +145,7 @@ class ProducerStateManager:
         self._producers[entry.producer_id] = entry
         if self._remembered and info.batches:
             self._remembered.pop(entry.producer_id, None)
-        if entry.epoch != info.epoch:
-            entry.batches.clear()
-            entry.epoch = info.epoch
-        entry.batches.extend(info.batches)
-        entry.coordinator_epoch = info.coordinator_epoch
-        entry.last_timestamp_ms = info.last_timestamp_ms
-        entry.current_txn_first_offset = info.current_txn_first_offset
+        entry.note_append(info)
         for transaction in info.started:
             self._ongoing.add(transaction)
 
@@ -176,7 +169,7 @@ class ProducerStateManager:
     def complete_txn(self, completed: CompletedTxn) -> int:
         """Note that the marker is written; return the last stable offset after it, without the high watermark."""
         transaction = self._ongoing.remove(completed.first_offset)
-        transaction.last_offset = completed.last_offset
+        transaction.complete(completed.last_offset)
         self._completed.add(transaction)
         undecided = self.first_undecided_offset
         return completed.last_offset + 1 if undecided is None else undecided
@@ -244,7 +237,7 @@ class ProducerStateManager:
                 continue
             for entry in entries:
                 if entry.last_timestamp_ms == NO_TIMESTAMP and not entry.batches:
-                    entry.last_timestamp_ms = now_ms  # kafka 2.0.1 keeps no time of a marker
+                    entry.note_time(now_ms)  # kafka 2.0.1 keeps no time of a marker
                 if self._is_expired(entry, now_ms):
                     continue
                 if entry.last_offset < log_start_offset:
@@ -262,7 +255,7 @@ class ProducerStateManager:
             self._ongoing.add(Transaction(entry.producer_id, first_offset))
 
     def _remember(self, entry: ProducerStateEntry) -> None:
-        entry.current_txn_first_offset = None
+        entry.forget_transaction()
         self._remembered[entry.producer_id] = self._with_remembered(entry.producer_id, entry)
 
     def truncate_head(self, log_start_offset: int) -> None:

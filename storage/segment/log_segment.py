@@ -440,6 +440,20 @@ class LogSegment:
         self.time_index.trim()
         self.records.truncate(self.records.size_bytes)
 
+    def finish_copy(self, config: LogConfig, last_modified_ms: int) -> None:
+        """Finish a segment that was written as a copy: force it to disk, with the time of the last write before.
+
+        Raises OSError.
+        """
+        self.on_become_inactive()
+        self.offset_index.resize(config.segment_index_bytes)
+        self.time_index.resize(config.segment_index_bytes)
+        self.rolling_based_timestamp = None
+        self.flush()
+        self.is_on_disk = True
+        self.last_modified_ms = last_modified_ms
+        self.release_maps()
+
     def release_maps(self) -> None:
         """Close the maps and their descriptors; the next look-up opens them again."""
         self.records.unmap()
@@ -466,7 +480,7 @@ class LogSegment:
     def update_directory(self, directory: Path) -> None:
         """Follow the directory, which was renamed."""
         for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
-            file.path = directory / file.path.name
+            file.follow(directory)
 
     def delete_if_exists(self) -> None:
         """Remove the files. Slices of the `.log` stay readable."""

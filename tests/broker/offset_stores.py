@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
-from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
@@ -59,6 +60,7 @@ class StoreOnDisk:
         self, directory: Path, *, partitions: int = 1, topic_configs: dict[str, str] | None = None, **settings: object
     ) -> None:
         self._arguments = {"partitions": partitions, "topic_configs": topic_configs, **settings}
+        self._partitions = partitions
         self.directory = directory
         given = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.config = KafkaConfig({"log.dirs": str(directory), "broker.id": "0", **given})
@@ -78,14 +80,13 @@ class StoreOnDisk:
             clock=self.clock,
             background=self.background,
         )
-        leads = PartitionDecision(0, 0, (0,), (0,))
+        leads = PartitionState(0, 0, (0,), (0,))
         self.replica_manager.partitions.apply(
             LeaderAndIsr(0, 0, {partition_of(partition): leads for partition in range(partitions)})
         )
         self.log = CoordinatorLog(
             GROUP_METADATA_TOPIC,
             replica_manager=self.replica_manager,
-            create_topic=lambda: partitions,
             partition_count=lambda: partitions or None,
             clock=self.clock,
             codec=Codec(self.config.offsets_topic_compression_codec),
@@ -116,7 +117,8 @@ class StoreOnDisk:
         return StoreOnDisk(self.directory, **self._arguments)  # type: ignore[arg-type]
 
     def load(self) -> dict[str, LoadedGroup]:
-        return {group.group_id: group for group in self.store.load()}
+        found = [finished(self.store.load(number)) for number in range(self._partitions)]
+        return {group.group_id: group for groups in found for group in groups}
 
     def log_of(self, partition: int = 0) -> Log:
         return self.log.log_of(partition)
@@ -148,6 +150,15 @@ class StoreOnDisk:
             ),
             partition,
         )
+
+
+def finished(steps: Iterator[None]) -> Any:
+    """What steps return at their end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 def commit_of(group_id: str, records: dict[TopicPartition, OffsetRecord], **producer: int) -> Commit:

@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from minibroker.broker.app import way_of
+from minibroker.broker.cluster.state import Change
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.protocol.scram import BY_NAME, credential_of, salted_password
@@ -46,5 +47,5 @@ def add_scram_user(broker: InMemoryBroker, user: str, password: str, iterations:
         name: credential_of(mechanism, salted_password(mechanism, password, SALT, iterations), SALT, iterations)
         for name, mechanism in BY_NAME.items()
     }
-    store = broker.app._store
-    store.set_scram_credentials({**store.scram_credentials, user: credentials})
+    state = broker.app._state
+    state.save("a user", Change(scram_credentials={**state.scram_credentials, user: credentials}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -63,6 +63,9 @@ def partition_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> Lead
 
 def lead_elsewhere(broker: InMemoryBroker, topic: str, partition: int = 0) -> None:
     """Let a controller decide that broker 1 leads the partition."""
-    decided = PartitionDecision(FOLLOWER, 9, (0, FOLLOWER), (0, FOLLOWER))
-    partitions = broker.parts.replica_manager.partitions
-    partitions.apply(LeaderAndIsr(0, 1, {TopicPartition(topic, partition): decided}))
+    lead(broker, TopicPartition(topic, partition), FOLLOWER, 9)
+
+
+def lead(broker: InMemoryBroker, topic_partition: TopicPartition, leader: int, epoch: int) -> None:
+    decided = PartitionState(leader, epoch, (leader,), (LEADER, FOLLOWER))
+    assert not broker.parts.own.obey(LeaderAndIsr(0, 1, {topic_partition: decided})).failures

@@ -22,7 +22,7 @@ def test_outside_a_pass_an_action_is_called_at_once() -> None:
     assert done == ["before the first pass", "in a pass", "after it"]
 
 
-def test_what_an_action_sets_off_is_done_with_it() -> None:
+def test_an_action_that_another_sets_off_is_called_with_it() -> None:
     afterwards, done = Afterwards(), list[str]()
 
     def first() -> None:

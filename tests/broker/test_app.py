@@ -38,7 +38,7 @@ async def test_a_broker_that_stops_answers_a_fetch_that_waits(monkeypatch: pytes
     app.load()
     parts = app.build()
     monkeypatch.setattr(app, "build", lambda: parts)
-    parts.controller.create_missing_topics(["t"])
+    parts.topic_admin.create_missing_topics(["t"])
     fetch = API_TABLE[ApiKey.FETCH].request(**fetch_body(("t", 0, 0), max_wait_ms=LONG_MS))
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]

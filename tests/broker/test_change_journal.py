@@ -6,95 +6,102 @@ import json
 import os
 import stat
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from minibroker.broker.cluster import topic_store as topic_store_module
+from minibroker.broker.cluster import file_state as file_state_module
 from minibroker.broker.cluster.change_journal import FILE_NAME as CHANGES
-from minibroker.broker.cluster.metadata_cache import TopicState
-from minibroker.broker.cluster.topic_store import FILE_NAME, Changed, TopicStore, TopicStoreError
+from minibroker.broker.cluster.file_state import FILE_NAME, FileState, FileStateError
+from minibroker.broker.cluster.state import Change, TopicState
+from minibroker.broker.replica.decisions import PartitionState
+from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> TopicStore:
+def state(tmp_path: Path) -> FileState:
     """With the topics a and b in the file."""
-    store = TopicStore(tmp_path, broker_id=0)
-    add(store, "a", "b")
-    store.save()
-    return store
+    state = FileState(tmp_path, broker_id=0)
+    add(state, "a", "b")
+    return state
 
 
-def add(store: TopicStore, *names: str) -> None:
-    for name in names:
-        store.topics[name] = TopicState(name, {0: store.new_partition()})
+def topic(name: str, **configs: str) -> TopicState:
+    return TopicState(name, {0: PartitionState(0, 0, (0,), (0,))}, configs, UUID(int=7))
 
 
-def again(directory: Path) -> TopicStore:
-    store = TopicStore(directory, broker_id=0)
-    store.read()
-    return store
+def add(state: FileState, *names: str) -> None:
+    assert state.save("topics", Change({name: topic(name) for name in names}))
 
 
-def is_the_same(one: TopicStore, other: TopicStore) -> bool:
+def remove(state: FileState, *names: str) -> None:
+    state.save("a deletion", Change(dict.fromkeys(names), state.being_deleted | set(names)))
+
+
+def again(directory: Path) -> FileState:
+    state = FileState(directory, broker_id=0)
+    state.read()
+    return state
+
+
+def is_the_same(one: FileState, other: FileState) -> bool:
     names = ("cluster_id", "topics", "next_producer_id", "being_deleted", "old_offsets")
     return all(getattr(one, each) == getattr(other, each) for each in names) and [*one.topics] == [*other.topics]
 
 
-def test_a_change_is_one_line_and_leaves_the_file_as_it_is(store: TopicStore, tmp_path: Path) -> None:
+def test_a_change_is_one_line_and_leaves_the_file_as_it_is(state: FileState, tmp_path: Path) -> None:
     before = (tmp_path / FILE_NAME).read_bytes()
-    add(store, "c")
-    store.save(Changed(["c"]))
-    store.topics["a"].configs = {"retention.ms": "7"}
-    del store.topics["b"]
-    store.being_deleted.add("b")
-    store.save(Changed(["a", "b"]))
-    store.next_producer_id = 1000
-    store.old_offsets = {"group": {TopicPartition("a", 0): 5}}
-    store.save(Changed(groups=["group"]))
+    add(state, "c")
+    state.save("both", Change({"a": topic("a", retention="7"), "b": None}, frozenset({"b"})))
+    state.save("both", Change(next_producer_id=1000, old_offsets={"group": {TopicPartition("a", 0): 5}}))
 
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert (tmp_path / CHANGES).read_bytes().count(b"\n") == 1 + 3
-    assert is_the_same(again(tmp_path), store)
+    assert is_the_same(again(tmp_path), state)
+
+    state.save("fewer groups", Change(old_offsets={}))
+    assert not (tmp_path / CHANGES).exists(), "the file was written with all changes"
+    assert is_the_same(again(tmp_path), state)
 
 
-def test_the_file_has_all_that_changes_have(store: TopicStore, tmp_path: Path) -> None:
-    store.next_producer_id = 1000
-    store.being_deleted.add("c")
-    store.old_offsets = {"group": {TopicPartition("a", 0): 5}}
-    store.save()
+@pytest.mark.parametrize(
+    ("version", "leader", "is_saved"), [(0, 0, True), (1, 5, True), (0, 5, False), (2, 5, False), (-1, 5, False)]
+)
+def test_a_change_is_refused_unless_it_has_the_next_version(
+    state: FileState, version: int, leader: int, is_saved: bool
+) -> None:
+    before = state.topics["a"]
+    change = before._replace(partitions={0: PartitionState(leader, 0, (0,), (0,), version), 1: before.partitions[0]})
 
-    assert not (tmp_path / CHANGES).exists()
-    assert is_the_same(again(tmp_path), store)
+    assert state.save("an election", Change({"a": change})) is is_saved
+    assert state.topics["a"] is (change if is_saved else before)
 
 
-def test_a_topic_that_is_made_again_is_the_last_one(store: TopicStore, tmp_path: Path) -> None:
-    for change in (store.topics.pop, lambda name: add(store, name)):
-        change("a")
-        store.save(Changed(["a"]))
+def test_a_topic_that_is_made_again_is_the_last_one(state: FileState, tmp_path: Path) -> None:
+    remove(state, "a")
+    add(state, "a")
 
     assert [*again(tmp_path).topics] == ["b", "a"]
 
 
-def test_the_file_has_everything_after_a_stop_in_order(store: TopicStore, tmp_path: Path) -> None:
-    add(store, "c")
-    store.save(Changed(["c"]))
+def test_the_file_has_everything_after_a_stop_in_order(state: FileState, tmp_path: Path) -> None:
+    add(state, "c")
 
-    store.close()
+    state.close()
 
     assert os.listdir(tmp_path) == [FILE_NAME]
     assert [*json.loads((tmp_path / FILE_NAME).read_text())["topics"]] == ["a", "b", "c"]
 
 
 def test_many_changes_are_written_into_the_file(
-    store: TopicStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: FileState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_store_module, "JOURNAL_BYTES", 0)
+    monkeypatch.setattr(file_state_module, "JOURNAL_BYTES", 0)
     sizes = []
     for number in range(40):
-        store.next_producer_id = number
-        store.save(Changed())
+        state.save("ids", Change(next_producer_id=number))
         sizes.append((tmp_path / CHANGES).stat().st_size if (tmp_path / CHANGES).exists() else 0)
 
     assert max(sizes) < 2 * (tmp_path / FILE_NAME).stat().st_size
@@ -104,47 +111,39 @@ def test_many_changes_are_written_into_the_file(
 
 @pytest.mark.parametrize("cut_bytes", [1, 20])
 def test_a_line_that_was_cut_off_is_dropped_and_another_takes_its_place(
-    store: TopicStore, tmp_path: Path, cut_bytes: int
+    state: FileState, tmp_path: Path, cut_bytes: int
 ) -> None:
-    add(store, "c")
-    store.save(Changed(["c"]))
-    add(store, "d")
-    store.save(Changed(["d"]))
+    add(state, "c")
+    add(state, "d")
     os.truncate(tmp_path / CHANGES, (tmp_path / CHANGES).stat().st_size - cut_bytes)
 
     restarted = again(tmp_path)
     assert [*restarted.topics] == ["a", "b", "c"]
     add(restarted, "e")
-    restarted.save(Changed(["e"]))
 
     assert [*again(tmp_path).topics] == ["a", "b", "c", "e"]
 
 
-def test_changes_of_an_older_file_are_not_read_again(store: TopicStore, tmp_path: Path) -> None:
+def test_changes_of_an_older_file_are_not_read_again(state: FileState, tmp_path: Path) -> None:
     """A crash came between the file and the end of its journal."""
     for name in "cde":
-        add(store, name)
-        store.save(Changed([name]))
+        add(state, name)
     left = (tmp_path / CHANGES).read_bytes()
-    for name in "cde":
-        del store.topics[name]
-    store.save()
+    remove(state, *"cde")
+    state.save("no credentials", Change(scram_credentials={}))
     (tmp_path / CHANGES).write_bytes(left)
 
     assert [*again(tmp_path).topics] == ["a", "b"]
 
-    add(store, "d")
-    store.save(Changed(["d"]))
+    add(state, "d")
     assert [*again(tmp_path).topics] == ["a", "b", "d"]
 
 
 @pytest.mark.parametrize("fails", ["pwrite", "fdatasync"])
 def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
-    store: TopicStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+    state: FileState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    add(store, "c")
-    store.save(Changed(["c"]))
-    add(store, "d")
+    add(state, "c")
     plain = getattr(os, fails)
 
     def fail(fd: int, *arguments: object) -> int:
@@ -154,28 +153,29 @@ def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
 
     with monkeypatch.context() as disk:
         disk.setattr(os, fails, fail)
-        with pytest.raises(OSError, match=r"full|No space"):
-            store.save(Changed(["d"]))
-    del store.topics["d"]
+        with pytest.raises(KafkaError, match=r"cannot store topics: (full|No space)"):
+            add(state, "d")
+    assert [*state.topics] == ["a", "b", "c"]
 
-    assert is_the_same(again(tmp_path), store)
-    add(store, "e")
-    store.save(Changed(["e"]))
-    assert is_the_same(again(tmp_path), store)
+    assert is_the_same(again(tmp_path), state)
+    add(state, "e")
+    assert is_the_same(again(tmp_path), state)
 
 
-def test_a_line_that_is_no_change_is_said(store: TopicStore, tmp_path: Path) -> None:
-    add(store, "c")
-    store.save(Changed(["c"]))
+def test_a_line_that_is_no_change_is_an_error(state: FileState, tmp_path: Path) -> None:
+    add(state, "c")
     with (tmp_path / CHANGES).open("a") as file:
         file.write("no change\n")
 
-    with pytest.raises(TopicStoreError, match=rf"cannot read .*{CHANGES}"):
+    with pytest.raises(FileStateError, match=rf"cannot read .*{CHANGES}"):
         again(tmp_path)
 
 
-def test_credentials_are_written_into_the_file_which_others_cannot_read(store: TopicStore, tmp_path: Path) -> None:
-    store.set_scram_credentials({"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}})
+def test_credentials_are_written_into_the_file_which_others_cannot_read(state: FileState, tmp_path: Path) -> None:
+    state.save(
+        "users",
+        Change(scram_credentials={"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}}),
+    )
 
     assert not (tmp_path / CHANGES).exists()
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600

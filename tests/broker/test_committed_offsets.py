@@ -97,7 +97,7 @@ class History:
         pytest.param("commit_in 5 10; commits 8", None, id="a transaction of another producer says nothing"),
     ],
 )
-def test_which_commit_counts(steps: str, committed: int | None) -> None:
+def test_the_commit_that_counts(steps: str, committed: int | None) -> None:
     offsets = History().after(steps)
 
     assert offsets.committed == ({} if committed is None else {PARTITION: offset(committed)})
@@ -152,7 +152,7 @@ def test_offsets_expire_by_the_retention_or_by_what_their_commit_asked_for() -> 
     assert at == {1100: [], 1101: [PARTITION], 5000: [PARTITION], 5001: [PARTITION, OTHER]}
 
 
-def test_commits_of_both_kinds_in_one_generation_are_told() -> None:
+def test_commits_of_both_kinds_in_one_generation_are_inconsistent() -> None:
     history = History()
 
     alone = history.after("commit 5 10").are_consistent

@@ -82,5 +82,5 @@ def test_a_kernel_that_refuses_the_choice_serves_all_the_same(monkeypatch: pytes
         ("fe80::1", "fe80::2", False),
     ],
 )
-def test_who_is_on_this_host(peer_host: str, local_host: str, *, within: bool) -> None:
+def test_addresses_within_this_host(peer_host: str, local_host: str, *, within: bool) -> None:
     assert is_within_host(peer_host, local_host) is within

@@ -6,6 +6,7 @@ Time is jumped.
 from __future__ import annotations
 
 import math
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +17,13 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network import connection
 from minibroker.broker.network.connection import Dispatch
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.asking import seconds
 from tests.broker.peers import Connect, Peer, echo, framed
@@ -30,6 +32,189 @@ from tests.broker.peers import connect as connect
 pytestmark = pytest.mark.time_jumps
 
 CLOSED = b""
+BIG = framed(b"x" * 50_000)  # joined with others, and more than the socket of these tests takes
+
+
+class Scripted:
+    """A handler: of the words of a request, `wait` parks it, `mute` throttles its client for 5 s, `big` has BIG."""
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+        self.parked: Pending[None] = Pending(self)
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+    def __call__(self, frame: bytearray, client: Client) -> Any:
+        self.served.append(frame.decode())
+        if b"wait" in frame:
+            return self.parked.then(lambda _: self.answered(frame, client))
+        return self.answered(frame, client)
+
+    def answered(self, frame: bytearray, client: Client) -> Any:
+        if b"mute" in frame:
+            client.mute(Clock().monotonic_ms() + 5000)
+        return None if b"silent" in frame else [BIG if b"big" in frame else framed(bytes(frame))]
+
+
+STATES = ("READING", "ANSWERING", "WAITING", "MUTED", "SENDING", "SENDING_WAITS", "SENDING_MUTED", "ENDED")
+# How a connection gets into its state: the requests of one write.
+INTO = {
+    "READING": "",
+    "ANSWERING": "",
+    "WAITING": "wait",
+    "MUTED": "mute",
+    "SENDING": "big",
+    "SENDING_WAITS": "big, wait",
+    "SENDING_MUTED": "big mute",
+    "ENDED": "",
+}
+# state, events, next state, responses from then on (BIG first, where it was begun)
+HAPPENS = """
+    READING        ask                     READING        ask
+    READING        ask, end                ENDED          ask
+    READING        end                     ENDED
+    READING        stop                    ENDED
+    READING        cancel                  ENDED
+    READING        wait, ask, later        WAITING
+    READING        mute, ask, time         READING        mute ask
+    READING        big, drain              READING        big
+    ANSWERING      answer                  READING
+    ANSWERING      answer, send            READING        read
+    ANSWERING      stop                    ENDED
+    ANSWERING      stop, answer            ENDED
+    ANSWERING      stop, send              ENDED
+    WAITING        ask                     WAITING
+    WAITING        end                     WAITING
+    WAITING        known                   READING        wait
+    WAITING        ask, known              READING        wait ask
+    WAITING        end, known              ENDED          wait
+    WAITING        ask, end, known         ENDED          wait ask
+    WAITING        stop                    WAITING
+    WAITING        ask, stop, known        ENDED          wait
+    WAITING        cancel                  ENDED
+    READING        wait-mute, ask, known   MUTED          wait-mute
+    READING        wait-mute, ask, known, time   READING  wait-mute ask
+    READING        wait-mute, stop, known  ENDED          wait-mute
+    READING        silent-mute, ask        MUTED
+    READING        silent-mute, ask, time  READING        ask
+    MUTED          ask                     MUTED          mute
+    MUTED          time                    READING        mute
+    MUTED          ask, time               READING        mute ask
+    MUTED          end                     ENDED          mute
+    MUTED          ask, end                MUTED          mute
+    MUTED          ask, end, time          ENDED          mute ask
+    MUTED          ask, stop               ENDED          mute
+    MUTED          cancel                  ENDED          mute
+    SENDING        ask                     SENDING
+    SENDING        ask, drain              READING        big ask
+    SENDING        ask, end, drain         ENDED          big ask
+    SENDING        stop                    SENDING
+    SENDING        ask, stop, drain        ENDED          big
+    SENDING        cancel                  ENDED
+    SENDING_WAITS  known                   SENDING_WAITS
+    SENDING_WAITS  drain                   WAITING        big
+    SENDING_WAITS  drain, known            READING        big wait
+    SENDING_WAITS  ask, known, drain       READING        big wait ask
+    SENDING_WAITS  end, drain              WAITING        big
+    SENDING_WAITS  stop                    SENDING_WAITS
+    SENDING_WAITS  known, stop, drain      ENDED          big
+    SENDING_MUTED  drain                   MUTED          big
+    SENDING_MUTED  time                    SENDING_MUTED
+    SENDING_MUTED  ask, time, drain        READING        big ask
+    SENDING_MUTED  ask, drain, time        READING        big ask
+    SENDING_MUTED  end, drain              MUTED          big
+    SENDING_MUTED  stop, drain             ENDED          big
+    ENDED          answer, send            ENDED
+    ENDED          stop                    ENDED
+"""
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [re.split(r"  +", line.strip()) for line in table.strip().splitlines()]
+
+
+class StateTest:
+    """A connection in a state, and what happens to it."""
+
+    def __init__(self, connect: Connect, nursery: trio.Nursery) -> None:
+        self.handler = Scripted()
+        self.peer = connect(self.handler)
+        self.peer.connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        nursery.start_soon(self.peer.timers.run)
+        self.received = b""
+
+    @property
+    def state(self) -> str:
+        return STATES[self.peer.connection._state]
+
+    async def get_into(self, state: str) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        if state == "ANSWERING":
+            self.peer.sock.send(framed(b"read"))
+            assert self.peer.connection.read(False)
+        elif state == "ENDED":
+            self.peer.connection.cancel_scope.cancel()
+        elif INTO[state]:
+            await self.peer.send(*INTO[state].encode().split(b", "))
+        assert self.state == state
+
+    async def happens(self, event: str) -> None:
+        connection = self.peer.connection
+        calls: dict[str, Callable[[], object]] = {
+            "answer": connection.answer,
+            "send": connection.send,
+            "stop": connection.stop,
+            "cancel": connection.cancel_scope.cancel,
+            "known": lambda: self.handler.parked.resolve(None),
+            "end": lambda: self.peer.sock.shutdown(socket.SHUT_WR),
+        }
+        if event == "drain":
+            self.received += await self.peer.receive(len(BIG))
+        elif event == "time":
+            await trio.sleep(6)
+        elif event in calls:
+            calls[event]()
+        else:
+            self.peer.sock.send(framed(event.encode()))
+        if self.state != "ANSWERING":  # else a pass of the poller goes on
+            await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize(("state", "events", "after", "responses"), [(*row, "")[:4] for row in rows_of(HAPPENS)])
+async def test_a_connection_moves_by_its_table(
+    connect: Connect, nursery: trio.Nursery, state: str, events: str, after: str, responses: str
+) -> None:
+    test = StateTest(connect, nursery)
+    await test.get_into(state)
+
+    for event in events.split(", "):
+        await test.happens(event)
+
+    expected = b"".join(BIG if name == "big" else framed(name.encode()) for name in responses.split())
+    is_cut = state.startswith("SENDING") and not expected  # a part of BIG
+    rest = b"" if is_cut else await available(test.peer.sock)
+    assert (test.state, test.received + rest) == (after, expected)
+    test.peer.connection.cancel_scope.cancel()
+
+
+def test_the_documented_table_has_each_state_and_event() -> None:
+    assert connection.__doc__ is not None
+    head, *documented = rows_of(connection.__doc__.split("\n\n")[3])
+
+    assert tuple(row[0] for row in documented) == STATES == tuple(sorted(STATES, key=vars(connection).__getitem__))
+    assert {len(row) for row in documented} == {len(head)}
+
+
+async def available(sock: socket.socket) -> bytes:
+    """What has arrived."""
+    try:
+        return sock.recv(1 << 20)
+    except (BlockingIOError, ConnectionError):
+        return b""
+
+
 ANSWER = framed(bytes(range(96)))
 
 
@@ -58,7 +243,7 @@ async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(co
     assert finished == ["counted"]
 
 
-async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
+async def test_a_log_file_that_was_cut_off_ends_the_connection_only(
     connect: Connect, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     log = tmp_path / "00.log"
@@ -72,14 +257,25 @@ async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
     assert "5 of 100 bytes" in caplog.text
 
 
-async def test_requests_before_a_client_closed_its_side_are_answered(connect: Connect, nursery: trio.Nursery) -> None:
-    peer = connect(echo, runs=False)
-    peer.sock.send(framed(b"last"))
+@pytest.mark.parametrize("requests", [["ask"], ["big"] * 9, ["big", "big", "wait", "ask"]])
+async def test_requests_before_a_client_closed_its_side_are_answered(
+    connect: Connect, nursery: trio.Nursery, requests: list[str]
+) -> None:
+    handler = Scripted()
+    peer = connect(handler, runs=False)
+    peer.sock.send(b"".join(framed(name.encode()) for name in requests))
     peer.sock.shutdown(socket.SHUT_WR)
 
     nursery.start_soon(peer.run)
+    received = peer.receive(1 << 20)
+    nursery.start_soon(resolve_later, handler.parked)
 
-    assert await peer.receive(9) == framed(b"last")
+    assert await received == b"".join(BIG if name == "big" else framed(name.encode()) for name in requests)
+
+
+async def resolve_later(pending: Pending[None]) -> None:
+    await trio.sleep(1)
+    pending.resolve(None)
 
 
 class Pair:
@@ -184,126 +380,52 @@ async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(connect:
     assert await peer.receive(10) == framed(b"slowly")
 
 
-async def test_stopping_ends_an_idle_connection_at_once(connect: Connect) -> None:
-    peer = connect(echo)
-    await trio.testing.wait_all_tasks_blocked()
-
-    peer.connection.stop()
-
-    assert await peer.receive(1) == CLOSED
-
-
-class Waiting(DelayedOperation):
-    """An operation that a test completes."""
-
-    def __init__(self) -> None:
-        super().__init__(1000)
-        self.pending: Pending[None] = Pending(self)
-
-    def on_complete(self) -> None:
-        self.pending.resolve(None)
-
-
-class Parking:
-    """A handler that parks requests called `wait` and echoes the others."""
-
-    def __init__(self) -> None:
-        self.operations: list[Waiting] = []
-        self.finish: Callable[[], list[bytes]] = lambda: [framed(b"late")]
-
-    def __call__(self, frame: bytearray, client: Client) -> Any:
-        if frame != b"wait":
-            return echo(frame, client)
-        self.operations.append(Waiting())
-        return self.operations[-1].pending.then(lambda _: self.finish())
-
-
 @pytest.fixture
-def parking() -> Parking:
-    return Parking()
+def handler() -> Scripted:
+    return Scripted()
 
 
-@pytest.fixture
-async def peer(connect: Connect, parking: Parking) -> Peer:
-    return connect(parking)
-
-
-async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(peer: Peer, parking: Parking) -> None:
+async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(
+    connect: Connect, handler: Scripted
+) -> None:
+    peer = connect(handler)
     await peer.send(b"wait")
 
-    parking.operations[0].force_complete()
+    handler.parked.resolve(None)
 
-    assert peer.sock.recv(64) == framed(b"late")
-
-
-async def test_answers_before_a_wait_are_sent_at_once_and_others_after_it(peer: Peer, parking: Parking) -> None:
-    await peer.send(b"early", b"wait", b"after", b"wait")
-
-    assert await peer.receive(9) == framed(b"early")
-    with pytest.raises(BlockingIOError):
-        peer.sock.recv(1)
-    await peer.send(b"later")
-    parking.operations[0].force_complete()
-    assert await peer.receive(17) == framed(b"late") + framed(b"after")
-    await trio.testing.wait_all_tasks_blocked()
-    parking.operations[1].force_complete()
-    assert await peer.receive(17) == framed(b"late") + framed(b"later")
+    assert peer.sock.recv(64) == framed(b"wait")
 
 
-async def test_an_answer_ready_before_earlier_ones_are_sent_keeps_its_place(peer: Peer, parking: Parking) -> None:
-    big = framed(b"x" * 1000) * 900  # more than the socket holds
-    peer.connection._out.append(big)
-    peer.connection._out_bytes = len(big)
-    await peer.send(b"wait")
-
-    parking.operations[0].force_complete()
-
-    assert await peer.receive(len(big) + 8) == big + framed(b"late")
-
-
-async def test_a_connection_that_ends_leaves_the_purgatory(peer: Peer, parking: Parking) -> None:
+async def test_a_connection_that_ends_abandons_what_it_waits_for(connect: Connect, handler: Scripted) -> None:
+    peer = connect(handler)
     await peer.send(b"wait")
 
     peer.connection.cancel_scope.cancel()
     await trio.testing.wait_all_tasks_blocked()
 
-    assert parking.operations[0].is_completed
-    assert not parking.operations[0].force_complete()
-
-
-async def test_stopping_waits_for_the_parked_answer_and_then_ends(peer: Peer, parking: Parking) -> None:
-    await peer.send(b"wait")
-    peer.connection.stop()
-    await trio.testing.wait_all_tasks_blocked()
-
-    parking.operations[0].force_complete()
-
-    assert await peer.receive(9) == framed(b"late") + CLOSED
+    assert handler.is_abandoned
 
 
 async def test_an_answer_that_fails_ends_its_connection(
-    peer: Peer, parking: Parking, caplog: pytest.LogCaptureFixture
+    connect: Connect, handler: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> list[bytes]:
-        raise KafkaProtocolError("no such thing")
-
-    parking.finish = fail
+    peer = connect(handler)
     await peer.send(b"wait")
 
-    assert parking.operations[0].force_complete()  # who completes it hears nothing of the failure
+    handler.parked.fail(KafkaProtocolError("no such thing"))
 
     assert await peer.receive(1) == CLOSED
     assert "no such thing" in caplog.text
 
 
-async def test_a_client_that_waits_is_not_idle(connect: Connect, parking: Parking, nursery: trio.Nursery) -> None:
-    peer = connect(parking, max_idle_ms=10_000)
+async def test_a_client_that_waits_is_not_idle(connect: Connect, handler: Scripted, nursery: trio.Nursery) -> None:
+    peer = connect(handler, max_idle_ms=10_000)
     nursery.start_soon(peer.timers.run)
     await trio.sleep(8)
     peer.sock.send(framed(b"wait"))
     await trio.sleep(8)
-    parking.operations[0].force_complete()
-    assert await peer.receive(8) == framed(b"late")
+    handler.parked.resolve(None)
+    assert await peer.receive(8) == framed(b"wait")
 
     await trio.sleep(8)
     peer.sock.send(framed(b"ping"))
@@ -363,3 +485,75 @@ async def test_a_torn_answer_ends_the_connection_behind_its_last_bytes(connect: 
     peer.sock.send(framed(b"before") + framed(b"tear") + framed(b"behind"))
 
     assert await peer.receive(1000) == framed(b"before") + b"half"
+
+
+# -- Throttled clients: the response leaves at once, later requests wait until the time is over (KIP-219)
+
+
+@pytest.fixture
+async def throttled(connect: Connect, nursery: trio.Nursery) -> Peer:
+    peer = connect(Scripted(), max_idle_ms=60_000)
+    nursery.start_soon(peer.timers.run)
+    return peer
+
+
+def near(expected: Any) -> Any:
+    """Seconds of the mock clock, which comes a little after a deadline."""
+    return pytest.approx(expected, abs=0.2)
+
+
+async def test_requests_of_one_write_are_throttled_one_by_one_in_order(throttled: Peer) -> None:
+    names = [b"mute", b"mute", b"free", b"free", b"mute", b"free"]
+    await throttled.send(*names)
+    took = [await seconds(throttled.receive(8)) for _ in range(6)]
+
+    assert [answer for _, answer in took] == list(map(framed, names))
+    assert [waited for waited, _ in took] == near([0, 5, 5, 0, 0, 5])
+
+
+async def test_a_request_that_is_cut_by_the_mute_is_served_whole(throttled: Peer) -> None:
+    long = framed(b"free".ljust(1000, b"."))
+    throttled.sock.send(framed(b"mute") + long[:500])
+    assert await throttled.receive(8) == framed(b"mute")
+    await trio.sleep(1)
+    throttled.sock.send(long[500:])
+
+    assert await seconds(throttled.receive(1004)) == (near(4), long)
+
+
+async def test_a_slow_answer_is_whole_before_the_mute_ends(connect: Connect, nursery: trio.Nursery) -> None:
+    """A fault of a test sends it slowly; the time of the throttle runs meanwhile."""
+
+    def dispatch(frame: bytearray, client: Client) -> Any:
+        if frame == b"free":
+            return echo(frame, client)
+        client.mute(Clock().monotonic_ms() + 5000)
+        pending: Pending[Any] = Pending()
+        pending.resolve(ThrottledResponse([framed(b"x" * 16)], 10, trio.Event()))
+        return pending
+
+    peer = connect(dispatch)
+    nursery.start_soon(peer.timers.run)
+    await peer.send(b"slow", b"free")
+
+    assert await seconds(peer.receive(20)) == (near(2), framed(b"x" * 16))
+    assert await seconds(peer.receive(8)) == (near(3), framed(b"free"))
+
+
+async def test_a_mute_longer_than_the_idle_time_ends_as_idle(connect: Connect, nursery: trio.Nursery) -> None:
+    peer = connect(Scripted(), max_idle_ms=2000)
+    nursery.start_soon(peer.timers.run)
+    await peer.send(b"mute")
+    await peer.receive(8)
+
+    assert await seconds(peer.receive(1)) == (near(2), CLOSED)
+
+
+async def test_a_mute_that_ends_with_its_connection_leaves_no_timer(throttled: Peer) -> None:
+    await throttled.send(b"mute")
+    assert len(throttled.timers.timer) == 2  # the mute, and the idle time
+
+    throttled.connection.cancel_scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert len(throttled.timers.timer) == 0

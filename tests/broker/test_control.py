@@ -99,7 +99,7 @@ async def test_lines_in_pieces_or_together_are_answered_in_order(server: Control
         (b'{"call": "refuse"}', "not today"),
     ],
 )
-async def test_what_is_no_call_is_answered_with_the_reason_and_the_next_is_heard(
+async def test_a_line_that_is_no_call_is_answered_with_the_reason(
     server: ControlServer, caller: Caller, line: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
@@ -181,7 +181,7 @@ def test_only_its_own_user_may_open_it_and_nothing_is_left_of_it(path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "reason"), [("x" * 200, "too long"), ("nowhere/control", "No such file"), ("file", "not a socket")]
 )
-def test_a_socket_that_cannot_be_made_is_told_in_one_line(path: Path, name: str, reason: str) -> None:
+def test_a_socket_that_cannot_be_made_is_an_error_of_one_line(path: Path, name: str, reason: str) -> None:
     (path.parent / "file").write_text("kept")
 
     with pytest.raises(ControlError, match=rf"^cannot create the control socket .*{reason}[^\n]*$"):

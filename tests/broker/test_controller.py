@@ -1,212 +1,238 @@
-"""The controller by itself: its deletion listeners, what a failing disk leaves behind; and minibroker.json."""
+"""What the controller makes of an event, by tables: three brokers, and how one partition goes on."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import pytest
 
-from minibroker.broker.cluster.controller import Controller
-from minibroker.broker.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
-from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
-from minibroker.broker.cluster.topic_store import FILE_NAME, TopicStore, TopicStoreError, kafka_id_text, parse_kafka_id
-from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.cluster.controller import (
+    NOTHING,
+    UNCLEAN,
+    Image,
+    Plan,
+    brokers_changed,
+    change_isr,
+    create_topics,
+    delete_topics,
+    elect,
+    new_partition,
+    shut_down,
+)
+from minibroker.broker.cluster.state import Change, TopicState
+from minibroker.broker.replica.decisions import (
+    Broker,
+    Decision,
+    LeaderAndIsr,
+    PartitionState,
+    StopReplica,
+    UpdateMetadata,
+)
 from minibroker.broker.replica.isr import IsrChange
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from tests.broker.conftest import MakeBroker
 
 T0 = TopicPartition("t", 0)
-Parts = tuple[Controller, MetadataCache, TopicStore, list[Sequence[TopicPartition]]]
+ID = uuid.UUID(int=7)
+LED_BY_1 = PartitionState(1, 4, (1, 2, 3), (1, 2, 3), 9)
 
 
-@pytest.fixture
-def parts(make_broker: MakeBroker) -> Parts:
-    """A controller on the parts of a broker, its cache, its store, and the deletions it tells of."""
-    broker = make_broker()
-    config = KafkaConfig({"broker.id": "0"})
-    store: TopicStore = broker.app._store
-    cache = MetadataCache(0, store.cluster_id)
-    deleted: list[Sequence[TopicPartition]] = []
-    controller = Controller(
-        config=config,
-        dynamic_config=DynamicConfig(config),
-        store=store,
-        metadata_cache=cache,
-        replica_manager=broker.parts.replica_manager,
-    )
-    controller.on_topic_deleted.append(deleted.append)
-    return controller, cache, store, deleted
+def image_of(state: PartitionState | None, alive: tuple[int, ...] = (1, 2, 3), **configs: str) -> Image:
+    topics = {} if state is None else {"t": TopicState("t", {0: state}, configs, ID)}
+    return Image(3, 8, {each: Broker({"PLAINTEXT": ("h", each)}) for each in alive}, topics)
 
 
-def fail(*_: object) -> None:
-    raise OSError("no space left")
+def written(plan: Plan) -> PartitionState | None:
+    """The state of T0 that a plan writes."""
+    topic = None if plan.change is None else plan.change.topics.get("t")
+    return None if topic is None else topic.partitions[0]
 
 
-def new_topic(name: str) -> NewTopic:
-    return NewTopic(name, 1, 1, {}, {})
+def sent(plan: Plan) -> dict[int, str]:
+    """The decisions of each broker, in their order: L(eaderAndIsr), U(pdateMetadata), S(topReplica), D(elete)."""
+
+    def letter(decision: Decision) -> str:
+        assert isinstance(decision, UpdateMetadata) or decision[:2] == (3, 8)
+        is_deletion = isinstance(decision, StopReplica) and decision.delete_partitions
+        return "D" if is_deletion else type(decision).__name__[0]
+
+    return {broker_id: "".join(map(letter, decisions)) for broker_id, decisions in plan.decisions.items()}
 
 
-def create_assigned(controller: Controller, assignment: dict[int, list[int]]) -> None:
-    assert codes(controller.create_topics([NewTopic("t", -1, -1, assignment, {})])) == {"t": None}
+class After(NamedTuple):
+    """The leader, its epoch and the in-sync replicas once an event was dealt with."""
+
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
 
 
-def make_two_topics(controller: Controller) -> dict[str, TopicState | KafkaError]:
-    return controller.create_topics([new_topic("t"), new_topic("u")])
-
-
-def codes(outcomes: dict[str, TopicState | KafkaError]) -> dict[str, ErrorCode | None]:
-    return {name: outcome.code if isinstance(outcome, KafkaError) else None for name, outcome in outcomes.items()}
-
-
-async def test_deletion_is_told_with_every_partition_also_those_not_here(parts: Parts) -> None:
-    controller, _, _, deleted = parts
-    create_assigned(controller, {0: [0], 1: [5]})
-
-    controller.delete_topics(["t"])
-
-    assert deleted == [[TopicPartition("t", 0), TopicPartition("t", 1)]]
-
-
-async def test_a_deletion_that_fails_is_not_told(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, cache, store, deleted = parts
-    make_two_topics(controller)
-    monkeypatch.setattr(store, "save", fail)
-
-    outcomes = controller.delete_topics(["t", "u", "unknown"])
-
-    assert codes(outcomes) == {
-        "t": ErrorCode.KAFKA_STORAGE_ERROR,
-        "u": ErrorCode.KAFKA_STORAGE_ERROR,
-        "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-    assert deleted == []
-    assert cache.topics.keys() == store.topics.keys() == {"t", "u"}
-
-
-async def test_topics_that_cannot_be_stored_may_be_made_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, cache, store, _ = parts
-    with monkeypatch.context() as full_disk:
-        full_disk.setattr(store, "save", fail)
-        outcomes = controller.create_topics([new_topic("t"), new_topic("u"), new_topic("no/name")])
-
-    assert codes(outcomes) == {
-        "t": ErrorCode.KAFKA_STORAGE_ERROR,
-        "u": ErrorCode.KAFKA_STORAGE_ERROR,
-        "no/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-    assert cache.topics.keys() == store.topics.keys() == set()
-    assert codes(make_two_topics(controller)) == {"t": None, "u": None}
-
-
-async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, cache, store, _ = parts
-    seen_at_save: list[list[str]] = []
-    monkeypatch.setattr(store, "save", lambda _: seen_at_save.append(list(cache.topics)))
-
-    make_two_topics(controller)
-    controller.create_partitions([NewPartitions("t", 3, None), NewPartitions("u", 2, None)])
-    controller.delete_topics(["t", "u"])
-
-    assert seen_at_save == [[], ["t", "u"], ["t", "u"], []]  # the last: nothing is left of those deleted
-    assert not cache.topics
-
-
-async def test_nothing_is_written_down_when_nothing_changes(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, _, store, _ = parts
-    make_two_topics(controller)
-    monkeypatch.setattr(store, "save", fail)
-
-    controller.create_topics([new_topic("v")], validate_only=True)
-    controller.create_partitions([NewPartitions("t", 2, None)], validate_only=True)
-
-    assert codes(make_two_topics(controller)) == dict.fromkeys("tu", ErrorCode.TOPIC_ALREADY_EXISTS)
-    assert codes(controller.delete_topics(["v"])) == {"v": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
-async def test_in_sync_replicas_are_stored_before_they_are_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, cache, store, _ = parts
-    create_assigned(controller, {0: [0, 5], 1: [5, 6]})
-    assert store.save_isr({T0: IsrChange((0, 5), 0, 0)}) == {T0: 1}
-    assert store.save_isr({T0: IsrChange((0,), 0, 0)}) == {T0: None}  # stale: of the version before
-    monkeypatch.setattr(store, "save", fail)
-
-    with pytest.raises(KafkaError) as raised:
-        store.save_isr({T0: IsrChange((0,), 0, 1)})
-
-    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert list(cache.topics["t"].partitions) == [0]  # those with a leader
-    assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]
-    topic = controller.topic("t")
-    assert topic is not None
-    assert list(topic.partitions) == [0, 1]
-
-
-OLD_TOPIC = {
-    "configs": {"retention.ms": "7"},
-    "partitions": {"0": {"leader": 0, "leader_epoch": 3, "replicas": [0], "isr": [0]}},
-}
-OLD_FILE = {
-    "version": 1,
-    "cluster_id": "dSbrKVchQ3yj_K74Lmamlg",
-    "next_producer_id": 2000,
-    "topics": {"t": OLD_TOPIC},
-}
-
-
-def loaded(directory: Path) -> TopicStore:
-    store = TopicStore(directory, broker_id=0)
-    store.load([])
-    return store
-
-
-def test_everything_is_read_again(tmp_path: Path) -> None:
-    store = TopicStore(tmp_path, broker_id=0)
-    store.topics["t"] = TopicState("t", {1: PartitionState(-1, 2, [5, 6], [])}, {"retention.ms": "7"})
-    store.broker_configs = {"": {"log.retention.ms": "5"}, "0": {"log.segment.bytes": "9"}}
-    store.save()
-
-    again = loaded(tmp_path)
-
-    for name in ("topics", "broker_configs", "cluster_id"):
-        assert getattr(again, name) == getattr(store, name)
-    assert kafka_id_text(parse_kafka_id("dSbrKVchQ3yj_K74Lmamlg")) == "dSbrKVchQ3yj_K74Lmamlg"
-
-
-def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text(json.dumps(OLD_FILE))
-    store = loaded(tmp_path)
-    store.save()
-
-    assert store.topics["t"].configs == {"retention.ms": "7"}
-    assert store.broker_configs == {}
-    assert loaded(tmp_path).topics["t"].topic_id == store.topics["t"].topic_id
-
-
-@pytest.mark.parametrize("topic_id", ["short", 7, "!" * 22])
-def test_a_broken_id_is_said_before_anything_starts(tmp_path: Path, topic_id: str | int) -> None:
-    topics = {"t": OLD_TOPIC | {"topic_id": topic_id}}
-    (tmp_path / FILE_NAME).write_text(json.dumps(OLD_FILE | {"topics": topics}))
-
-    with pytest.raises(TopicStoreError, match="cannot read"):
-        loaded(tmp_path)
+def after(plan: Plan) -> After | None:
+    state = written(plan)
+    if state is None:
+        return None
+    assert state.state_version == LED_BY_1.state_version + 1
+    return After(state.leader, state.leader_epoch, state.in_sync_replicas)
 
 
 @pytest.mark.parametrize(
-    ("limit", "made"),
-    [(100, ["a", "b"]), (88, ["a", "b"]), (87, ["a"]), (77, ["a"]), (76, [])],
+    ("isr", "gone", "expected"),
+    [
+        ((1, 2, 3), (1,), After(2, 5, (2, 3))),
+        ((1, 3), (1,), After(3, 5, (3,))),
+        ((1,), (1,), After(-1, 5, (1,))),  # the last one in sync stays: it has all records
+        ((1, 2), (1, 2), After(-1, 5, (1, 2))),
+        ((1, 2, 3), (2,), After(1, 5, (1, 3))),
+        ((1, 3), (2,), None),
+    ],
 )
-async def test_topics_share_the_open_files_of_which_a_tenth_is_kept_free(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, limit: int, made: list[str]
+def test_partitions_of_brokers_that_are_gone_are_led_by_others(
+    isr: tuple[int, ...], gone: tuple[int, ...], expected: After | None
 ) -> None:
-    controller, _, store, _ = parts
-    monkeypatch.setattr("minibroker.broker.cluster.open_files.count_open_files", lambda: 60)
-    monkeypatch.setattr("resource.getrlimit", lambda kind: (limit, limit))
+    alive = tuple(each for each in (1, 2, 3) if each not in gone)
 
-    outcomes = controller.create_topics([NewTopic(name, 10, 1, {}, {}) for name in ("a", "b")])
+    plan = brokers_changed(image_of(LED_BY_1._replace(in_sync_replicas=isr), alive), gone=gone)
 
-    assert list(store.topics) == made
-    assert codes(outcomes) == {name: None if name in made else ErrorCode.POLICY_VIOLATION for name in ("a", "b")}
+    assert after(plan) == expected
+    assert sent(plan) == dict.fromkeys(alive, "U" if expected is None else "UL")
+
+
+@pytest.mark.parametrize(("unclean", "expected"), [("true", After(2, 5, (2,))), ("false", After(-1, 5, (1,)))])
+def test_a_broker_that_lacks_records_leads_where_the_topic_allows_it(unclean: str, expected: After) -> None:
+    image = image_of(LED_BY_1._replace(in_sync_replicas=(1,)), (2, 3), **{UNCLEAN: unclean})
+
+    assert after(brokers_changed(image, gone=[1])) == expected
+    assert after(brokers_changed(image._replace(is_unclean=unclean != "true"), gone=[1])) == expected
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "returned", "newest", "expected", "decisions"),
+    [
+        (-1, (1,), 1, -1, After(1, 5, (1,)), "UL"),  # the one that was waited for
+        (-1, (1,), 2, -1, None, "UL"),
+        (1, (1, 3), 2, -1, None, "UL"),  # it follows
+        (1, (1, 2, 3), 1, -1, After(1, 5, (1, 2, 3)), "UL"),  # and followers come back by themselves
+        (1, (1, 2, 3), 1, 6, After(1, 7, (1, 2, 3)), "UL"),  # a log knows newer epochs
+        (-1, (), 2, -1, After(2, 5, (2,)), "UL"),  # the first leader
+    ],
+)
+def test_a_broker_that_has_started_takes_its_roles(
+    leader: int, isr: tuple[int, ...], returned: int, newest: int, expected: After | None, decisions: str
+) -> None:
+    state = LED_BY_1._replace(leader=leader, in_sync_replicas=isr)
+    alive = (returned,) if leader == -1 else (1, 2, 3)
+
+    plan = brokers_changed(image_of(state, alive), returned=[returned], newest_epochs={T0: newest})
+
+    assert after(plan) == expected
+    assert sent(plan)[returned] == decisions
+    (update, roles) = plan.decisions[returned]
+    assert isinstance(update, UpdateMetadata) and update.brokers.keys() == set(alive)
+    assert isinstance(roles, LeaderAndIsr) and not roles.is_new
+    assert roles.partitions == {T0: written(plan) or state}
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "decisions"),
+    [
+        (LED_BY_1, After(2, 5, (2, 3)), {1: "US", 2: "LU", 3: "LU"}),
+        (LED_BY_1._replace(leader=2), After(2, 5, (2, 3)), {1: "US", 2: "LU", 3: "LU"}),
+        (LED_BY_1._replace(leader=2, in_sync_replicas=(2,)), None, {}),
+        (LED_BY_1._replace(in_sync_replicas=(1,)), None, {}),  # nobody else could lead
+        (LED_BY_1._replace(in_sync_replicas=(1,), replicas=(1,)), None, {}),
+    ],
+)
+def test_a_broker_that_is_about_to_end_has_others_lead(
+    state: PartitionState, expected: After | None, decisions: dict[int, str]
+) -> None:
+    plan = shut_down(image_of(state), 1)
+
+    assert (after(plan), sent(plan)) == (expected, decisions)
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "alive", "preferred", "unclean"),
+    [
+        (1, (1, 2), (1, 2), "ELECTION_NOT_NEEDED", "ELECTION_NOT_NEEDED"),
+        (2, (1, 2), (1, 2), After(1, 5, (1, 2)), "ELECTION_NOT_NEEDED"),
+        (2, (2,), (1, 2), "PREFERRED_LEADER_NOT_AVAILABLE", "ELECTION_NOT_NEEDED"),
+        (2, (1, 2), (2,), "PREFERRED_LEADER_NOT_AVAILABLE", "ELECTION_NOT_NEEDED"),
+        (-1, (1,), (2, 3), "PREFERRED_LEADER_NOT_AVAILABLE", After(2, 5, (2,))),
+        (-1, (1,), (), "PREFERRED_LEADER_NOT_AVAILABLE", "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
+    ],
+)
+def test_an_election_is_held_is_not_needed_or_cannot_be(
+    leader: int, isr: tuple[int, ...], alive: tuple[int, ...], preferred: str | After, unclean: str | After
+) -> None:
+    image = image_of(LED_BY_1._replace(leader=leader, in_sync_replicas=isr), alive)
+    for is_unclean, expected in ((False, preferred), (True, unclean)):
+        plan, outcomes = elect(image, [T0], is_unclean=is_unclean)
+
+        code, message = outcomes[T0]
+        if isinstance(expected, After):
+            assert (code, message, after(plan)) == (ErrorCode.NONE, None, expected)
+            assert sent(plan) == dict.fromkeys(alive, "LU")
+        else:
+            assert (code, plan) == (ErrorCode[expected], NOTHING)
+            assert message
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "is_saved"), [(4, 9, True), (3, 9, False), (5, 9, False), (4, 8, False), (4, 10, False)]
+)
+def test_a_leader_changes_its_in_sync_replicas_if_it_knows_the_state(epoch: int, version: int, is_saved: bool) -> None:
+    unknown = TopicPartition("u", 0)
+    asked = IsrChange((1, 2), epoch, version)
+
+    plan, outcomes = change_isr(image_of(LED_BY_1), {T0: asked, unknown: asked})
+
+    assert outcomes == {T0: 10 if is_saved else None, unknown: None}
+    assert after(plan) == (After(1, 4, (1, 2)) if is_saved else None)
+    assert sent(plan) == (dict.fromkeys((1, 2, 3), "U") if is_saved else {})
+
+
+@pytest.mark.parametrize(
+    ("replicas", "leader", "seen", "decisions"),
+    [
+        ((2, 1), 2, [0], {1: "LU", 2: "LU", 3: "U"}),
+        ((5, 1), 1, [0], {1: "LU", 2: "U", 3: "U"}),
+        ((5, 6), -1, [], {1: "U", 2: "U", 3: "U"}),  # clients see it with its first leader
+    ],
+)
+def test_a_new_topic_is_led_by_its_first_live_replica(
+    replicas: tuple[int, ...], leader: int, seen: list[int], decisions: Mapping[int, str]
+) -> None:
+    image = image_of(None)._replace(being_deleted=frozenset("tu"))
+    topic = TopicState("t", {0: new_partition(image, replicas)}, {"retention.ms": "7"}, ID)
+
+    plan = create_topics(image, {"t": topic})
+
+    assert topic.partitions[0] == PartitionState(leader, 0, tuple({*replicas} & {1, 2, 3})[::-1], replicas)
+    assert plan.change == Change({"t": topic}, frozenset("u"))
+    assert plan.configs == {"t": topic.configs}
+    assert sent(plan) == decisions
+    update = plan.decisions[3][-1]
+    assert isinstance(update, UpdateMetadata)
+    assert [list(each.partitions) for each in update.topics.values() if each] == ([seen] if seen else [])
+    assert all(each.is_new for each in plan.decisions[1] if isinstance(each, LeaderAndIsr))
+
+
+def test_added_partitions_are_all_that_replicas_learn_of() -> None:
+    image = image_of(LED_BY_1)
+    topic = image.topics["t"]
+    added = PartitionState(2, 0, (2,), (2,))
+
+    plan = create_topics(image, {"t": topic._replace(partitions={**topic.partitions, 1: added})})
+
+    assert sent(plan) == {1: "U", 2: "LU", 3: "U"}
+    assert plan.decisions[2][0][2] == {TopicPartition("t", 1): added}
+
+
+def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:
+    plan = delete_topics(image_of(LED_BY_1, (1, 3)), ["t"])
+
+    assert plan.change == Change({"t": None}, frozenset("t"))
+    assert sent(plan) == {1: "UD", 3: "UD"}
+    assert plan.decisions[1][0][2] == {"t": None}

@@ -1,68 +1,20 @@
-"""CreatePartitions at the handlers: what tests/conformance/scripts/changing.py has not of Apache Kafka."""
+"""CreatePartitions, where tests/golden/conversations/topics.txt does not reach."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from minibroker.broker.cluster.assignment import MAX_PARTITIONS_PER_TOPIC, added_partitions, assign_replicas
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.conftest import MakeBroker
 
 
-async def add(broker: InMemoryBroker, *topics: Any, version: int = 1, validate_only: bool = False) -> list[Any]:
-    """The rows (name, error code, message) of the answer."""
-    answer = await broker.call(
-        ApiKey.CREATE_PARTITIONS, version, topics=list(topics), timeout_ms=1000, validate_only=validate_only
-    )
-    return [tuple(row) for row in answer.results]
-
-
-async def count_partitions(broker: InMemoryBroker, name: str) -> int:
-    answer = await broker.call(ApiKey.METADATA, 6, topics=by_name(name))
-    return len(answer.topics[0].partitions)
-
-
-@pytest.mark.parametrize("version", range(4))
-async def test_added_partitions_take_records_at_once(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t", 2, segment_bytes=1000)
-    await broker.produce("t", [b"before"], partition=1)
-
-    assert await add(broker, ("t", 4, None), version=version) == [("t", ErrorCode.NONE, None)]
-
-    assert (await broker.produce("t", [b"new"], partition=3)).base_offset == 0
-    assert (await broker.produce("t", [b"after"], partition=1)).base_offset == 1
-    assert await count_partitions(broker, "t") == 4
-    assert broker.log_of("t", 3).config.segment_bytes == 1000
-
-
-async def test_added_partitions_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "shared")
-    await broker.create_topic("t", retention_ms=-1)
-    await add(broker, ("t", 3, None))
-    await broker.produce("t", [b"kept"], partition=2)
-    broker.close()
-
-    broker = make_broker(tmp_path / "shared")
-    answer = await broker.fetch(("t", 2, 0))
-
-    assert b"kept" in bytes(answer.topics[0].partitions[0].records)
-    assert await count_partitions(broker, "t") == 3
-
-
-async def test_a_topic_has_no_more_partitions_than_it_may_have(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", 2)
-
-    rows = await add(broker, ("t", 2**31 - 1, None))
-
-    message = "2147483647 partitions: a topic may have 10000 here at most."
-    assert [(code, told.startswith(message)) for _, code, told in rows] == [(ErrorCode.INVALID_PARTITIONS, True)]
-    assert await count_partitions(broker, "t") == 2
+def test_a_topic_has_no_more_partitions_than_it_may_have() -> None:
     assert len(assign_replicas(0, MAX_PARTITIONS_PER_TOPIC, 1)) == 10_000
     assert len(added_partitions([[0]], MAX_PARTITIONS_PER_TOPIC, None, 0)) == 9_999
     too_many = MAX_PARTITIONS_PER_TOPIC + 1
@@ -72,37 +24,12 @@ async def test_a_topic_has_no_more_partitions_than_it_may_have(broker: InMemoryB
         assert refused.value.code is ErrorCode.INVALID_PARTITIONS
 
 
-async def test_a_name_that_zookeeper_refuses_fails_the_request_and_adds_nothing(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
-    answer = await broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 2, None), (".", 2, None)], timeout_ms=1000)
-
-    assert {row.error_code for row in answer.results} == {ErrorCode.UNKNOWN_SERVER_ERROR}
-    assert len((await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))).topics[0].partitions) == 1
-
-
-async def test_a_full_disk_adds_no_partitions(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    await broker.create_topic("t")
-
-    def fail(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(broker.app._store, "save", fail)
-
-    rows = await add(broker, ("t", 2, None))
-
-    assert [row[1] for row in rows] == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert await count_partitions(broker, "t") == 1
-    monkeypatch.undo()
-    assert await add(broker, ("t", 2, None)) == [("t", ErrorCode.NONE, None)]
-
-
 async def test_a_topic_whose_partitions_have_gaps_gets_no_more(make_broker: MakeBroker, tmp_path: Path) -> None:
     """Read off a directory that another broker wrote in part."""
     (tmp_path / "data" / "t-3").mkdir(parents=True)
     broker = make_broker(tmp_path / "data")
 
-    rows = await add(broker, ("t", 5, None))
+    answer = await broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 5, None)], timeout_ms=1000)
 
-    assert [row[1] for row in rows] == [ErrorCode.INVALID_PARTITIONS]
+    assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_PARTITIONS]
     assert list(json.loads((tmp_path / "data" / "minibroker.json").read_text())["topics"]["t"]["partitions"]) == ["3"]

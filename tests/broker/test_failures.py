@@ -63,7 +63,7 @@ def test_a_failure_has_the_error_in_all_its_codes_and_names_only_what_was_asked_
 
 
 @pytest.mark.parametrize("api", [api for api in API_TABLE.values() if api.failed], ids=lambda api: api.name)
-def test_what_each_api_changes_of_its_failure_is_needed(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
+def test_each_change_of_an_apis_failure_is_needed(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
     frames = [each for each in recorded() if each["api"] == api.name]
     frames = [each for each in frames if each["version"] in (api.last_of_2_0, api.versions[1])]
 

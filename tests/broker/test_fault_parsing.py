@@ -38,7 +38,7 @@ def test_an_error_has_its_later_name_too() -> None:
     assert parsed("error", error="not_leader_or_follower", api="fetch").code is ErrorCode.NOT_LEADER_FOR_PARTITION
 
 
-def test_what_is_not_said_fits_everything() -> None:
+def test_a_fault_without_conditions_fits_every_request() -> None:
     match = parsed("delay", seconds=0.5).match
 
     assert match.fits(asked(ApiKey.HEARTBEAT, client_id=None))
@@ -63,7 +63,7 @@ def test_what_is_not_said_fits_everything() -> None:
         ({"api": "produce", "topic": "orders", "client_id": "other"}, False),
     ],
 )
-def test_all_that_is_said_must_fit(where: dict[str, Any], fits: bool) -> None:
+def test_all_conditions_of_a_fault_must_fit(where: dict[str, Any], fits: bool) -> None:
     request = asked(places=[("orders", 0), ("refunds", 1)])
 
     assert parsed("delay", seconds=1, **where).match.fits(request) is fits
@@ -83,7 +83,7 @@ def test_skip_lets_the_first_pass_and_times_ends_it() -> None:
     assert (fault.count, fault.is_active) == (1, False)
 
 
-def test_a_fault_says_what_it_does_in_words() -> None:
+def test_a_fault_is_described_in_words() -> None:
     fault = parsed("error", error="NOT_COORDINATOR", api="heartbeat", client_id="app", times=3)
     fault.strikes()
     other = parsed("delay", seconds=1, api=["produce", "fetch"], topic="orders", connection=2)
@@ -125,7 +125,7 @@ def test_a_fault_says_what_it_does_in_words() -> None:
         ("torn_frame", {"api": "create_topics", "topic": "a", "partition": 0}, "create_topics cannot be for one part"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_with_the_choices(kind: str, arguments: dict[str, Any], reason: str) -> None:
+def test_an_impossible_fault_is_refused_with_the_choices(kind: str, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parsed(kind, **arguments)
 

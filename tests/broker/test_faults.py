@@ -48,7 +48,7 @@ async def faulty(broker: InMemoryBroker) -> Faulty:
         pytest.param({"api": "fetch", "topic": "orders"}, [0, 0], 0, [1, 1], id="another API"),
     ],
 )
-async def test_what_an_error_of_a_produce_strikes(
+async def test_an_error_of_a_produce_strikes_what_it_matches(
     faulty: Faulty, fault: dict[str, Any], orders: list[int], payments: int, ends: list[int]
 ) -> None:
     made = faulty.add("error", **{"error": "not_leader_for_partition", "api": "Produce", **fault})
@@ -71,7 +71,7 @@ async def test_two_errors_strike_their_own_partitions_of_one_request(faulty: Fau
     assert [first.count, second.count] == [1, 1]
 
 
-async def test_acks_0_is_told_of_its_error_by_the_end_of_the_connection(faulty: Faulty) -> None:
+async def test_an_error_of_acks_0_closes_the_connection(faulty: Faulty) -> None:
     strike(faulty)
 
     with pytest.raises(CloseConnectionError, match="NOT_LEADER_FOR_PARTITION"):
@@ -80,7 +80,7 @@ async def test_acks_0_is_told_of_its_error_by_the_end_of_the_connection(faulty: 
     assert [end_of(faulty.broker, "orders"), end_of(faulty.broker, "payments")] == [0, 1]
 
 
-async def test_times_strikes_and_then_it_is_used_up(faulty: Faulty) -> None:
+async def test_a_fault_is_used_up_after_its_times(faulty: Faulty) -> None:
     fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", times=2, skip=1)
 
     answered = [await produce_to(faulty.broker, ("orders", 0)) for _ in range(5)]
@@ -90,7 +90,7 @@ async def test_times_strikes_and_then_it_is_used_up(faulty: Faulty) -> None:
     assert faulty.injector.active() == []
 
 
-async def test_a_lifted_fault_strikes_no_more_and_still_says_how_often_it_has(faulty: Faulty) -> None:
+async def test_a_lifted_fault_strikes_no_more_and_keeps_its_count(faulty: Faulty) -> None:
     fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce")
     await produce_to(faulty.broker, ("orders", 0))
 
@@ -134,7 +134,7 @@ async def test_an_api_without_topics_does_what_was_asked_when_it_fails_after_tha
     assert answers[2].producer_id == 1, "the first took an id, the second did not"
 
 
-async def test_an_unsupported_version_is_said_in_the_one_that_every_client_reads(faulty: Faulty) -> None:
+async def test_an_unsupported_version_is_answered_in_version_0(faulty: Faulty) -> None:
     faulty.add("error", error="UNSUPPORTED_VERSION", api="api_versions")
     frame = encode_request(ApiKey.API_VERSIONS, 3, 1, "test", API_TABLE[ApiKey.API_VERSIONS].request())
 
@@ -144,7 +144,7 @@ async def test_an_unsupported_version_is_said_in_the_one_that_every_client_reads
     assert decode_response(ApiKey.API_VERSIONS, 0, answer)[1].error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_what_a_struck_request_is_refused_for_is_answered_as_ever(faulty: Faulty) -> None:
+async def test_an_invalid_request_is_refused_although_it_is_struck(faulty: Faulty) -> None:
     fault = faulty.add("delay", seconds=0.001, api="elect_leaders")
 
     answer = await faulty.broker.call(ApiKey.ELECT_LEADERS, 2, election_type=7, topic_partitions=None, timeout_ms=1000)
@@ -191,7 +191,7 @@ async def test_an_error_is_one_that_the_release_knows(make_broker: MakeBroker) -
         faulty.add("delay", seconds=1, api="delete_groups")
 
 
-async def test_a_fetch_error_is_told_at_once_and_the_others_are_read(faulty: Faulty) -> None:
+async def test_a_fetch_with_an_error_is_answered_at_once_and_reads_the_others(faulty: Faulty) -> None:
     await faulty.broker.produce("orders", [b"a"])
     strike(faulty, "fetch", partition=1)
 
@@ -235,7 +235,7 @@ async def test_a_partition_that_the_session_forgets_is_not_struck(faulty: Faulty
     assert (list(answer.topics), fault.count) == ([], 0)
 
 
-async def test_an_unknown_session_is_not_struck_and_an_error_of_one_is_the_answers(faulty: Faulty) -> None:
+async def test_an_unknown_session_is_not_struck_and_an_error_of_a_session_is_the_whole_answer(faulty: Faulty) -> None:
     fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch")
     unknown = await faulty.broker.fetch(("orders", 0, 0), session_id=77, session_epoch=5)
     assert (unknown.error_code, fault.count) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
@@ -341,7 +341,7 @@ async def test_lifting_all_leaves_none_and_lets_go_what_they_hold(faulty: Faulty
     assert faulty.injector.active() == []
 
 
-async def test_faults_that_cannot_be_made_or_described(faulty: Faulty) -> None:
+async def test_a_fault_of_an_earlier_process_is_unknown_and_lifted(faulty: Faulty) -> None:
     faulty.injector.lift(3)  # of the process before: it is lifted already
     with pytest.raises(ValueError, match="unknown fault 3: faults end with the broker's process"):
         faulty.injector.describe(3)

@@ -138,7 +138,7 @@ def test_row_46_of_consumers_of_one_size_the_smallest_id_makes_room() -> None:
     assert Fetcher(max_sessions=0).begin(A0, is_from_follower=True) == NO_SESSION_ID
 
 
-def test_row_46_who_makes_room_for_whom_is_as_apache_kafka_2_0_1_answered() -> None:
+def test_row_46_sessions_make_room_for_others_as_in_apache_kafka_2_0_1() -> None:
     fetcher = Fetcher(max_sessions=3)
     four = A0, A1, A2, B0
     large, small, middle = fetcher.begin(*four), fetcher.begin(A0), fetcher.begin(A0, A1)

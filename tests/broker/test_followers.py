@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -21,15 +20,13 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
-from tests.broker.asking import LONG_MS, batch_of, seconds
-from tests.broker.conftest import At, InMemoryBroker, MakeBroker
+from tests.broker.asking import LONG_MS, batch_of
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import FOLLOWER, answers, assign, consume, follow, in_sync, partition_of
 
 pytestmark = pytest.mark.time_jumps
 
 THREE = [b"a", b"b", b"c"]
-LAG_SECONDS = 10.0
-CHECK_SECONDS = LAG_SECONDS / 2
 T0 = TopicPartition("t", 0)
 
 
@@ -52,8 +49,8 @@ async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broke
 
 async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await assign(broker, "t", *[[0, 1]] * 20)
-    save = Mock(wraps=broker.app._store.save)
-    monkeypatch.setattr(broker.app._store, "save", save)
+    save = Mock(wraps=broker.app._state._store)
+    monkeypatch.setattr(broker.app._state, "_store", save)
 
     await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
 
@@ -61,64 +58,8 @@ async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monk
     save.assert_called_once()
 
 
-async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-
-    await trio.sleep(LAG_SECONDS)
-    just_before = await in_sync(broker, "t")
-    await trio.sleep(CHECK_SECONDS + 0.1)
-
-    assert (just_before, await in_sync(broker, "t")) == ([0, 1], [0])
-
-
-async def test_row_56_who_fetches_and_never_catches_up_leaves(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-
-    for _ in range(8):
-        await broker.produce("t", THREE)
-        await follow(broker, "t", 1)
-        await trio.sleep(LAG_SECONDS / 2)
-
-    assert await in_sync(broker, "t") == [0]
-
-
-async def test_row_56_a_set_that_is_not_stored_stays(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    await broker.produce("t", THREE)
-
-    with monkeypatch.context() as disk:
-        disk.setattr(broker.app._store, "save", no_space)
-        await trio.sleep(LAG_SECONDS + CHECK_SECONDS + 0.1)
-        assert await in_sync(broker, "t") == [0, 1]
-        assert (await consume(broker, "t", 0)).high_watermark == 0
-    await trio.sleep(CHECK_SECONDS)
-
-    assert await in_sync(broker, "t") == [0]
-    assert (await consume(broker, "t", 0)).high_watermark == 3
-
-
-async def test_row_56_after_a_restart_replicas_have_the_lag_to_return(make_broker: MakeBroker, tmp_path: Path) -> None:
-    first = make_broker(tmp_path / "shared")
-    await assign(first, "t", [0, 1], [0, 1])
-    for partition in (0, 1):
-        await follow(first, "t", 0, partition=partition)
-    first.close()
-    second = make_broker(tmp_path / "shared")
-    both = [[0, 1], [0, 1]]
-
-    assert [await in_sync(second, "t", partition) for partition in (0, 1)] == both
-    await trio.sleep(LAG_SECONDS - 1)
-    assert [await in_sync(second, "t", partition) for partition in (0, 1)] == both
-    await follow(second, "t", 0, partition=1)
-    await trio.sleep(CHECK_SECONDS + 2)
-    assert [await in_sync(second, "t", partition) for partition in (0, 1)] == [[0], [0, 1]]
-
-
 @pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
-async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker_ends(
+async def test_row_58_records_without_a_copy_are_not_acknowledged_when_the_broker_ends(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch, is_disk_failed: bool
 ) -> None:
     await assign(broker, "t", [0, 1])
@@ -143,10 +84,6 @@ def replica(last_caught_up_ms: int = NEVER_MS) -> Replica:
 def fetch(follower: Replica, offset: int, *, leader_end: int, now_ms: int) -> None:
     end = LogOffsetMetadata(offset, 0, offset * 10)
     follower.note_fetch(end, log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms)
-
-
-def no_space(*_: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -186,31 +123,7 @@ def test_row_56_the_lag_may_be_as_long_as_is_allowed_and_no_longer(now_ms: int, 
     assert replica(last_caught_up_ms=7).is_caught_up(now_ms, LAG_MS) is expected
 
 
-async def test_row_52_a_fetch_in_range_names_the_bounds_of_the_followers_log(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-
-    await follow(broker, "t", 2, log_start_offset=1)
-
-    replica = partition_of(broker, "t").remote_replicas[FOLLOWER]
-    assert (replica.log_start_offset, replica.log_end_offset.message_offset) == (1, 2)
-    assert await follow(broker, "t", 4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")
-    assert replica.log_end_offset.message_offset == -1
-    assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE  # broker 5 is not a replica
-
-
-async def test_row_52_a_log_that_diverges_from_the_leaders_has_no_end_until_it_is_cut(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-    await follow(broker, "t", 2)
-
-    body = await broker.fetch(At("t", 0, 5, last_epoch=0), version=12, replica_id=FOLLOWER)
-
-    assert body.topics[0].partitions[0].diverging_epoch.end_offset == 3
-    assert partition_of(broker, "t").remote_replicas[FOLLOWER].log_end_offset.message_offset == 2
-
-
-async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker: InMemoryBroker) -> None:
+async def test_row_52_a_fetch_that_waited_changes_nothing_when_it_wakes(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     waiting = await broker.park(follow, broker, "t", 0, max_wait_ms=LONG_MS)
     replica = partition_of(broker, "t").remote_replicas[FOLLOWER]
@@ -221,48 +134,6 @@ async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker:
 
     assert (await waiting.seen()).records
     assert (replica.log_end_offset.message_offset, replica.last_caught_up_ms) == (0, asked_ms)
-
-
-@pytest.mark.parametrize("replicas", [[0], [0, 1]])
-async def test_row_53_a_stranger_gets_records_only_after_a_wait(broker: InMemoryBroker, replicas: list[int]) -> None:
-    await assign(broker, "t", replicas)
-    await broker.produce("t", THREE)
-
-    at_once = await follow(broker, "t", 0, replica=5)
-    waited_seconds, later = await seconds(follow(broker, "t", 0, replica=5, max_wait_ms=100))
-
-    assert at_once == (ErrorCode.NONE, 3, b"")
-    assert b"a" in later.records
-    assert waited_seconds >= 0.1
-    assert await in_sync(broker, "t") == [0]
-
-
-async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replicas(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1, 2])
-    await follow(broker, "t", 0, replica=1)
-    await follow(broker, "t", 0, replica=2)
-    await broker.produce("t", THREE)
-
-    seen = []
-    for replica, offset in ((1, 3), (2, 2), (2, 3)):
-        await follow(broker, "t", offset, replica=replica)
-        seen.append((await consume(broker, "t", 0)).high_watermark)
-
-    assert seen == [0, 2, 3]
-
-
-async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_waited_for(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await assign(broker, "t", [0, 1])
-    monkeypatch.setattr(broker.app._store, "save", no_space)
-    await follow(broker, "t", 0)
-    await broker.produce("t", THREE)
-
-    assert await in_sync(broker, "t") == [0]
-    assert (await consume(broker, "t", 0)).high_watermark == 0
-    await follow(broker, "t", 3)
-    assert (await consume(broker, "t", 0)).high_watermark == 3
 
 
 async def test_row_54_a_follower_commits_nothing_before_flush_messages_has_it_on_disk(broker: InMemoryBroker) -> None:
@@ -312,19 +183,6 @@ async def test_a_leader_whose_state_is_stale_keeps_its_isr(broker: InMemoryBroke
     assert (followers.failed_isr_updates, followers.isr_expansions) == (1, 0)
 
 
-async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1], segment_bytes=1000)
-    await broker.produce("t", [b"x" * 800])
-    await follow(broker, "t", 1)
-    waiting = await broker.park(consume, broker, "t", 0, max_wait_ms=LONG_MS, min_bytes=10_000)
-    await broker.produce("t", [b"y" * 800])
-    assert await waiting.seen() is None  # the high watermark is still on the first segment
-
-    await follow(broker, "t", 1)
-
-    assert b"x" * 800 in (await waiting.seen()).records  # Case C: it is on the second now
-
-
 @pytest.mark.pure
 async def test_a_failing_fetch_fails_no_producer(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t", 2)
@@ -341,22 +199,6 @@ async def test_a_failing_fetch_fails_no_producer(broker: InMemoryBroker, monkeyp
     assert {each.error for each in answers(await waiting.seen())} == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
-@pytest.mark.parametrize(
-    ("replica", "is_read"),
-    [(1, True), (-1, False), (-2, False), (-3, True), (-4, False)],
-    ids=["follower", "consumer", "debugging", "future", "nobody"],
-)
-async def test_row_57_who_reads_beyond_the_high_watermark(broker: InMemoryBroker, replica: int, is_read: bool) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    await broker.produce("t", THREE)
-
-    answer = await follow(broker, "t", 0, replica=replica)
-
-    assert answer.high_watermark == 0
-    assert bool(answer.records) is is_read
-
-
 async def test_row_59_a_start_begins_at_the_checkpoints_watermark(make_broker: MakeBroker, tmp_path: Path) -> None:
     first = make_broker(tmp_path / "shared")
     await assign(first, "t", [0, 1])
@@ -371,95 +213,3 @@ async def test_row_59_a_start_begins_at_the_checkpoints_watermark(make_broker: M
 
     assert "t 0 2" in checkpoint
     assert (await consume(second, "t", 0)).high_watermark == 2
-
-
-async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1, 2])
-    await follow(broker, "t", 0)
-    producing = await broker.park(broker.produce, "t", THREE, acks=-1)
-    consuming = await broker.park(consume, broker, "t", 0, max_wait_ms=LONG_MS)
-    following = await broker.park(follow, broker, "t", 3, replica=2, max_wait_ms=LONG_MS)
-
-    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
-
-    gone, row = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, await producing.seen()
-    assert (row.error_code, row.base_offset) == (gone, 0)
-    assert (await consuming.seen()).error == (await following.seen()).error == gone
-
-
-async def test_row_52_each_request_fetches_every_partition_of_a_followers_session(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    begun = await broker.fetch(("t", 0, 0), session_epoch=0, replica_id=FOLLOWER)
-
-    for epoch in range(1, 5):
-        await trio.sleep(8)
-        await broker.fetch(session_id=begun.session_id, session_epoch=epoch, replica_id=FOLLOWER)
-
-    assert await in_sync(broker, "t") == [0, 1]
-
-
-TIMEOUT_MS = 2000
-
-
-async def delete(broker: InMemoryBroker, *offsets: tuple[str, int, int]) -> list[tuple[int, int]]:
-    """Delete in (topic, partition) below an offset; each row's error and low watermark."""
-    topics = [(topic, [(partition, offset)]) for topic, partition, offset in offsets]
-    body: Any = await broker.call(ApiKey.DELETE_RECORDS, 1, topics=topics, timeout_ms=TIMEOUT_MS)
-    return [(row.error_code, row.low_watermark) for topic in body.topics for row in topic.partitions]
-
-
-@pytest.fixture
-async def cluster(make_broker: MakeBroker) -> InMemoryBroker:
-    """A broker that takes every other for alive, with three records that a follower has too."""
-    broker = make_broker()
-    broker.parts.replica_manager.is_alive = lambda broker_id: True
-    await assign(broker, "t", [0, FOLLOWER])
-    await broker.produce("t", THREE)
-    await follow(broker, "t", 3)
-    return broker
-
-
-async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster: InMemoryBroker) -> None:
-    waiting = await cluster.park(delete, cluster, ("t", 0, 2))
-
-    await follow(cluster, "t", 3, log_start_offset=1)
-    not_yet = await waiting.seen()
-    await follow(cluster, "t", 3, log_start_offset=2)
-
-    assert not_yet is None
-    assert await waiting.seen() == [(ErrorCode.NONE, 2)]
-    assert cluster.log_of("t").log_start_offset == 2
-
-
-async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker) -> None:
-    await follow(cluster, "t", 3, log_start_offset=1)
-
-    waited_seconds, rows = await seconds(delete(cluster, ("t", 0, -1)))
-
-    assert rows == [(ErrorCode.REQUEST_TIMED_OUT, 1)]
-    assert TIMEOUT_MS <= waited_seconds * 1000 <= TIMEOUT_MS + 100
-
-
-async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(cluster: InMemoryBroker) -> None:
-    waiting = await cluster.park(delete, cluster, ("nope", 0, 0), ("t", 0, 3))
-
-    await follow(cluster, "t", 3, log_start_offset=3)
-
-    assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), (ErrorCode.NONE, 3)]
-
-
-async def test_a_topic_that_is_deleted_ends_the_wait(cluster: InMemoryBroker) -> None:
-    waiting = await cluster.park(delete, cluster, ("t", 0, 2))
-
-    await cluster.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
-
-    assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-
-
-async def test_which_records_are_not_deleted(broker: InMemoryBroker) -> None:
-    await broker.create_topic("__consumer_offsets")
-    await broker.create_topic("t", cleanup_policy="compact")
-
-    assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
-    assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]  # whatever the policy
-    assert await delete(broker, ("t", 0, 0)) == [(ErrorCode.POLICY_VIOLATION, -1)]

@@ -248,7 +248,7 @@ TERMS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(terms=TERMS)
 @pytest.mark.slow
-def test_whoever_has_led_before_a_follower_ends_with_the_leaders_log(
+def test_a_follower_ends_with_the_leaders_log_after_any_leaders(
     terms: Sequence[tuple[int, int, int, set[int]]],
 ) -> None:
     with TemporaryDirectory() as directory:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
 
 from minibroker.broker.group.group import VALID_PREVIOUS_STATES, Group, GroupState
 from minibroker.broker.group.member import JoinResult, Member, SyncResult
 from minibroker.broker.group.offsets import GroupOffsets
-from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord
 
 NOW_MS = 1000
@@ -67,7 +64,7 @@ def test_a_group_goes_only_where_the_table_allows(after: GroupState) -> None:
             assert group.state is before
 
 
-def test_what_the_table_allows() -> None:
+def test_the_table_of_states_is_that_of_kafka() -> None:
     assert {state.value: sorted(each.value for each in before) for state, before in VALID_PREVIOUS_STATES.items()} == {
         "PreparingRebalance": ["CompletingRebalance", "Empty", "Stable"],
         "CompletingRebalance": ["PreparingRebalance"],
@@ -77,97 +74,12 @@ def test_what_the_table_allows() -> None:
     }
 
 
-def test_the_first_member_leads_and_the_next_follows_when_it_goes() -> None:
-    first, second = member("a"), member("b")
-    group = group_of(first, second)
-
-    assert group.is_leader("a")
-    group.remove(first)
-    assert group.is_leader("b")
-    group.remove(second)
-    assert group.leader_id is None
-
-
-def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
+def test_a_rebalance_may_take_as_long_as_its_most_patient_member_allows() -> None:
     assert group_of(member("a"), member("abc"), member("ab")).rebalance_timeout_ms == 3000
     assert Group("group").rebalance_timeout_ms == 0
 
 
-@pytest.mark.parametrize(
-    ("members", "chosen"),
-    [
-        ([("a", "b")], "a"),
-        ([("a", "b"), ("b", "a"), ("b", "a")], "b"),
-        ([("a", "b", "c"), ("c", "b"), ("b", "c")], "b"),
-        ([("a", "c"), ("b", "c")], "c"),
-    ],
-)
-def test_of_the_protocols_all_speak_most_votes_decide(members: list[tuple[str, ...]], chosen: str) -> None:
-    group = group_of(*(member(str(number), *protocols) for number, protocols in enumerate(members)))
-
-    assert group.select_protocol() == chosen
-
-
-@pytest.mark.parametrize(
-    ("members", "protocol_type", "protocols", "is_supported"),
-    [
-        ([("x", "y"), ("y",)], "consumer", "y", True),
-        ([("x", "y"), ("y",)], "consumer", "zy", True),
-        ([("x", "y"), ("y",)], "consumer", "x", False),
-        ([("x", "y"), ("y",)], "connect", "y", False),
-        ([("x", "y"), ("y",)], "consumer", "", False),
-        ([], "anything", "x", True),
-        ([], "", "x", False),
-        ([], "anything", "", False),
-    ],
-)
-def test_a_member_must_speak_a_protocol_that_all_others_do_and_in_an_empty_group_any(
-    members: list[tuple[str, ...]], protocol_type: str, protocols: str, is_supported: bool
-) -> None:
-    everyone = [member(str(number), *each) for number, each in enumerate(members)]
-
-    group = stable(*everyone) if everyone else Group("group")
-
-    assert group.supports(protocol_type, [(name, b"") for name in protocols]) is is_supported
-
-
-def test_protocols_are_counted_anew_when_members_change() -> None:
-    first, second = member("a", "x", "y"), member("b", "y")
-    group = stable(first, second)
-
-    group.update(first, first.terms._replace(protocols=[("z", b""), ("y", b"")]))
-    assert not group.supports("consumer", [("z", b"")])
-    group.remove(second)
-    assert group.supports("consumer", [("z", b"")])
-
-
-def test_each_generation_has_the_next_number_and_an_empty_one_no_protocol() -> None:
-    only = member("a")
-    group = stable(only)
-    assert (group.generation_id, group.protocol) == (1, "range")
-
-    group.remove(only)
-    group.become(GroupState.PREPARING_REBALANCE, NOW_MS)
-    group.begin_generation(NOW_MS)
-
-    assert (group.state, group.generation_id) == (GroupState.EMPTY, 2)
-    assert (group.protocol, group.protocol_type) == (None, "consumer")
-
-
-def test_all_have_joined_when_nobody_is_missing_and_nobody_was_promised_a_place() -> None:
-    first, second = member("a"), member("b")
-    group = group_of(first, second)
-    first.join_reply = Answers()
-    assert not group.has_all_members_joined()
-
-    second.join_reply = Answers()
-    assert group.has_all_members_joined()
-
-    group.pending_members["c"] = Mock()
-    assert not group.has_all_members_joined()
-
-
-def test_somebody_leads_who_has_joined() -> None:
+def test_a_member_that_has_joined_leads() -> None:
     first, second = member("a", instance_id="one"), member("b", instance_id="two")
     group = group_of(first, second)
     assert not group.elect_joined_leader()
@@ -176,20 +88,6 @@ def test_somebody_leads_who_has_joined() -> None:
 
     assert group.elect_joined_leader()
     assert group.is_leader("b")
-
-
-def test_a_static_member_that_comes_back_takes_the_place_and_fences_who_had_it() -> None:
-    static = member("old", instance_id="one")
-    group = stable(static, member("b"))
-    joining, syncing = Answers(), Answers()
-    static.join_reply, static.sync_reply = joining, syncing
-
-    group.rename(static, "new")
-
-    assert group.is_leader("new")
-    assert set(group.members) == {"new", "b"}
-    assert group.is_fenced("old", "one") and not group.is_fenced("new", "one") and not group.is_fenced("old", None)
-    assert [each.error for each in joining.given + syncing.given] == [ErrorCode.FENCED_INSTANCE_ID] * 2
 
 
 def test_a_group_comes_back_from_its_record_as_it_was() -> None:
@@ -216,7 +114,7 @@ def test_a_group_without_members_comes_back_empty() -> None:
     assert Group.from_record("group", None, GroupOffsets()).protocol_type is None
 
 
-def test_what_a_consumer_group_is_subscribed_to_is_in_its_metadata_or_may_be_anything() -> None:
+def test_a_consumer_group_without_readable_metadata_may_be_subscribed_to_anything() -> None:
     reader = member("a", metadata=SUBSCRIBED_TO_A)
     group = stable(reader)
 
@@ -227,7 +125,7 @@ def test_what_a_consumer_group_is_subscribed_to_is_in_its_metadata_or_may_be_any
     assert not Group("group").is_subscribed_to("b")
 
 
-def test_only_who_has_been_in_a_generation_is_kept_alive_by_waiting() -> None:
+def test_a_member_of_a_generation_is_kept_alive_by_waiting() -> None:
     waiting = member("a")
     assert not waiting.is_kept_alive
     waiting.join_reply = Answers()

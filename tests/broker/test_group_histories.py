@@ -17,7 +17,7 @@ from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.group_records import GroupRecord, OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.timing_wheel import Timer
-from tests.broker.offset_stores import RETENTION_MS, StoreOnDisk, commit_of, offset
+from tests.broker.offset_stores import RETENTION_MS, StoreOnDisk, commit_of, finished, offset, partition_of
 
 STORED, UNSTORED = "stored", "unstored"  # with a generation, so with a record of its own; only ever with offsets
 PARTITIONS = [TopicPartition(topic, number) for topic in ("flights", "gates") for number in (0, 1)]
@@ -44,9 +44,14 @@ class Coordinated:
     def start(self) -> None:
         disk = self.disk
         self.groups = GroupCoordinator(
-            disk.store, disk.log, config=disk.config, clock=disk.clock, timer=Timer(start_ms=0)
+            disk.store,
+            disk.log,
+            config=disk.config,
+            clock=disk.clock,
+            timer=Timer(start_ms=0),
+            run_steps=disk.background.run_steps,
         )
-        self.groups.start()
+        self.groups.on_leadership(partition_of(0), True)
 
     def live(self) -> dict[str, State]:
         return states((group.group_id, group.generation_id > 0, group.offsets) for group in self.groups.all())
@@ -54,7 +59,7 @@ class Coordinated:
     def replayed(self) -> dict[str, State]:
         """Loaded from the same log, by a store that knows nothing else."""
         store = OffsetStore(self.disk.log, self.disk.config)
-        return states((each.group_id, each.record is not None, each.offsets) for each in store.load())
+        return states((each.group_id, each.record is not None, each.offsets) for each in finished(store.load(0)))
 
     # -- steps ------------------------------------------------------------------------------------------------
 
@@ -77,7 +82,7 @@ class Coordinated:
         self.groups.delete(group_id)
 
     def delete_topic(self, topic: str) -> None:
-        self.groups.on_topic_deleted([each for each in PARTITIONS if each.topic == topic])
+        self.groups.on_partitions_deleted([each for each in PARTITIONS if each.topic == topic])
 
     def expire(self) -> None:
         """Let all that is committed so far expire."""

@@ -11,35 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.security.cipher_suites import openssl_names
 from minibroker.broker.security.tls import TlsListener, TlsSettings, make_context, problems_of
+from tests.broker.tls_peers import SSL
 from tests.certificates import PASSWORD, Certificates
-
-SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
-WRONG = "hunter2"
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     made = Certificates(tmp_path_factory.mktemp("certificates"))
-    (made.folder / "server.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
-    (made.folder / "garbage").write_bytes(b"garbage")
-    content = made.issued().read_bytes()
-    key = load_pem_private_key(content, None).private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode())
-    )
-    (made.folder / "encrypted.pem").write_bytes(key + content[content.index(b"-----BEGIN CERT") :])
-    (made.folder / "key.pem").write_bytes(key)
     made.key_store, made.trust_store, made.authority  # noqa: B018
     return made
 
@@ -52,86 +36,6 @@ def problem_with(certificates: Certificates, **settings: str) -> str:
 
 KEY_STORE = {"ssl_keystore_location": "{}/trusted-server.p12", "ssl_keystore_password": PASSWORD}
 PEM = {"ssl_keystore_location": "{}/trusted-server.pem", "ssl_keystore_type": "PEM"}
-ENCRYPTED = {"ssl_keystore_location": "{}/encrypted.pem", "ssl_keystore_type": "PEM"}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        KEY_STORE,
-        KEY_STORE | {"ssl_keystore_type": "PKCS12"},
-        KEY_STORE | {"ssl_key_password": PASSWORD},
-        KEY_STORE | {"ssl_truststore_location": "{}/authority.p12", "ssl_truststore_password": PASSWORD},
-        KEY_STORE | {"ssl_truststore_location": "{}/trusted-server.p12", "ssl_truststore_password": PASSWORD},
-        KEY_STORE | {"ssl_client_auth": "required"},
-        PEM,
-        PEM | {"ssl_truststore_location": "{}/authority.pem", "ssl_truststore_type": "pem"},
-        ENCRYPTED | {"ssl_key_password": PASSWORD},
-        KEY_STORE | {"ssl_protocol": "tlsv1.2", "ssl_keymanager_algorithm": "PKIX", "ssl_provider": "SunJSSE"},
-        KEY_STORE | {"ssl_enabled_protocols": "SSLv2Hello,TLSv1.2"},
-        KEY_STORE | {"ssl_cipher_suites": "TLS_RSA_WITH_AES_128_CBC_SHA,TLS_DHE_RSA_WITH_AES_256_GCM_SHA384"},
-    ],
-)
-def test_settings_in_order_make_a_context(certificates: Certificates, settings: dict[str, str]) -> None:
-    assert problem_with(certificates, **settings) == ""
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({}, "listener SSL: it has no certificate; set ssl.keystore.location"),
-        (KEY_STORE | {"ssl_keystore_password": WRONG}, "trusted-server.p12 of type JKS: a wrong password, or not a"),
-        (KEY_STORE | {"ssl_keystore_location": "{}/garbage"}, "a wrong password, or not a PKCS#12 file"),
-        (KEY_STORE | {"ssl_keystore_location": "{}/none"}, "No such file or directory"),
-        (KEY_STORE | {"ssl_keystore_location": "{}/authority.p12"}, "it has no private key with a certificate"),
-        (KEY_STORE | {"ssl_keystore_type": "x"}, "of type x: the type is unknown; ssl.keystore.type may be PKCS12 or"),
-        (KEY_STORE | {"ssl_key_password": "other"}, "ssl.key.password differs from ssl.keystore.password"),
-        ({"ssl_keystore_location": "{}/trusted-server.p12"}, "is specified, but key store password is not specified"),
-        ({"ssl_keystore_password": "x"}, "SSL key store is not specified, but key store password is specified."),
-        (
-            KEY_STORE | {"ssl_keystore_location": "{}/server.jks"},
-            "the file is JKS, which only Java reads; convert it with `keytool -importkeystore -srckeystore"
-            " {}/server.jks -destkeystore {}/server.p12 -deststoretype PKCS12`",
-        ),
-        (KEY_STORE | {"ssl_keystore_location": "{}/trusted-server.pem"}, "the file is PEM; set ssl.keystore.type=PEM"),
-        (PEM | {"ssl_keystore_location": "{}/trusted-server.p12"}, "of type PEM: the file is not PEM"),
-        (PEM | {"ssl_keystore_password": "x"}, "password cannot be specified for PEM format"),
-        (PEM | {"ssl_keystore_location": "{}/authority.pem"}, "has no usable private key and certificate"),
-        (ENCRYPTED, "has no usable private key and certificate"),
-        (ENCRYPTED | {"ssl_key_password": WRONG}, "check ssl.key.password"),
-        (PEM | {"ssl_keystore_key": "x", "ssl_keystore_certificate_chain": "x"}, "Both SSL key store location and"),
-        ({"ssl_keystore_type": "PEM", "ssl_keystore_key": "x"}, "private key is specified, but certificate chain is"),
-        ({"ssl_keystore_type": "PEM", "ssl_keystore_certificate_chain": "x"}, "but private key is not specified"),
-        ({"ssl_keystore_key": "x", "ssl_keystore_certificate_chain": "x"}, "only for PEM, but key store type is JKS"),
-        (KEY_STORE | {"ssl_truststore_location": "{}/none"}, "SSL trust store"),
-        (KEY_STORE | {"ssl_truststore_location": "{}/authority.p12"}, "set ssl.truststore.password"),
-        (KEY_STORE | {"ssl_truststore_password": "x"}, "SSL trust store is not specified, but trust store password"),
-        (KEY_STORE | {"ssl_truststore_certificates": "x"}, "only for PEM, but trust store type is JKS"),
-        (PEM | {"ssl_truststore_certificates": "x", "ssl_truststore_type": "PEM"}, "it has no certificate"),
-        (
-            PEM
-            | {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\n", "ssl_truststore_type": "PEM"}
-            | {"ssl_client_auth": "required"},
-            "the certificates of the trust store are not usable",
-        ),
-        (KEY_STORE | {"ssl_enabled_protocols": "TLSv1.1"}, "leave no protocol; enable TLSv1.2 or TLSv1.3"),
-        (KEY_STORE | {"ssl_enabled_protocols": "TLSv1.2,x"}, "ssl.enabled.protocols: x is unknown"),
-        (KEY_STORE | {"ssl_cipher_suites": "x"}, "ssl.cipher.suites: this broker has no suite x"),
-        (KEY_STORE | {"ssl_cipher_suites": "TLS_RSA_WITH_NULL_SHA256"}, "this broker has no suite TLS_RSA_WITH_NULL"),
-        (KEY_STORE | {"ssl_cipher_suites": "ECDHE-RSA-AES128-GCM-SHA256"}, "this broker has no suite ECDHE-RSA-AES128"),
-        (KEY_STORE | {"ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"}, "leave no protocol"),
-        (KEY_STORE | {"ssl_protocol": "SSLv2"}, "Invalid value SSLv2 for configuration ssl.protocol (allowed: TLS, "),
-        (KEY_STORE | {"ssl_principal_mapping_rules": "RULE:x"}, "Invalid rule: `RULE:x`"),
-    ],
-)
-def test_settings_with_which_no_client_could_connect_are_refused(
-    certificates: Certificates, settings: dict[str, str], problem: str
-) -> None:
-    found = problem_with(certificates, **settings)
-
-    assert problem.replace("{}", str(certificates.folder)) in found
-    assert found.startswith("listener SSL: ")
-    assert PASSWORD not in found and WRONG not in found
 
 
 def test_keys_and_certificates_may_stand_in_the_settings(certificates: Certificates) -> None:

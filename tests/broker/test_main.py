@@ -175,7 +175,7 @@ def test_a_first_join_waits_for_others_where_a_broker_is_like_another_or_seen_by
 
 
 @starts_a_process
-def test_who_does_not_ask_for_control_does_not_pay_for_it() -> None:
+def test_a_broker_without_control_imports_nothing_of_it() -> None:
     """Nothing of it is imported, and trio runs on its own clock."""
     program = (
         "import sys, trio, minibroker.broker.app as app\n"

@@ -36,6 +36,7 @@ from tests.broker.offset_stores import (
     RETENTION_MS,
     StoreOnDisk,
     as_read,
+    finished,
     offset,
     views,
 )
@@ -53,7 +54,7 @@ def disk(tmp_path: Path) -> Iterator[StoreOnDisk]:
 
 def loaded_from(batches: list[tuple[bytes, BatchView]]) -> dict[str, LoadedGroup]:
     loader = OffsetLoader("__consumer_offsets-0")
-    loader.read(iter(batches))
+    finished(loader.read(iter(batches)))
     return {group.group_id: group for group in loader.groups()}
 
 
@@ -65,7 +66,7 @@ def commit_batch(*numbers: int, magic: int = 2, first_partition: int = 0) -> byt
     return bytes(build_records(records, magic=magic, base_offset=0))
 
 
-def test_what_kafka_wrote_is_found() -> None:
+def test_groups_and_offsets_that_kafka_wrote_are_loaded() -> None:
     groups = loaded_from(views(KAFKA_LOG))
 
     noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
@@ -77,7 +78,7 @@ def test_what_kafka_wrote_is_found() -> None:
     assert groups["readers"].offsets.active_producers == set()
 
 
-def test_what_was_stored_is_found_again(disk: StoreOnDisk) -> None:
+def test_stored_groups_and_offsets_are_loaded_again(disk: StoreOnDisk) -> None:
     record = GroupRecord("consumer", 3, "range", "gate-1", -1, (STATIC,))
     disk.store.store_group(GROUP, record)
     disk.commit_all({PARTITION: offset(5, leader_epoch=2)})
@@ -162,7 +163,7 @@ def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None
 
 
 @pytest.mark.parametrize("is_group_deleted", [True, False])
-def test_what_is_removed_from_an_open_transaction_stays_removed(disk: StoreOnDisk, is_group_deleted: bool) -> None:
+def test_offsets_removed_from_an_open_transaction_stay_removed(disk: StoreOnDisk, is_group_deleted: bool) -> None:
     offsets = GroupOffsets()
     disk.commit(5, into=offsets, **IN_TRANSACTION)
     disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=is_group_deleted)
@@ -189,7 +190,7 @@ def test_every_message_format_is_read(magic: int) -> None:
     assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5)), OTHER: as_read(offset(6))}
 
 
-def test_what_compaction_left_is_read() -> None:
+def test_a_compacted_log_is_read() -> None:
     survivor = Record(41, NOW_MS, offset_key(GROUP, OTHER), offset_value(offset(6), RETENTION_MS))
     thinned = bytes(build_records([survivor], magic=2, base_offset=41))
     emptied = bytes(build_empty_batch(read_header(commit_batch(5))))
@@ -237,7 +238,7 @@ def test_a_log_that_cannot_be_read_on_gives_what_was_read(caplog: pytest.LogCapt
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "Record size 3 is less than the minimum record overhead")
 
     loader = OffsetLoader("__consumer_offsets-0")
-    loader.read(torn())
+    finished(loader.read(torn()))
 
     assert [group.group_id for group in loader.groups()] == [GROUP]
     assert "cannot read __consumer_offsets-0 any further: Record size 3" in caplog.text

@@ -57,7 +57,7 @@ def disk(make_store: MakeStore) -> StoreOnDisk:
     return make_store()
 
 
-def test_what_is_written_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
+def test_a_written_batch_is_that_of_kafka(disk: StoreOnDisk) -> None:
     noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
     in_transaction = {PARTITION: OffsetRecord(100, -1, "", 0x1A1FE1227A0, None)}
     written: list[bytes] = []
@@ -120,7 +120,7 @@ def test_a_topic_of_an_old_format_is_written_in_it(make_store: MakeStore, versio
     assert disk.load()[GROUP].offsets.committed[PARTITION].offset == 5
 
 
-def test_what_is_removed_gets_a_tombstone(disk: StoreOnDisk) -> None:
+def test_removed_offsets_and_groups_get_a_tombstone(disk: StoreOnDisk) -> None:
     offsets = GroupOffsets()
     disk.store.commit(offsets, commit_of(GROUP, {PARTITION: offset(5), OTHER: offset(6)}))
     disk.store.store_group(GROUP, STABLE)

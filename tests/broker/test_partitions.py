@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision, StopReplica
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState, StopReplica
 from minibroker.broker.replica.following import Following, State
 from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -24,7 +24,7 @@ def decide(broker: InMemoryBroker, controller_epoch: int = 5, **fields: object) 
     values = {"leader": 0, "leader_epoch": 4, "in_sync_replicas": (0,), "replicas": (0, 1)} | fields
     where = values.pop("where", NEW)
     assert isinstance(where, TopicPartition)
-    decision = LeaderAndIsr(1, controller_epoch, {where: PartitionDecision(**values)})  # type: ignore[arg-type]
+    decision = LeaderAndIsr(1, controller_epoch, {where: PartitionState(**values)})  # type: ignore[arg-type]
     return outcome(broker, decision, where)
 
 

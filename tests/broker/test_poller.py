@@ -56,7 +56,7 @@ async def started(sockets: Pair, nursery: trio.Nursery) -> tuple[Poller, list[bo
     return poller, calls
 
 
-async def test_who_has_bytes_is_called_before_any_task_runs(sockets: Pair, nursery: trio.Nursery) -> None:
+async def test_a_connection_with_bytes_is_called_before_any_task_runs(sockets: Pair, nursery: trio.Nursery) -> None:
     ours, theirs = sockets
     order: list[str] = []
     other, their_other = socket.socketpair()
@@ -116,12 +116,14 @@ async def passes_until_asleep(poller: Poller, sockets: Pair, reading: Reading | 
     return passes
 
 
-async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets: Pair) -> None:
+async def test_without_busy_polling_the_loop_sleeps_at_once(sockets: Pair) -> None:
     assert await passes_until_asleep(Poller(), sockets) < 10
 
 
 @pytest.mark.pure
-async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_busy_polling_the_loop_stays_awake_after_bytes(
+    sockets: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(poller_module, "CORE_WANTED_SECONDS", 60.0)
     monkeypatch.setattr(os, "sched_yield", lambda: None)  # others take milliseconds, each time
     start = time.perf_counter()
@@ -131,7 +133,7 @@ async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets: Pair, mon
 
 
 @pytest.mark.pure
-async def test_awake_it_calls_those_with_bytes_without_a_pass_of_the_loop(
+async def test_an_awake_poller_calls_connections_without_a_pass_of_the_loop(
     sockets: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
@@ -148,7 +150,9 @@ async def test_awake_it_calls_those_with_bytes_without_a_pass_of_the_loop(
     assert len(calls) == 2
 
 
-async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_awake_poller_sleeps_when_other_processes_want_the_core(
+    sockets: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def yield_to_others() -> None:
         time.sleep(poller_module.CORE_WANTED_SECONDS / 3)
 
@@ -225,18 +229,13 @@ def steps(*numbers: int) -> list[str]:
     return [f"{step} {number}" for step in ("read", "answered", "sent") for number in numbers]
 
 
-def test_connections_of_one_pass_are_read_then_answered_then_sent_to(
-    answering: Callable[[int], Connections], seconds: list[float]
+@pytest.mark.parametrize("count", [3, poller_module.TOGETHER + 2])
+def test_so_many_connections_are_read_then_answered_then_sent_to(
+    answering: Callable[[int], Connections], seconds: list[float], count: int
 ) -> None:
-    assert answering(3).ask(3) == steps(0, 1, 2)
+    together = poller_module.TOGETHER
 
-
-def test_so_many_connections_wait_for_each_other_and_no_more(
-    answering: Callable[[int], Connections], seconds: list[float]
-) -> None:
-    first, others = range(poller_module.TOGETHER), range(poller_module.TOGETHER, poller_module.TOGETHER + 2)
-
-    assert answering(poller_module.TOGETHER + 2).ask(poller_module.TOGETHER + 2) == steps(*first) + steps(*others)
+    assert answering(count).ask(count) == steps(*range(count)[:together]) + steps(*range(count)[together:])
 
 
 def test_an_answer_does_not_wait_for_others_that_take_long(
@@ -293,7 +292,7 @@ def test_what_answers_set_off_is_done_before_further_connections_are_read(
     assert done.index("followed 0") + 1 == done.index(f"read {poller_module.TOGETHER}")
 
 
-async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
+async def test_no_connection_is_called_after_the_end(sockets: Pair) -> None:
     _, theirs = sockets
     async with trio.open_nursery() as polling:
         _, calls = await started(sockets, polling)
@@ -306,7 +305,7 @@ async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
     assert calls == [False]
 
 
-async def test_the_end_of_the_stream_is_told(sockets: Pair, nursery: trio.Nursery) -> None:
+async def test_a_read_gets_the_end_of_the_stream(sockets: Pair, nursery: trio.Nursery) -> None:
     _, theirs = sockets
     _, calls = await started(sockets, nursery)
 

@@ -7,66 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.kafka_config import ConfigError, load_config
-from minibroker.protocol.java_properties import PropertiesError, parse_properties, read_properties
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=1\nb:2\nc 3", {"a": "1", "b": "2", "c": "3"}),
-        ("sp  :  x : y", {"sp": "x : y"}),
-        ("eq==x\nco=:x\nb =: d", {"eq": "=x", "co": ":x", "b": ": d"}),
-        ("tabs\t=\tv", {"tabs": "v"}),
-        ("trailing = 4 ", {"trailing": "4 "}),
-        ("nothing\nempty=", {"nothing": "", "empty": ""}),
-        ("=no key", {"": "no key"}),
-        ("  # a\n! b\n\n   \n#c\\\nd=1", {"d": "1"}),
-        ("a=b # not a comment", {"a": "b # not a comment"}),
-        ("a=1\na=2", {"a": "2"}),
-        ("e\\ f=g\nk\\=x\\:y=z\n\\=d", {"e f": "g", "k=x:y": "z", "=d": ""}),
-        ("dir=C:\\\\new\\\\top", {"dir": "C:\\new\\top"}),
-        ("esc=\\t\\n\\r\\f\\z\\\\\\u0041", {"esc": "\t\n\r\fz\\A"}),
-        ("u=\\U0041\\u00E9", {"u": "U0041é"}),
-        ("pair=\\ud83d\\ude00", {"pair": "\U0001f600"}),
-        ("a=b\rc=d\r\ne=f\n\fg\fh", {"a": "b", "c": "d", "e": "f", "g": "h"}),
-        ("vertical\x0btab=\u2028x", {"vertical\x0btab": "\u2028x"}),
-    ],
-)
-def test_entries(text: str, expected: dict[str, str]) -> None:
-    assert read_properties(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("long=one,\\\n     two,\\\r\n\tthree", {"long": "one,two,three"}),
-        ("cont\\\n   key=v", {"contkey": "v"}),
-        ("k \\\n = v", {"k": "v"}),
-        ("c= \\\n   \\\n   v", {"c": "v"}),
-        ("even=x\\\\\nb=1", {"even": "x\\", "b": "1"}),
-        ("a=x\\\n# not a comment\nb=1", {"a": "x# not a comment", "b": "1"}),
-        ("a=x\\\n   \n  b=1", {"a": "x", "b": "1"}),
-        ("\\\n#x=1\n  \\\n  y=2", {"y": "2"}),
-        ("end=x\\", {"end": "x"}),
-        ("a=1\n\\", {"a": "1"}),
-    ],
-)
-def test_lines_are_continued_after_a_backslash(text: str, expected: dict[str, str]) -> None:
-    assert read_properties(text) == expected
+from minibroker.protocol.java_properties import parse_properties
 
 
 def test_an_entry_knows_the_line_it_starts_on() -> None:
     text = "# one\r\na=1\n\nb=2,\\\n  3\nc=4"
 
     assert [(entry.key, entry.line) for entry in parse_properties(text)] == [("a", 2), ("b", 4), ("c", 6)]
-
-
-@pytest.mark.parametrize("text", ["x=\\u12", "x=\\u12g4", "\\u=1"])
-def test_a_broken_escape_is_refused_with_its_line(text: str) -> None:
-    with pytest.raises(PropertiesError, match=r"line 2: .*hexadecimal"):
-        read_properties(f"a=1\n{text}")
 
 
 # What the documentation of the apache/kafka image has people start it with.
@@ -89,22 +37,7 @@ OF_THE_IMAGES_DOCUMENTATION = {
 }
 
 
-@pytest.mark.parametrize(
-    ("variables", "found"),
-    [
-        ({"KAFKA_LOG_RETENTION_MS": "1"}, {"log.retention.ms": ("1", "KAFKA_LOG_RETENTION_MS")}),
-        ({"KAFKA_A__B": "1"}, {"a_b": ("1", "KAFKA_A__B")}),
-        ({"KAFKA_A___B": "1"}, {"a-b": ("1", "KAFKA_A___B")}),
-        ({"KAFKA_A____B": "1"}, {"a-.b": ("1", "KAFKA_A____B")}),
-        ({"KAFKA_OPTS": "-D", "KAFKA_VERSION": "4.0", "HOME": "/", "MY_KAFKA_X": "1"}, {}),
-        ({"KAFKA_NODE_ID": "1", "KAFKA_BROKER_ID": "2"}, {"broker.id": ("2", "KAFKA_BROKER_ID")}),
-    ],
-)
-def test_which_variables_stand_for_which_settings(variables: dict[str, str], found: dict[str, tuple[str, str]]) -> None:
-    assert settings_of_environment(variables) == found
-
-
-def test_what_starts_the_image_starts_this_broker() -> None:
+def test_variables_that_start_the_image_start_this_broker() -> None:
     config = load_config(None, [], listen=None, data_dir=None, environment=OF_THE_IMAGES_DOCUMENTATION)
 
     assert config.broker_id == 1
@@ -168,6 +101,6 @@ def test_the_command_line_wins_over_the_environment() -> None:
     assert config.num_partitions == 5
 
 
-def test_a_value_that_is_wrong_is_told_with_its_variable() -> None:
+def test_an_error_names_the_variable_of_a_wrong_value() -> None:
     with pytest.raises(ConfigError, match="KAFKA_NUM_PARTITIONS"):
         load_config(None, [], listen=None, data_dir=None, environment={"KAFKA_NUM_PARTITIONS": "many"})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import trio
 
 from tests.broker.conftest import MakeBroker
 from tests.broker.sasl_broker import LISTENERS, add_scram_user, serve
 from tests.conformance.sasl import SCRAM_USERS, SETTINGS, hold, recorded, scripts
 
-THREADS = 30
+THREADS = 60
 
 
 def answered(message: str, **more: Any) -> list[Any]:
@@ -44,7 +43,6 @@ ON_PURPOSE: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.slow
 async def test_answers_are_those_of_apache_kafka(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
     broker = make_broker(listeners=LISTENERS, connection_failed_authentication_delay_ms=1, **SETTINGS)
     for user, password in SCRAM_USERS.items():

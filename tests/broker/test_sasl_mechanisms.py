@@ -1,4 +1,4 @@
-"""The mechanisms of SASL, token by token: the rows of what Apache Kafka 2.0.1 accepts and refuses, and where we differ.
+"""The mechanisms of SASL, token by token, where the recorded conversations (`test_sasl_conversations.py`) do not reach.
 
 Where 2.0.1 has a defect, the test's name begins with `unlike_kafka`.
 """
@@ -32,8 +32,6 @@ from minibroker.protocol.scram import (
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-sasl-frames.jsonl.gz"
 
-WRONG = "Authentication failed: Invalid username or password"
-OTHER_ID = "Authentication failed: Client requested an authorization id that is different from username"
 INVALID = "Authentication failed due to invalid credentials with SASL mechanism "
 
 
@@ -54,41 +52,8 @@ def outcome(server: SaslServer, *tokens: bytes) -> bytes | str:
 ACCOUNTS = PlainAccounts({"carol": "carol-secret", "é": "ü", "dave": "carol-secret"})
 
 
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
-        ("\0carol\0carol-secret", b""),
-        ("carol\0carol\0carol-secret", b""),
-        ("\0é\0ü", b""),
-        ("\0carol\0wrong", WRONG),
-        ("\0carol\0carol-secre", WRONG),
-        ("\0nobody\0carol-secret", WRONG),
-        ("\0Carol\0carol-secret", WRONG),
-        ("\0carol\0Carol-secret", WRONG),
-        ("dave\0carol\0carol-secret", OTHER_ID),
-        ("dave\0carol\0wrong", WRONG),
-        ("\0\0carol-secret", INVALID + "PLAIN"),
-        ("\0carol\0", INVALID + "PLAIN"),
-        ("carol", INVALID + "PLAIN"),
-        ("carol\0carol-secret", INVALID + "PLAIN"),
-        ("\0carol\0carol-secret\0more", INVALID + "PLAIN"),
-        ("", INVALID + "PLAIN"),
-    ],
-)
-def test_plain(token: str, expected: bytes | str) -> None:
-    server = PlainServer(ACCOUNTS)
-
-    assert outcome(server, token.encode()) == expected
-    assert (server.user is None) == (expected != b"")
-
-
 def test_unlike_kafka_a_nul_behind_the_password_of_plain_is_refused() -> None:
     assert outcome(PlainServer(ACCOUNTS), b"\0carol\0carol-secret\0") == INVALID + "PLAIN"
-
-
-@pytest.mark.parametrize("token", [b"\0carol\0\xff\xfe", b"\0\xff\0carol-secret", b"\xff\0carol\0carol-secret"])
-def test_plain_that_is_not_utf_8_matches_nothing(token: bytes) -> None:
-    assert outcome(PlainServer(ACCOUNTS), token) in (WRONG, OTHER_ID)
 
 
 def test_accounts_keep_no_password() -> None:
@@ -137,27 +102,6 @@ FIRST = b"n,,n=grace,r=abc"
 SCRAM_INVALID = INVALID + "SCRAM-SHA-256"
 
 
-@pytest.mark.parametrize(
-    ("first", "header", "user"),
-    [
-        (FIRST, b"n,,", "grace"),
-        (b"n,a=grace,n=grace,r=abc", b"n,a=grace,", "grace"),
-        (b"n,,n=b=3Do=2Cb,r=abc", b"n,,", "b=o,b"),
-        (b"n,a=b=3Do=2Cb,n=b=3Do=2Cb,r=abc", b"n,a=b=3Do=2Cb,", "b=o,b"),
-        (b"n,,n=grace,r=abc,x=y", b"n,,", "grace"),
-        (b"n,,n=grace,r=abc,tokenauth=false", b"n,,", "grace"),
-    ],
-)
-def test_scram_logs_in(first: bytes, header: bytes, user: str) -> None:
-    server = scram()
-
-    answer = outcome(server, first, final(first, header=header))
-
-    assert isinstance(answer, bytes)
-    assert answer.startswith(b"v=")
-    assert server.user == user
-
-
 def test_scram_with_an_extension_in_the_final_message() -> None:
     server = scram()
 
@@ -169,22 +113,9 @@ def test_scram_with_an_extension_in_the_final_message() -> None:
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        (b"n,a=erin,n=grace,r=abc", OTHER_ID),
-        (b"y,,n=grace,r=abc", SCRAM_INVALID),
-        (b"p=tls-unique,,n=grace,r=abc", SCRAM_INVALID),
-        (b"n=grace,r=abc", SCRAM_INVALID),
-        (b"n,,n=,r=abc", SCRAM_INVALID),
-        (b"n,,n=grace,r=", SCRAM_INVALID),
-        (b"n,,n=grace,r=a b", SCRAM_INVALID),
-        (b"n,,r=abc,n=grace", SCRAM_INVALID),
-        (b"n,,n=b=o,r=abc", SCRAM_INVALID),
         (b"n,,n=b,o,r=abc", SCRAM_INVALID),
-        ("n,,n=é,r=abc".encode(), SCRAM_INVALID),
         (b"n,,n=\xff,r=abc", SCRAM_INVALID),
-        (b"", SCRAM_INVALID),
-        (b"garbage", SCRAM_INVALID),
-        (b"n,,n=grace,r=abc,m=x", SCRAM_INVALID),  # unlike kafka: a mandatory extension that is not known
-        (b"n,,n=grace,r=abc,x=y,m=x", SCRAM_INVALID),
+        (b"n,,n=grace,r=abc,x=y,m=x", SCRAM_INVALID),  # unlike kafka: a mandatory extension that is not known
         (b"n,,m=x,n=grace,r=abc", SCRAM_INVALID),
     ],
 )
@@ -205,13 +136,9 @@ def test_scram_takes_the_nonce_of_librdkafka_before_2_6_1() -> None:
     [
         ({"nonce": b"abcabcabc" + NONCE}, "the client's nonce three times"),
         ({"nonce": b"xyzabc" + NONCE}, "another client's nonce before what was sent"),
-        ({"password": "wrong"}, "wrong password"),
         ({"proof": bytes(32)}, "a proof of zeros"),
-        ({"nonce": b"abcother"}, "unlike kafka (CVE-2024-56128): another nonce"),
         ({"nonce": b"abc"}, "unlike kafka: the client's nonce alone"),
-        ({"channel": b"eSws"}, "unlike kafka: the header of another first message"),
         ({"channel": b"biws="}, "base64 with a wrong padding"),
-        ({"proof": bytes(31)}, "unlike kafka: a short proof is answered too"),
         ({"proof": bytes(33)}, "a long proof"),
     ],
 )
@@ -224,16 +151,7 @@ def test_scram_refuses_what_is_no_final_message(token: bytes) -> None:
     assert outcome(scram(), FIRST, token) == SCRAM_INVALID
 
 
-@pytest.mark.parametrize("first", [b"n,,n=nobody,r=abc", b"n,,n=grace,r=abc,tokenauth=true"])
-def test_unlike_kafka_an_unknown_user_is_found_out_only_at_the_end(first: bytes) -> None:
-    """A delegation token is one too: there are none."""
-    expected = b"r=abcours,s=%b,i=4096" % base64.b64encode(SALT)
-
-    assert outcome(scram(), first) == expected
-    assert outcome(scram(), first, final(first)) == SCRAM_INVALID
-
-
-def test_a_made_up_credential_lets_nobody_in_even_by_its_own_keys() -> None:
+def test_a_made_up_credential_logs_in_no_user_even_by_its_own_keys() -> None:
     """Whoever knew the keys of a made-up credential could compute a proof; it must not count."""
     server = ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, False), lambda: NONCE)
 

@@ -6,11 +6,10 @@ The messages are those of Apache Kafka 2.0.1, started with each of these setting
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
 from minibroker.broker.security.sasl.mechanisms import mechanisms_of
@@ -20,60 +19,11 @@ from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.way.logins import max_session_ms
-from minibroker.protocol.jaas import JaasError, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SECRET = "hunter2"
-
-
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ("M required;", {}),
-        ('M required a="b";', {"a": "b"}),
-        ("M REQUIRED a='b' ;", {"a": "b"}),
-        ("M sufficient a=b c=d-e$f.g_1;", {"a": "b", "c": "d-e$f.g_1"}),
-        ('M requisite a="b c" d="x=y;z";', {"a": "b c", "d": "x=y;z"}),
-        (r'M optional a="\"q\" \\ \t \101 \x";', {"a": '"q" \\ \t A x'}),
-        ('M required\n  a="b"\n  // a comment; "\n  c="d" /* and\n another */ ;', {"a": "b", "c": "d"}),
-        ('M required "user_x y"="z";', {"user_x y": "z"}),
-        ('M required a="" ;', {"a": ""}),
-        ('M required a="ü" b=ü;', {"a": "ü", "b": "ü"}),
-        ('M required a="1" a="2";', {"a": "2"}),
-    ],
-)
-def test_a_login_module_is_read_as_by_kafka(text: str, options: dict[str, str]) -> None:
-    module = parse_jaas(text)
-
-    assert (module.name, module.options) == ("M", options)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "Login module not specified in JAAS config"),
-        ("  // nothing", "Login module not specified in JAAS config"),
-        ("M", "Login module control flag not specified in JAAS config"),
-        ("M;", "Login module control flag is not available in the JAAS config"),
-        ("M 1;", "Login module control flag is not available in the JAAS config"),
-        ("M maybe;", "Invalid login module control flag 'maybe' in JAAS config"),
-        ("M required", "JAAS config entry not terminated by semi-colon"),
-        (f'M required user_a="{SECRET}"', "JAAS config entry not terminated by semi-colon"),
-        ("M required user_a=12;", "Value not specified for key 'user_a' in JAAS config"),
-        ("M required password=;", "Value not specified for key 'password' in JAAS config"),
-        ("M required password", "Value not specified for key 'password' in JAAS config"),
-        (f"M required password=a {SECRET};", "Value not specified in JAAS config"),
-        (f"M required password=a!{SECRET};", "Value not specified in JAAS config"),
-        ("M required; M required;", "JAAS config property contains 2 login modules, should be 1 module"),
-    ],
-)
-def test_a_malformed_login_module_is_refused_without_its_secrets(text: str, message: str) -> None:
-    with pytest.raises(JaasError) as refused:
-        parse_jaas(text)
-
-    assert str(refused.value) == message
 
 
 def config(listener: str = "sasl_plaintext", **given: str) -> KafkaConfig:
@@ -118,77 +68,6 @@ def test_each_listener_has_mechanisms_and_users_of_its_own() -> None:
     assert (made.warnings, made.notes) == ([], [])
 
 
-NO_ENTRY = (
-    "Could not find a 'KafkaServer' or 'sasl_plaintext.KafkaServer' entry in the JAAS configuration. System property"
-    " 'java.security.auth.login.config' is not set"
-)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({}, "SASL mechanism GSSAPI of listener SASL_PLAINTEXT is not supported"),
-        ({"sasl.enabled.mechanisms": "plain"}, "SASL mechanism plain of listener"),
-        ({"sasl.enabled.mechanisms": "PLAIN"}, NO_ENTRY),
-        ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f'{PLAIN} required user_a="x";'}, NO_ENTRY),
-        (
-            {"sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl_plaintext.sasl.jaas.config": f"{PLAIN} required;"},
-            NO_ENTRY,
-        ),
-        ({"sasl.enabled.mechanisms": "PLAIN", "PLAIN": f"{PLAIN} required;"}, NO_ENTRY),
-        ({"sasl.enabled.mechanisms": "PLAIN", "plain": f"{PLAIN} required"}, "not terminated by semi-colon"),
-        ({"sasl.enabled.mechanisms": "PLAIN", "plain": "no.Such required;"}, "No LoginModule found for no.Such"),
-        (
-            {
-                "sasl.enabled.mechanisms": "PLAIN",
-                "plain": f"{PLAIN} required;",
-                "listener.name.sasl_plaintext.plain.sasl.server.callback.handler.class": "my.Handler",
-            },
-            "Class my.Handler could not be found.",
-        ),
-        (
-            {
-                "sasl.enabled.mechanisms": "OAUTHBEARER",
-                "oauthbearer": f'{OAUTHBEARER} required unsecuredValidatorAllowableClockSkewMs="x";',
-            },
-            "unsecuredValidatorAllowableClockSkewMs",
-        ),
-        (
-            {
-                "sasl.enabled.mechanisms": "PLAIN",
-                "plain": f"{PLAIN} required;",
-                "listeners": "SASL_PLAINTEXT://:1",
-                "security.inter.broker.protocol": "SASL_PLAINTEXT",
-            },
-            "sasl.mechanism.inter.broker.protocol must be included in sasl.enabled.mechanisms when SASL is used for"
-            " inter-broker communication",
-        ),
-    ],
-)
-def test_what_refuses_the_start(given: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        config(**given)
-
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("https://example.org/keys", "is not a file: URL"),
-        ("file://example.org/keys", "is not a file: URL"),
-        ("keys.json", "is not a file: URL"),
-        ("file:///no/such/file", "which is not a file"),
-    ],
-)
-def test_keys_come_from_a_file_only(url: str, message: str) -> None:
-    """A URL of the settings would let the broker fetch from anywhere (CVE-2025-27817)."""
-    settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", "oauthbearer": f"{OAUTHBEARER} required;"}
-
-    with pytest.raises(ConfigError, match=message):
-        config(**settings, **{"sasl.oauthbearer.jwks.endpoint.url": url})
-
-
 def test_signed_tokens_need_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys.json").write_text("{}")
     settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", "oauthbearer": f"{OAUTHBEARER} required;"}
@@ -217,21 +96,6 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
     assert made.warnings == []
 
 
-def test_tokens_without_a_signature_are_warned_of() -> None:
-    made = config(**{"sasl.enabled.mechanisms": "OAUTHBEARER", "oauthbearer": f"{OAUTHBEARER} required;"})
-
-    (warning,) = made.warnings
-    assert warning.startswith("listener SASL_PLAINTEXT accepts tokens that are not signed")
-
-
-def test_a_login_module_without_a_listener_is_warned_of() -> None:
-    made = KafkaConfig({"sasl.jaas.config": f'{PLAIN} required user_a="{SECRET}";'})
-
-    (warning,) = made.warnings
-    assert warning.startswith("sasl.jaas.config: no effect, a broker reads the one of a listener and mechanism")
-    assert SECRET not in warning
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -258,23 +122,6 @@ def test_an_open_broker_reads_nothing_of_it() -> None:
     assert KafkaConfig({}).sasl_listeners == {}
 
 
-def all_errors(**given: Any) -> str:
-    with pytest.raises(ConfigError) as refused:
-        config(**given)
-    return str(refused.value)
-
-
-def test_all_errors_come_at_once_and_no_secret_with_them() -> None:
-    secrets = f'{PLAIN} required user_a="{SECRET}" password={SECRET}'
-    given = {"sasl.enabled.mechanisms": "PLAIN", "plain": secrets, "num.partitions": "x"}
-
-    found = all_errors(**given)
-
-    assert "num.partitions" in found
-    assert "not terminated by semi-colon" in found
-    assert SECRET not in found
-
-
 def test_each_enabled_mechanism_has_its_server_and_signed_tokens_another_check(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text('{"keys": []}')
     modules = {"plain": PLAIN, "scram-sha-512": SCRAM, "oauthbearer": OAUTHBEARER}
@@ -284,7 +131,7 @@ def test_each_enabled_mechanism_has_its_server_and_signed_tokens_another_check(t
 
     for more, validator in (({}, UnsecuredTokens), (keys, SignedTokens)):
         made = config(**enabled, **settings, **more)
-        found = mechanisms_of("SASL_PLAINTEXT", made, ScramUsers(TopicStore(tmp_path, 0)), lambda: 0)
+        found = mechanisms_of("SASL_PLAINTEXT", made, ScramUsers(FileState(tmp_path, 0)), lambda: 0)
 
         servers = {name: make() for name, make in found.items()}
         assert {name: type(server) for name, server in servers.items()} == {

@@ -15,11 +15,6 @@ from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
 
 NOW_MS = 1_700_000_000_000
 NOW = NOW_MS // 1000
-OTHER_ID = (
-    "Authentication failed: Client requested an authorization id (bob) that is different from the token's principal"
-    " name (alice)"
-)
-INVALID = "Authentication failed due to invalid credentials with SASL mechanism OAUTHBEARER"
 CLAIMS = {"sub": "alice", "iat": NOW - 10, "exp": NOW + 60}
 
 
@@ -69,24 +64,6 @@ def test_a_token_logs_in_its_subject(message: bytes) -> None:
     assert (answer, server.user, server.expires_ms) == (b"", "alice", (NOW + 60) * 1000)
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (first(unsecured(), authzid="a=bob"), OTHER_ID),
-        (first(unsecured(), auth="Basic "), INVALID),
-        (b"n,,\x01host=h\x01\x01", INVALID),
-        (b"n,,\x01\x01", INVALID),
-        (b"", INVALID),
-        (b"\x01", INVALID),
-        (first(unsecured())[:-1], INVALID),
-        (b"y,," + first(unsecured())[3:], INVALID),
-        (b"\xff" * 100, INVALID),
-    ],
-)
-def test_a_malformed_message_fails(message: bytes, expected: str) -> None:
-    assert respond(message)[1] == expected
-
-
 def test_a_refused_token_is_answered_with_json_and_fails_when_the_client_has_read_it() -> None:
     server, answer = respond(first(unsecured({**CLAIMS, "exp": NOW - 1})))
 
@@ -130,7 +107,7 @@ def test_an_unsecured_token_is_refused(token: str, reason: str) -> None:
         validator().validate(token)
 
 
-def test_the_options_of_the_login_module_say_what_an_unsecured_token_needs() -> None:
+def test_an_unsecured_token_needs_what_the_options_of_the_login_module_ask_for() -> None:
     token = unsecured({"name": "bob", "exp": NOW - 3, "roles": ["r", "w"]})
     options = {"PrincipalClaimName": "name", "ScopeClaimName": "roles", "AllowableClockSkewMs": "5000"}
 

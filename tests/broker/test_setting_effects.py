@@ -1,7 +1,7 @@
 """Each setting of a broker and of topics that is not named as one without effect has one: it is changed and looked at.
 
-A setting may be read and described, and still reach nobody. `EFFECTS` has a look at the same broker with and without
-the setting; `SEEN_ELSEWHERE` names the tests that need sockets, TLS, logins, or a compaction.
+A setting may be read and described, and still change nothing. The conversations of `effects.txt` are answered otherwise
+with it; `EFFECTS` looks at what no client sees; `SEEN_ELSEWHERE` names the tests that need sockets, TLS or logins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.broker.app import BrokerApp
-from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER, SETTINGS, THREADS
 from minibroker.broker.config.settings.unused import reason_unused
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
@@ -29,11 +29,12 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.protocol.resources import ResourceType
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.config import TOPIC_CONFIGS
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, by_name
+from tests.broker.asking import BROKER
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.conversations import FOLDER, held, read_book
 from tests.broker.transactional import FEW, Producer
 
 pytestmark = pytest.mark.pure
@@ -55,25 +56,6 @@ class Effect(NamedTuple):
     beside: Mapping[str, object] = MappingProxyType({})
 
 
-async def metadata_of(broker: InMemoryBroker, *topics: str) -> Any:
-    return await broker.call(ApiKey.METADATA, 4, topics=by_name(*topics), allow_auto_topic_creation=True)
-
-
-async def this_broker(broker: InMemoryBroker) -> object:
-    return tuple((await metadata_of(broker)).brokers[0])
-
-
-async def created_by_use(broker: InMemoryBroker) -> object:
-    answers = [await metadata_of(broker, "t") for _ in range(2)]
-    return [(topic.error_code, len(topic.partitions)) for answer in answers for topic in answer.topics]
-
-
-async def deletion(broker: InMemoryBroker) -> object:
-    await broker.create_topic("t")
-    answer = await broker.call(ApiKey.DELETE_TOPICS, 2, topic_names=["t"], timeout_ms=1000)
-    return answer.topics[0].error_code
-
-
 async def write(broker: InMemoryBroker, *times_ms: int, key: bytes | None = b"k", version: int = 7) -> list[int]:
     """Append a batch for each time; return the error codes."""
     if "t" not in broker.parts.metadata_cache.topics:
@@ -85,19 +67,6 @@ async def write(broker: InMemoryBroker, *times_ms: int, key: bytes | None = b"k"
         answer = await broker.call(ApiKey.PRODUCE, version, **body)
         codes.append(answer.topics[0].partitions[0].error_code)
     return codes
-
-
-async def written(broker: InMemoryBroker) -> object:
-    """The answer, and the batch as it is stored."""
-    codes = await write(broker, NOW_MS - HOUR_MS, key=None)
-    fetched = await broker.fetch(("t", 0, 0))
-    return codes, bytes(fetched.topics[0].partitions[0].records)
-
-
-async def for_an_old_consumer(broker: InMemoryBroker) -> object:
-    await write(broker, NOW_MS)
-    row = (await broker.fetch(("t", 0, 0), version=2)).topics[0].partitions[0]
-    return row.error_code
 
 
 async def segments(broker: InMemoryBroker, *, after_ms: int = 0) -> object:
@@ -170,56 +139,12 @@ async def purged(broker: InMemoryBroker, name: str) -> object:
     return purgatory.statistics().watched
 
 
-async def fetch_session(broker: InMemoryBroker) -> object:
-    await broker.create_topic("t")
-    return (await broker.fetch(("t", 0, 0), session_epoch=0, session_id=0)).session_id != 0
-
-
-async def join(broker: InMemoryBroker, session_timeout_ms: int) -> object:
-    await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
-    began = trio.current_time()
-    answer = await broker.call(
-        ApiKey.JOIN_GROUP,
-        2,
-        group_id="g",
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=60_000,
-        protocol_type="consumer",
-        protocols=[("range", b"")],
-    )
-    return answer.error_code, trio.current_time() - began
-
-
 async def commit(broker: InMemoryBroker, metadata: str = "m", version: int = 2) -> int:
     await broker.create_topic("t")
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
     body: dict[str, Any] = {"group_id": "g", "generation_id": -1, "retention_time_ms": -1}
     answer = await broker.call(ApiKey.OFFSET_COMMIT, version, **body, topics=[("t", [(0, 1, -1, -1, metadata)])])
     return int(answer.topics[0].partitions[0].error_code)
-
-
-async def a_long_commit(broker: InMemoryBroker) -> object:
-    return await commit(broker, "m" * 100)
-
-
-async def offset_after_hours(broker: InMemoryBroker) -> object:
-    await commit(broker)
-    broker.clock.wall_now_ms += 2 * HOUR_MS
-    broker.parts.groups.offsets.expire()
-    answer = await broker.call(ApiKey.OFFSET_FETCH, 2, group_id="g", topics=[("t", [0])])
-    return answer.topics[0].partitions[0].committed_offset
-
-
-async def internal_topic(broker: InMemoryBroker, key_type: int) -> object:
-    await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=key_type)
-    (topic,) = broker.parts.metadata_cache.topics.values()
-    names = [(ResourceType.TOPIC, topic.name, None)]
-    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=names, include_synonyms=False)
-    described = {row.name: row.value for row in answer.results[0].configs}
-    return len(topic.partitions), described["segment.bytes"]
-
-
-offsets_topic, transaction_topic = partial(internal_topic, key_type=0), partial(internal_topic, key_type=1)
 
 
 async def arguments_of(target: str, act: Callable[[], Awaitable[object]], *names: str) -> object:
@@ -270,7 +195,7 @@ async def compaction(broker: InMemoryBroker) -> object:
             await made.run()
 
     configs = await arguments_of("minibroker.broker.upkeep.compaction.LogCleaning", run, "config")
-    return configs, made._pace.max_bytes_per_second
+    return configs, made._pace._max_bytes_per_second
 
 
 async def looks_for_dirty_logs(broker: InMemoryBroker) -> object:
@@ -308,11 +233,6 @@ async def checks_of_tokens(broker: InMemoryBroker) -> object:
     return tokens, network
 
 
-async def longest_transaction(broker: InMemoryBroker) -> object:
-    broker.parts.transactions.ensure_topic()
-    return await Producer(broker, timeout_ms=60_000).initialize()
-
-
 async def forgotten_producer(broker: InMemoryBroker) -> object:
     """Whether a log knows a producer after two hours."""
     await broker.create_topic("t")
@@ -325,7 +245,7 @@ async def forgotten_producer(broker: InMemoryBroker) -> object:
 
 async def forgotten_id(broker: InMemoryBroker) -> object:
     """Whether the coordinator knows an id after two hours, and a minute."""
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
     assert await Producer(broker).initialize() is ErrorCode.NONE
     broker.clock.wall_now_ms += 2 * WEEK_MS
     await trio.sleep(61)
@@ -333,7 +253,7 @@ async def forgotten_id(broker: InMemoryBroker) -> object:
 
 
 async def aborted_in_a_second(broker: InMemoryBroker) -> object:
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
     await broker.create_topic("t")
     await trio.sleep(1.5)  # beyond the look soon after the start
     producer = Producer(broker, timeout_ms=1000)
@@ -364,15 +284,6 @@ OF_TOKENS: dict[str, object] = {
     "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": f"{OAUTHBEARER} required;",
 }
 EFFECTS: dict[str, Effect] = {
-    "broker.id": Effect(5, this_broker),
-    "broker.rack": Effect("r", this_broker),
-    "advertised.listeners": Effect("PLAINTEXT://example.test:1", this_broker),
-    "advertised.host.name": Effect("example.test", this_broker),
-    "advertised.port": Effect(1, this_broker, {"advertised.host.name": "example.test"}),
-    "auto.create.topics.enable": Effect(False, created_by_use),
-    "num.partitions": Effect(3, created_by_use),
-    "default.replication.factor": Effect(2, created_by_use),
-    "delete.topic.enable": Effect(False, deletion),
     "log.retention.check.interval.ms": Effect(1000, work_in),
     "log.flush.scheduler.interval.ms": Effect(100, partial(work_in, seconds=0.5)),
     "log.flush.offset.checkpoint.interval.ms": Effect(1000, work_in),
@@ -385,28 +296,13 @@ EFFECTS: dict[str, Effect] = {
     "log.cleaner.io.buffer.size": Effect(1000, compaction),
     "log.cleaner.io.buffer.load.factor": Effect(0.5, compaction),
     "log.cleaner.io.max.bytes.per.second": Effect(1e9, compaction),
-    "max.incremental.fetch.session.cache.slots": Effect(0, fetch_session),
     "fetch.purgatory.purge.interval.requests": Effect(0, partial(purged, name="fetch")),
     "producer.purgatory.purge.interval.requests": Effect(0, partial(purged, name="produce")),
     "delete.records.purgatory.purge.interval.requests": Effect(1000, partial(purged, name="delete_records")),
-    "quota.producer.default": Effect(100, throttled),
-    "quota.consumer.default": Effect(100, throttled),
-    "quota.window.num": Effect(2, throttled, {"quota.producer.default": 20_000}),
-    "quota.window.size.seconds": Effect(100, throttled, {"quota.producer.default": 2_000}),
-    "group.min.session.timeout.ms": Effect(20_000, partial(join, session_timeout_ms=10_000)),
-    "group.max.session.timeout.ms": Effect(6000, partial(join, session_timeout_ms=10_000)),
-    "group.initial.rebalance.delay.ms": Effect(0, partial(join, session_timeout_ms=10_000)),
-    "offset.metadata.max.bytes": Effect(10, a_long_commit),
     "offsets.commit.required.acks": Effect(1, appended_commit),
     "offsets.commit.timeout.ms": Effect(1, appended_commit),
     "offsets.load.buffer.size": Effect(1, loaded_at_a_time),
-    "offsets.retention.minutes": Effect(60, offset_after_hours),
-    "offsets.topic.num.partitions": Effect(3, offsets_topic),
-    "offsets.topic.segment.bytes": Effect(1000, offsets_topic),
-    "transaction.state.log.num.partitions": Effect(3, transaction_topic),
-    "transaction.state.log.segment.bytes": Effect(1000, transaction_topic),
     "transaction.state.log.load.buffer.size": Effect(1, loaded_at_a_time),
-    "transaction.max.timeout.ms": Effect(1000, longest_transaction),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": Effect(1000, aborted_in_a_second),
     "transaction.remove.expired.transaction.cleanup.interval.ms": Effect(60_000, forgotten_id),
     "transactional.id.expiration.ms": Effect(HOUR_MS, forgotten_producer),
@@ -419,11 +315,12 @@ EFFECTS: dict[str, Effect] = {
 }
 # By the file of tests that changes it, below tests/.
 SEEN_ELSEWHERE = {
-    "broker/test_kafka_config.py": "broker.id.generation.enable reserved.broker.max.id log.dir log.dirs",
-    "broker/test_endpoints.py": "listeners listener.security.protocol.map host.name port",
+    "broker/test_kafka_config.py": "log.dir log.dirs",
+    "golden/settings/values.txt": "broker.id.generation.enable reserved.broker.max.id",
+    "golden/settings/listeners.txt": "listeners listener.security.protocol.map host.name port",
     "broker/test_tls.py": "ssl.client.auth ssl.enabled.protocols ssl.cipher.suites ssl.principal.mapping.rules"
     " ssl.keystore.location ssl.keystore.type",
-    "broker/test_key_stores.py": "ssl.keystore.password ssl.key.password ssl.keystore.key"
+    "golden/settings/key_stores.txt": "ssl.keystore.password ssl.key.password ssl.keystore.key"
     " ssl.keystore.certificate.chain ssl.truststore.location ssl.truststore.type ssl.truststore.password"
     " ssl.truststore.certificates",
     "conformance/acl_matrix.py": "authorizer.class.name allow.everyone.if.no.acl.found",
@@ -432,7 +329,7 @@ SEEN_ELSEWHERE = {
     "integration/test_serve.py": "socket.send.buffer.bytes socket.receive.buffer.bytes",
     "broker/test_sasl_settings.py": "sasl.enabled.mechanisms sasl.oauthbearer.jwks.endpoint.url"
     " connections.max.reauth.ms",
-    "broker/secured.py": "super.users",
+    "golden/conversations/authorization.txt": "super.users",
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
@@ -448,27 +345,21 @@ OF_TOPICS: dict[str, Effect] = {
     "flush.ms": Effect(1000, fsynced_to),
     "retention.bytes": Effect(0, left_after_hours),
     "retention.ms": Effect(HOUR_MS, left_after_hours),
-    "max.message.bytes": Effect(100, written),
     "file.delete.delay.ms": Effect(500, files_kept),
-    "cleanup.policy": Effect("compact", written),
-    "min.insync.replicas": Effect(2, written),
-    "compression.type": Effect("gzip", written),
     "preallocate": Effect(True, space_taken, {"log.segment.bytes": 100_000}),
-    "message.format.version": Effect("0.10.2", written),
-    "message.timestamp.type": Effect("LogAppendTime", written),
-    "message.timestamp.difference.max.ms": Effect(1000, written),
-    "message.downconversion.enable": Effect(False, for_an_old_consumer),
 }
 WITHOUT_EFFECT = {
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
     "unclean.leader.election.enable",
 }
+CONVERSATIONS = read_book(FOLDER / "effects.txt")
+CHANGES = [(title, name) for title, script in CONVERSATIONS.scripts.items() for name in script.changes]
 DEFAULTS_OF_TOPICS = {name: row for row in TOPIC_CONFIGS.values() for name in row.server_names}
 
 
 def test_each_setting_has_an_effect_or_is_named_as_one_without() -> None:
-    elsewhere = {name for names in SEEN_ELSEWHERE.values() for name in names.split()}
+    elsewhere = {name for names in SEEN_ELSEWHERE.values() for name in names.split()} | {name for _, name in CHANGES}
     used = {name for name in SETTINGS if reason_unused(name) is None}
 
     assert used - EFFECTS.keys() - elsewhere - DEFAULTS_OF_TOPICS.keys() == set()
@@ -477,6 +368,16 @@ def test_each_setting_has_an_effect_or_is_named_as_one_without() -> None:
         text = (TESTS / path).read_text(encoding="utf-8")
         unseen = [name for name in names.split() if not re.search(rf"\b{name.replace('.', '[._]')}\b", text)]
         assert unseen == [], path
+
+
+@pytest.mark.time_jumps
+@pytest.mark.parametrize(("title", "name"), CHANGES)
+async def test_a_conversation_is_answered_otherwise_with_another_setting(
+    make_broker: MakeBroker, title: str, name: str
+) -> None:
+    script = CONVERSATIONS.scripts[title]
+
+    assert await held(make_broker, CONVERSATIONS, script.changed(name)) != script.text.rstrip("\n")
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -500,18 +401,47 @@ async def test_a_config_of_a_topic_changes_what_is_seen(make_broker: MakeBroker,
     assert await look(plain) != await look(changed)
 
 
+# Other values than the defaults, for settings that "5" is no value of.
+VALUES = {
+    "compression.type": "gzip", "log.cleanup.policy": "compact", "log.message.format.version": "1.1",
+    "log.message.timestamp.type": "LogAppendTime", "log.cleaner.min.cleanable.ratio": "0.25",
+    "unclean.leader.election.enable": "true", "log.preallocate": "true", "log.message.downconversion.enable": "false",
+    "log.segment.bytes": "100000",
+}  # fmt: skip
+# The cleaner's own, which compaction reads off the broker's configuration for each log; and reporters: refused.
+NOT_OF_LOGS = {
+    *(f"log.cleaner.{name}" for name in ("backoff.ms", "dedupe.buffer.size", "io.buffer.load.factor", "threads")),
+    *(f"log.cleaner.io.{name}" for name in ("buffer.size", "max.bytes.per.second")),
+    "metric.reporters",
+}
+
+
 @pytest.mark.parametrize("name", DEFAULTS_OF_TOPICS)
 async def test_a_setting_of_the_broker_is_the_default_of_topics(make_broker: MakeBroker, name: str) -> None:
-    row = DEFAULTS_OF_TOPICS[name]
-    values = {"compression.type": "gzip", "log.cleanup.policy": "compact", "log.message.format.version": "1.1"}
-    values |= {"log.message.timestamp.type": "LogAppendTime", "log.cleaner.min.cleanable.ratio": "0.25"}
-    values |= {"unclean.leader.election.enable": "true", "log.preallocate": "true"}
-    values |= {"log.message.downconversion.enable": "false", "log.segment.bytes": "100000"}
+    attribute, value = DEFAULTS_OF_TOPICS[name].attribute, VALUES.get(name, "5")
     beside = {"log.segment.bytes": 100_000} if name == "log.preallocate" else {}
-    plain, changed = make_broker(**beside), make_broker(**beside, **{name: values.get(name, "5")})
     configs = []
-    for broker in (plain, changed):
+    for broker in (make_broker(**beside), make_broker(**beside, **{name: value})):
         await broker.create_topic("t")
-        configs.append(getattr(broker.log_of("t").config, row.attribute))
+        configs.append(getattr(broker.log_of("t").config, attribute))
 
     assert configs[0] != configs[1]
+
+
+@pytest.mark.parametrize("whose", ["0", ""], ids=["of this broker", "of all brokers"])
+@pytest.mark.parametrize("name", sorted(CHANGEABLE & DEFAULTS_OF_TOPICS.keys()))
+async def test_an_open_log_has_a_changed_default_at_once(make_broker: MakeBroker, name: str, whose: str) -> None:
+    broker, attribute = make_broker(**{"log.segment.bytes": 200_000}), DEFAULTS_OF_TOPICS[name].attribute
+    await broker.create_topic("t")
+    log = broker.log_of("t")
+    before = getattr(log.config, attribute)
+
+    resources = [(BROKER, whose, [(name, 0, VALUES.get(name, "5"))])]
+    answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=resources, validate_only=False)
+
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    assert getattr(log.config, attribute) != before
+
+
+def test_no_setting_that_may_be_changed_is_left_out() -> None:
+    assert (CHANGEABLE & DEFAULTS_OF_TOPICS.keys()) | NOT_OF_LOGS == CHANGEABLE - PER_BROKER - THREADS

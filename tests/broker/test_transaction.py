@@ -59,7 +59,7 @@ def refusal_of(ask: Callable[[], object]) -> ErrorCode:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("target", State)
-def test_only_the_table_says_what_may_follow(state: State, target: State) -> None:
+def test_only_states_of_the_table_may_follow(state: State, target: State) -> None:
     transaction = transaction_in(state)
 
     if state in PREVIOUS_STATES[target]:
@@ -139,7 +139,7 @@ def test_a_producer_that_was_shut_out_does_not_come_back(expected: tuple[int, in
     assert refusal_of(lambda: initialize(transaction_in(State.EMPTY), expected)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_another_producer_in_between_shuts_out_who_asks_again() -> None:
+def test_another_producer_in_between_fences_one_that_asks_again() -> None:
     transaction = transaction_in(State.EMPTY)
     for expected in ((PID, 3), None):
         initialize(transaction, expected)
@@ -214,7 +214,7 @@ def test_a_transaction_ends_once_and_the_same_end_again_changes_nothing(
             assert refusal_of(end) is error
 
 
-def test_fencing_aborts_under_a_greater_epoch_that_does_not_know_who_was_before(ongoing: Transaction) -> None:
+def test_fencing_aborts_under_a_greater_epoch_that_does_not_know_the_producer_before(ongoing: Transaction) -> None:
     following = ongoing.prepare_fence(NOW_MS)
     assert (following.state, following.producer_epoch, following.partitions) == (State.PREPARE_ABORT, 4, {A0})
 

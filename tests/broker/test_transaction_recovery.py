@@ -11,13 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.transaction.transaction import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    ONGOING,
-    PREPARE_COMMIT,
-    TransactionMetadata,
-)
+from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, PREPARE_COMMIT, TransactionMetadata
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
@@ -33,33 +27,8 @@ async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     return make_broker(**FEW)
 
 
-async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    producer = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW))
-    broker.close()
-
-    producer.broker = again = make_broker(tmp_path / "one", **FEW)
-    assert (state_of(again), await committed(again, "a")) == (ONGOING, [])
-    assert await producer.write("a", b"2") is ErrorCode.NONE
-    assert await producer.end() is ErrorCode.NONE
-
-    assert await committed(again, "a") == [b"1", b"2"]
-
-
-async def test_what_timed_out_meanwhile_is_aborted_soon_after_a_start(
-    make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW), timeout_ms=5000)
-    broker.close()
-
-    again = make_broker(tmp_path / "one", **FEW)
-    again.clock.wall_now_ms += 5001
-    await trio.sleep(1.1)
-
-    assert state_of(again) is COMPLETE_ABORT
-
-
 @pytest.mark.pure
-async def test_what_was_decided_is_completed_at_the_start(
+async def test_a_decided_transaction_is_completed_at_the_start(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW))
@@ -140,10 +109,10 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
     assert await committed(broker, "a") == [b"1"]
 
 
-async def test_what_cannot_be_written_down_is_as_before(broker: InMemoryBroker) -> None:
+async def test_a_change_that_cannot_be_stored_leaves_the_transaction_as_before(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
-    log_manager = broker.parts.transactions._log._log._replica_manager.log_manager
+    log_manager = broker.parts.transactions._log.log._replica_manager.log_manager
     log_manager.is_offline = True
 
     assert await producer.end() is ErrorCode.INVALID_TXN_STATE
@@ -174,17 +143,6 @@ async def test_markers_that_cannot_be_stored_are_retried(broker: InMemoryBroker,
     assert broker.log_of("a", 0).log_end_offset == 2
 
 
-async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker: InMemoryBroker) -> None:
-    producer = await with_open_transaction(broker)
-    await broker.create_topic("b")
-    await producer.send("b", b"2")
-    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["b"], timeout_ms=1000)
-
-    assert await producer.end() is ErrorCode.NONE
-
-    assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
-
-
 @pytest.mark.pure
 async def test_a_completion_that_cannot_be_written_down_is_tried_again(
     broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
@@ -207,7 +165,7 @@ async def test_a_completion_that_cannot_be_written_down_is_tried_again(
     assert state_of(broker) is COMPLETE_COMMIT
 
 
-async def test_what_cannot_be_read_is_told_of_and_passed_over(
+async def test_unreadable_records_are_logged_and_passed_over(
     make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Kafka's admin client may write to internal topics, and disks may forget."""
@@ -239,17 +197,6 @@ async def test_a_partition_that_cannot_be_read_does_not_keep_the_broker_from_sta
 
     assert again.parts.transactions.transactions == {}
     assert "cannot read __transaction_state-0" in caplog.text
-
-
-async def test_without_its_topic_no_id_is_known(broker: InMemoryBroker) -> None:
-    producer = await started(broker)
-    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["__transaction_state"], timeout_ms=1000)
-
-    assert await producer.end() is ErrorCode.NOT_COORDINATOR
-    broker.parts.transactions.ensure_topic()
-
-    assert await producer.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert await producer.initialize() is ErrorCode.NONE
 
 
 async def nothing(broker: InMemoryBroker) -> None:
@@ -315,30 +262,3 @@ async def test_a_producer_of_which_a_timeout_left_only_a_marker_is_fenced(
     await zombie.send("a", b"3")
     assert await zombie.end() is ErrorCode.NONE
     assert log.last_stable_offset == log.log_end_offset
-
-
-async def test_a_fenced_producer_stages_no_offsets(broker: InMemoryBroker) -> None:
-    """They would count with the next transaction of its id, whose producer did not stage them."""
-    await broker.create_topic("a")
-    await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
-    zombie = await started(broker)
-    await zombie.add_offsets("g")
-    assert await zombie.commit_offset("g", "a", 1) is ErrorCode.NONE
-    await Producer(broker).initialize()  # aborts the transaction
-
-    for version in range(4):
-        error = await zombie.commit_offset("g", "a", 2, version=version)
-        assert error is ErrorCode.INVALID_PRODUCER_EPOCH
-
-    topics = [("a", [0])]
-    answer = await broker.call(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
-    row = answer.topics[0].partitions[0]
-    assert (row.error_code, row.committed_offset) == (ErrorCode.NONE, -1)
-
-    successor = await started(broker)
-    await successor.add_offsets("g")
-    await successor.commit_offset("g", "a", 7)
-    assert await zombie.commit_offset("g", "a", 2) is ErrorCode.INVALID_PRODUCER_EPOCH
-    await successor.end()
-    answer = await broker.call(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
-    assert answer.topics[0].partitions[0].committed_offset == 7

@@ -217,7 +217,7 @@ def test_of_a_log_that_was_cut_off_meanwhile_nothing_is_kept(recording: Recorded
     assert frame.gaps == (Gap(4, 10), Gap(21, 7))  # behind a gap there are no records: whoever reads it relies on that
 
 
-def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Recorded) -> None:
+def test_of_an_immense_message_without_records_the_beginning_is_kept(recording: Recorded) -> None:
     size = MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1
     recording.answer = [bytes(size)]
 

@@ -146,7 +146,9 @@ async def test_a_month_takes_few_steps_and_makes_up_for_no_ticks(turned: Turned,
     assert 300 <= turned.ticks <= 300 + LONG_STEPS + 2
 
 
-async def test_who_asks_again_and_again_cannot_make_a_turn_endless(turned: Turned, nursery: trio.Nursery) -> None:
+async def test_a_task_that_sleeps_again_and_again_cannot_make_a_turn_endless(
+    turned: Turned, nursery: trio.Nursery
+) -> None:
     nursery.start_soon(turned.tick, 0.001)
     began = time.monotonic()
 
@@ -191,7 +193,7 @@ async def test_of_two_turns_the_second_begins_when_the_first_is_done(turned: Tur
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_what_is_no_time_to_turn_by_is_refused(reason: str, seconds: list[Any]) -> None:
+def test_a_turn_by_no_time_is_refused(reason: str, seconds: list[Any]) -> None:
     for each in seconds:
         with pytest.raises(ValueError, match=reason):
             check_advance(each, turned_seconds=1.0)

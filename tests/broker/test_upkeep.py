@@ -55,7 +55,7 @@ def dirty(log: Log) -> Log:
     return log
 
 
-async def test_what_is_or_becomes_dirty_is_compacted_and_written_down(manager: LogManager, compact: Compact) -> None:
+async def test_dirty_logs_are_compacted_and_a_checkpoint_is_written(manager: LogManager, compact: Compact) -> None:
     log, other = dirty(log_in(manager)), dirty(log_in(manager, OTHERS))
 
     compact(log_cleaner_backoff_ms=60_000)

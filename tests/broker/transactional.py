@@ -86,7 +86,7 @@ class Producer:
 
 async def started(broker: InMemoryBroker, transactional_id: str = "t", **options: Any) -> Producer:
     """A producer with an identity; the topic of the coordinator is made."""
-    broker.parts.transactions.ensure_topic()
+    broker.parts.topic_admin.ensure_internal_topic("__transaction_state")
     producer = Producer(broker, transactional_id, **options)
     assert await producer.initialize() is ErrorCode.NONE
     return producer

@@ -2,7 +2,8 @@
 
 Scripted conversations first, then one for every seed. What differs is shrunk and printed as a script, which
 `--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/; with
-`--only NAME` to that one, and to those that have no recording yet.
+`--only NAME` to that one, and to those that have no recording yet. Of a subject (`rights`, `logins`, `throttling`,
+`quotas`, `settings`, `encrypted-settings`) the cases are compared instead, from `--seed` on where they are drawn.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from pathlib import Path
 
 from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.text import counted
+from tests.conformance import recordings
 from tests.conformance.generator import FAMILIES, generated
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recording import record
 from tests.conformance.scripts import ALL
 from tests.conformance.shrinking import shrunk
 from tests.conformance.steps import Script, read_script, script_text
+from tests.conformance.subjects import SUBJECTS
 
 MAX_REPORTED = 10
+CONVERSATIONS = 100
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
+        if options.subject:
+            subject = SUBJECTS[options.subject]
+            seeds = range(options.seed, options.seed + options.seeds) if options.seeds else subject.seeds
+            return recordings.compare(options.subject, subject._replace(seeds=seeds), is_recorded=options.record)
         with tempfile.TemporaryDirectory() as directory, running_pair(Path(directory)) as pair:
             if options.record:
                 return record(pair.kafka, options.only)
@@ -39,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many generated conversations")
+    parser.add_argument("subject", nargs="?", choices=SUBJECTS, help="compare this instead of conversations")
+    parser.add_argument("--seeds", type=int, help="how many generated conversations, or drawn cases of a subject")
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--family", default="", choices=FAMILIES, help="only conversations of this family")
     parser.add_argument("--only", help="one scripted conversation, by name")
@@ -55,7 +64,7 @@ def compare(pair: Pair, options: argparse.Namespace) -> int:
     names = [options.only] if options.only else [] if options.family else list(ALL)
     for name in names:
         failed += report(pair, name, ALL[name](), is_shrunk=False)
-    seeds = range(0) if options.only else range(options.seed, options.seed + options.seeds)
+    seeds = range(0) if options.only else range(options.seed, options.seed + (options.seeds or CONVERSATIONS))
     for number, seed in enumerate(seeds):
         failed += report(pair, f"seed {seed}", generated(seed, options.family), is_shrunk=True)
         if failed >= MAX_REPORTED:

@@ -3,13 +3,11 @@
 Made from `protocol/api_table.py`. All clients are ANONYMOUS, and rules name their hosts: so one broker without SASL
 serves all rows of the matrix at once. The connection of a step is the address that it comes from.
 
-What Apache Kafka 2.0.1 answers is kept in tests/golden/. To record it anew: python -m tests.conformance.acl_matrix
+What Apache Kafka 2.0.1 answers is kept in tests/golden/: python -m tests.conformance rights --record
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -20,13 +18,14 @@ from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from minibroker.protocol.api_table import API_TABLE
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission, Right
-from tests.conformance.answers import Plain
+from tests.conformance.answers import Plain, differences
 from tests.conformance.conversation import SocketPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
+from tests.conformance.recordings import Comparison, read
 from tests.conformance.steps import KEYS, Batch, Script, call
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-acls.json.gz"
+RECORDED = "kafka-2.0.1-acls.json.gz"
 PREFIX = "a000001-"
 AUTHORIZER: dict[str, str | int] = {
     "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
@@ -389,17 +388,18 @@ def answers_at(host: str, port: int) -> list[Plain]:
         peer.close()
 
 
-def record() -> None:
+def compared(seeds: range) -> Comparison:
+    """Kafka's answers, and what of them is not as it was recorded."""
     kept = [list(each) for each in zip(titles(cases()), answers_of_apache_kafka(), strict=True)]
-    RECORDED.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), 9, mtime=0))
-    print(f"{len(kept)} answers, {RECORDED.stat().st_size} bytes")
+    return Comparison(kept, len(kept), unlike_recorded([answer for _, answer in kept]))
+
+
+def unlike_recorded(answers: Sequence[Plain]) -> list[str]:
+    rows = ((title, differences(kafkas, mine)) for (title, kafkas), mine in zip(recorded(), answers, strict=True))
+    return [f"{title}: {found[:3]}" for title, found in rows if found]
 
 
 def recorded() -> list[tuple[str, Plain]]:
     """Each kept answer with its title."""
-    kept: list[tuple[str, Plain]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    kept: list[tuple[str, Plain]] = read(RECORDED)
     return kept
-
-
-if __name__ == "__main__":
-    record()

@@ -9,15 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from tests.conformance.asking import (
-    CODECS,
-    TIME_MS,
-    config_rows,
-    delete_records,
-    fetch,
-    list_offsets,
-    produce,
-)
+from tests.conformance.asking import CODECS, TIME_MS, config_rows, delete_records, fetch, list_offsets, produce
 from tests.conformance.lies import Lie
 from tests.conformance.steps import Batch, Step, Wrapper, call
 

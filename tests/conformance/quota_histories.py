@@ -2,30 +2,25 @@
 
 A history is drawn from a seed: a kind of quota with its window, then steps on a clock that stands still between them.
 `QuotaHistories.java` plays histories on Kafka's quota managers. To record anew: python -m
-tests.conformance.quota_histories --record
+tests.conformance quotas --record
 """
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
 import subprocess
-import sys
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from benchmarks.apache_kafka import KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import class_path, kafka_jars
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.quota.client_quota import ClientQuota
 from minibroker.broker.quota.entities import DEFAULT, Entity, Name
 from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampleWindow
-from minibroker.protocol.text import counted
+from tests.conformance.recordings import Comparison, read
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-quota-histories.json.gz"
+RECORDED = "kafka-2.0.1-quota-histories.json.gz"
 HISTORIES = 300
 STEPS = 40
 PLAY_SECONDS = 120.0
@@ -158,34 +153,14 @@ def kafkas_throttle_times(histories: list[History]) -> list[list[int]]:
 
 def recorded() -> list[list[int]]:
     """The throttle times of the histories of the seeds from 0 on."""
-    found: list[list[int]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    found: list[list[int]] = read(RECORDED)
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.quota_histories", description=__doc__)
-    parser.add_argument("--histories", type=int, default=HISTORIES, help="how many histories")
-    parser.add_argument("--seed", type=int, default=0, help="the seed of the first")
-    parser.add_argument("--record", action="store_true", help="keep the throttle times in tests/golden/")
-    options = parser.parse_args()
-    seeds = range(options.seed, options.seed + options.histories)
+def compared(seeds: range) -> Comparison:
     histories = [drawn(seed) for seed in seeds]
-    try:
-        kafkas = kafkas_throttle_times(histories)
-    except KafkaUnavailable as reason:
-        print(f"Apache Kafka 2.0.1 cannot be had: {reason}", file=sys.stderr)
-        return 2
-    if options.record:
-        RECORDED.write_bytes(gzip.compress(json.dumps(kafkas, separators=(",", ":")).encode(), 9, mtime=0))
-    differing = 0
-    for seed, history, theirs in zip(seeds, histories, kafkas, strict=True):
-        ours = throttle_times(history)
-        if ours != theirs:
-            differing += 1
-            print(f"-- seed {seed}\nKafka      {theirs}\nminibroker {ours}")
-    print(f"histories: {len(histories)}, {counted(differing, 'difference')}")
-    return 1 if differing else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    kafkas = kafkas_throttle_times(histories)
+    ours = map(throttle_times, histories)
+    rows = zip(seeds, kafkas, ours, strict=True)
+    found = [f"-- seed {seed}\nKafka      {theirs}\nminibroker {mine}" for seed, theirs, mine in rows if theirs != mine]
+    return Comparison(kafkas, len(histories), found)

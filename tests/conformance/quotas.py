@@ -1,17 +1,14 @@
 """Conversations of clients that exceed their quotas: answers, throttle times, and when each answer comes.
 
 Held with Apache Kafka 2.0.1, whose quotas are written into its ZooKeeper before it starts, and with minibroker. To
-record anew: python -m tests.conformance.quotas --record
+record anew: python -m tests.conformance throttling --record
 """
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import json
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -20,19 +17,20 @@ from typing import Any, NamedTuple
 
 import trio
 
-from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.text import counted
 from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
+from tests.conformance.recordings import Comparison, read
 from tests.integration.brokers import Minibroker
 from tests.integration.sample_requests import sample_body
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-quotas.json.gz"
+RECORDED = "kafka-2.0.1-quotas.json.gz"
 TOOL_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 TOLERANCE_MS = 250  # of times: those of a live broker depend on how long its requests take
@@ -283,7 +281,7 @@ def differences(theirs: list[Event], ours: list[Event]) -> list[str]:
 
 
 def recorded() -> dict[str, list[Event]]:
-    found: dict[str, list[Any]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    found: dict[str, list[Any]] = read(RECORDED)
     return {name: [Event(*event) for event in events] for name, events in found.items()}
 
 
@@ -363,26 +361,8 @@ async def live(directory: Path) -> tuple[dict[str, list[Event]], dict[str, list[
     return await kafkas_events(directory / "kafka"), await our_events(directory / "minibroker")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.quotas", description=__doc__)
-    parser.add_argument("--record", action="store_true", help="keep Kafka's answers in tests/golden/")
-    options = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            theirs, ours = trio.run(live, Path(directory))
-    except KafkaUnavailable as reason:
-        print(f"Apache Kafka 2.0.1 cannot be had: {reason}", file=sys.stderr)
-        return 2
-    if options.record:
-        RECORDED.write_bytes(gzip.compress(json.dumps(theirs, separators=(",", ":")).encode(), 9, mtime=0))
-    failed = 0
-    for name, events in theirs.items():
-        found = differences(events, ours[name])
-        failed += bool(found)
-        print("\n    ".join([f"{name}: {'differs' if found else 'equal'}", *found]))
-    print(f"{counted(len(theirs), 'conversation')}, {failed} with differences")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def compared(seeds: range) -> Comparison:
+    with tempfile.TemporaryDirectory() as directory:
+        theirs, ours = trio.run(live, Path(directory))
+    found = [f"{name}: {each}" for name, events in theirs.items() for each in differences(events, ours[name])]
+    return Comparison(theirs, len(theirs), found)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-from pathlib import Path
 
 from tests.conformance.answers import Plain
 from tests.conformance.conversation import SocketPeer
+from tests.conformance.recordings import keep, read
 from tests.conformance.scripts import ALL
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-conformance.json.gz"
+RECORDED = "kafka-2.0.1-conformance.json.gz"
 MAX_RECORDED_CHARACTERS = 2000
 MAX_RECORDED_ROWS = 300
 PREFIX = "g{:06d}-"
@@ -45,13 +44,11 @@ def record(kafka: SocketPeer, only: str | None = None) -> int:
         else [abridged(answer) for answer in kafka.hold(script(), prefix_of(name))]
         for name, script in ALL.items()
     }
-    # No time in the file: the same answers are the same bytes.
-    text = json.dumps(answers, separators=(",", ":"))
-    RECORDED.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-    print(f"{sum(map(len, answers.values()))} answers, {RECORDED.stat().st_size} bytes")
+    keep(RECORDED, answers)
+    print(f"{sum(map(len, answers.values()))} answers")
     return 0
 
 
 def recorded() -> dict[str, list[Plain]]:
-    found: dict[str, list[Plain]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    found: dict[str, list[Plain]] = read(RECORDED)
     return found

@@ -1,19 +1,17 @@
 """Conversations of clients that authenticate, right and wrong: held with Apache Kafka 2.0.1 and with minibroker.
 
-`python -m tests.conformance.sasl` records Kafka's answers in tests/golden/, which a test compares. A conversation is a
-list of steps; each step sends one message, or several in one write, and its outcome is the answer, or that the broker
-closed. Steps that depend on an earlier answer (SCRAM) get it.
+`python -m tests.conformance logins --record` records Kafka's answers in tests/golden/, which a test compares. A
+conversation is a list of steps; each step sends one message, or several in one write, and its outcome is the answer, or
+that the broker closed. Steps that depend on an earlier answer (SCRAM) get it.
 """
 
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import re
 import socket
 import struct
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,9 +22,10 @@ from benchmarks.apache_kafka import ApacheKafka, class_path, jvm_options, kafka_
 from benchmarks.processes import free_port
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.scram import BY_NAME, ScramMechanism, salted_password
+from tests.conformance.recordings import Comparison, read
 from tests.jvm import QUICK_JVM
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-sasl-conversations.json.gz"
+RECORDED = "kafka-2.0.1-sasl-conversations.json.gz"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -450,7 +449,7 @@ def hold_all(port: int) -> dict[str, list[Json]]:
 
 
 def recorded() -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    found: dict[str, list[Json]] = read(RECORDED)
     return found
 
 
@@ -488,14 +487,12 @@ def add_scram_user(kafka: ApacheKafka, jars: Path, user: str, password: str) -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def main() -> int:
-    """Record Kafka's answers."""
+def compared(seeds: range) -> Comparison:
+    """Kafka's answers, and what of them is not as it was recorded."""
     with tempfile.TemporaryDirectory() as directory, apache_kafka(Path(directory)) as (_, port):
         answers = hold_all(port)
-    RECORDED.write_bytes(gzip.compress(json.dumps(answers, indent=0).encode(), 9, mtime=0))
-    print(f"{len(answers)} conversations")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    before = recorded()
+    found = [
+        f"{name}: {before.get(name)}, now {answer}" for name, answer in answers.items() if answer != before.get(name)
+    ]
+    return Comparison(answers, len(answers), found)

@@ -1,27 +1,24 @@
-"""python -m tests.conformance.settings: properties files drawn from seeds, started by Apache Kafka 2.0.1 and read here.
+"""Properties files drawn from seeds, started by Apache Kafka 2.0.1 and read here: python -m tests.conformance settings.
 
 `--record` keeps the files and Kafka's verdicts in tests/golden/, which a fast test compares. A verdict is `started`, or
-the error with which the broker did not start. With `--encrypted` the files are about listeners with TLS.
+the error with which the broker did not start. `encrypted-settings` are files about listeners with TLS.
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
-import gzip
-import json
 import random
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER
@@ -29,11 +26,12 @@ from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.security.tls import problems_of
 from tests.certificates import PASSWORD, Certificates
 from tests.conformance.kafka_versions import is_later
+from tests.conformance.recordings import Comparison, read
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
-RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-settings.json.gz"
-RECORDED_ENCRYPTED = RECORDED.with_name("kafka-2.0.1-encrypted-settings.json.gz")
+RECORDED = "kafka-2.0.1-settings.json.gz"
+RECORDED_ENCRYPTED = "kafka-2.0.1-encrypted-settings.json.gz"
 STORES = "{stores}"  # stands for the folder of the key stores
 FILES = 200
 STARTED = "started"
@@ -44,6 +42,11 @@ LEFT_OUT = """
     zookeeper.connect zookeeper.connection.timeout.ms zookeeper.session.timeout.ms zookeeper.sync.time.ms
     zookeeper.max.in.flight.requests zookeeper.set.acl log.dir log.dirs port listeners advertised.listeners
 """.split()
+
+# The texts to draw from: of types, of single settings, of listeners that encrypt, of settings with a rule between them.
+VALUES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("settings_values.toml").read_text(encoding="utf-8"))
+TEXTS, TOGETHER, TLS_TEXTS = VALUES["texts"], VALUES["together"], VALUES["encrypted"]
+NO_TEXT = "<none>"  # takes a setting away
 
 Settings = dict[str, str]
 
@@ -86,7 +89,7 @@ class Draw:
     def _value(self, row: Setting[Any]) -> str:
         if row.name in TEXTS:
             return str(self._of(TEXTS[row.name]))
-        texts = list(OF_TYPE[row.kind.name])
+        texts = list(VALUES["types"][row.kind.name])
         if row.kind.name in ("INT", "LONG", "SHORT") and row.check.allowed:
             least = int(row.check.allowed.split()[0])
             texts += [str(least), str(least - 1), str(least + 1)] * 2
@@ -132,111 +135,11 @@ class Draw:
         for name in self._random.sample(sorted(TLS_TEXTS), self._random.randint(0, 3)):
             text = self._of(TLS_TEXTS[name])
             prefix = self._of(("", "", f"listener.name.{names[-1].lower()}.", f"listener.name.{names[-1]}."))
-            if text is None:
+            if text == NO_TEXT:
                 settings.pop(name, None)
             else:
                 settings[prefix + name] = text
         return settings
-
-
-NUMBERS = ("-2", "-1", "0", "1", "5", "x", "", " 7 ", "+5", "1.5", "1_0", "٣")
-OF_TYPE: dict[str, tuple[str, ...]] = {
-    "INT": (*NUMBERS, "2147483648"),
-    "LONG": (*NUMBERS, "9223372036854775808"),
-    "SHORT": (*NUMBERS, "32768"),
-    "DOUBLE": ("0", "0.5", "-1", "1.1", "x", "", "NaN", "Infinity", "1e3", "1d", "0x1p3", " .5 ", "2f", "1e999"),
-    "BOOLEAN": ("true", "FALSE", " True ", "yes", "", "1"),
-    "LIST": ("", "a", "a,b", " , ", "*"),
-    "STRING": ("", "x", " y "),
-    "CLASS": ("", "no.such.Class", "java.lang.Object"),
-    "PASSWORD": ("", "secret"),
-}
-VERSIONS = (
-    *("0.7", "0.8.0", "0.8.2", "0.9", "0.9.0.1", "0.10", "0.10.0-IV0", "0.10.2", "0.11.0", "0.11.0.2"),
-    *("1.0", "1.1-IV0", "2", "2.0", "2.0.1", "2.0-IV1", "2.1", "x", ""),
-)
-TEXTS: dict[str, tuple[str, ...]] = {
-    "log.message.format.version": VERSIONS,
-    "inter.broker.protocol.version": VERSIONS,
-    "compression.type": ("gzip", "GZIP", "none", "uncompressed", "producer", "lz4", "", "Snappy"),
-    "log.cleanup.policy": ("compact", "delete", "delete,compact", "", "both", "Delete", "delete,", " compact "),
-    "log.message.timestamp.type": ("CreateTime", "LogAppendTime", "createtime", ""),
-    "max.connections.per.ip.overrides": ("127.0.0.1:5", "127.0.0.1:x", "127.0.0.1", "", ":", "127.0.0.1:-1", "::1:2"),
-    "listener.security.protocol.map": (
-        "PLAINTEXT:PLAINTEXT",
-        "A:PLAINTEXT",
-        "PLAINTEXT",
-        "",
-        "PLAINTEXT:X",
-        "plaintext:PLAINTEXT",
-    ),
-    "security.inter.broker.protocol": ("PLAINTEXT", "plaintext", "SSL", "SASL_SSL", "", "x"),
-    "inter.broker.listener.name": ("PLAINTEXT", "plaintext", "SSL", "", "x"),
-    "host.name": ("127.0.0.1", ""),
-    "advertised.host.name": ("there", "", "0.0.0.0"),
-    "metrics.recording.level": ("INFO", "DEBUG", "info", "", "x"),
-    "ssl.client.auth": ("none", "required", "requested", "", "None"),
-    "sasl.mechanism.inter.broker.protocol": ("GSSAPI", "PLAIN", ""),
-    "offsets.topic.compression.codec": ("0", "1", "3", "4", "-1", "5", "x"),
-    "background.threads": ("0", "1", "2", "-1"),
-    "num.io.threads": ("0", "1", "2", "-1"),
-    "num.network.threads": ("0", "1", "2", "-1"),
-    "num.recovery.threads.per.data.dir": ("0", "1", "2", "-1"),
-    "num.replica.fetchers": ("0", "1", "2", "-1"),
-    "num.replica.alter.log.dirs.threads": ("0", "1", "2", "-1"),
-    "log.cleaner.threads": ("0", "1", "2", "-1", "200"),
-    "log.cleaner.dedupe.buffer.size": ("1048576", "1048577", "2097153", "-1", "0", "134217728"),
-    "broker.id": ("-2", "-1", "0", "5", "1000", "1001", "x"),
-    "reserved.broker.max.id": ("-1", "0", "4", "1000", "5000"),
-}
-TOGETHER: list[dict[str, tuple[str, ...]]] = [
-    {"log.message.format.version": VERSIONS, "inter.broker.protocol.version": VERSIONS},
-    {
-        "queued.max.request.bytes": ("-1", "0", "1", "100", "104857599", "104857600", "104857601"),
-        "socket.request.max.bytes": ("1", "99", "100", "101", "104857600"),
-    },
-    {
-        "broker.id": TEXTS["broker.id"],
-        "reserved.broker.max.id": TEXTS["reserved.broker.max.id"],
-        "broker.id.generation.enable": ("true", "false"),
-    },
-    {
-        "replica.fetch.wait.max.ms": ("0", "500", "10000", "10001", "30001"),
-        "replica.socket.timeout.ms": ("0", "499", "500", "10001"),
-        "replica.lag.time.max.ms": ("0", "499", "500", "10001"),
-    },
-    {
-        "offsets.commit.required.acks": ("-2", "-1", "0", "1", "3", "4"),
-        "offsets.topic.replication.factor": ("0", "1", "3", "-1"),
-    },
-    {
-        "log.retention.ms": ("-1", "0", "1", "-2", "-100"),
-        "log.retention.minutes": ("-1", "0", "1", "-2"),
-        "log.retention.hours": ("-1", "0", "1", "-2", "596524"),
-    },
-    {
-        "log.roll.ms": ("-1", "0", "1"),
-        "log.roll.hours": ("0", "1"),
-        "log.roll.jitter.ms": ("-1", "0", "1"),
-        "log.roll.jitter.hours": ("-1", "0", "1"),
-    },
-    {
-        "log.cleaner.threads": ("0", "1", "2", "128"),
-        "log.cleaner.dedupe.buffer.size": ("1048577", "2097153", "1048576"),
-    },
-    {"max.connections.per.ip": ("0", "1", "-1"), "max.connections.per.ip.overrides": ("", "127.0.0.1:1")},
-    {"group.min.session.timeout.ms": ("-1", "0", "5"), "group.max.session.timeout.ms": ("-1", "0", "4")},
-    {
-        "transaction.state.log.min.isr": ("0", "1", "4"),
-        "transaction.state.log.replication.factor": ("0", "1", "-1"),
-    },
-    {
-        "sasl.enabled.mechanisms": ("PLAIN", "", "GSSAPI"),
-        "security.inter.broker.protocol": ("SASL_PLAINTEXT", "PLAINTEXT"),
-        "sasl.mechanism.inter.broker.protocol": ("PLAIN", "GSSAPI"),
-    },
-    {"log.segment.bytes": ("13", "14", "1048576"), "log.index.size.max.bytes": ("3", "4", "8")},
-]
 
 
 TLS = {
@@ -244,30 +147,6 @@ TLS = {
     "ssl.keystore.password": PASSWORD,
     "ssl.truststore.location": f"{STORES}/authority.p12",
     "ssl.truststore.password": PASSWORD,
-}
-STORE_FILES = tuple(f"{STORES}/{name}" for name in ("trusted-server.p12", "none", "empty", "garbage", "authority.p12"))
-PASSWORDS = (PASSWORD, "wrong", "", None)
-STORE_TYPES = ("PKCS12", "pkcs12", "JKS", "x", "", "PEM")
-# Of each setting, texts that are in order and texts that are not; None takes it away.
-TLS_TEXTS: dict[str, tuple[str | None, ...]] = {
-    "ssl.keystore.location": (*STORE_FILES, f"{STORES}/trusted-server.pem", None),
-    "ssl.keystore.password": PASSWORDS,
-    "ssl.keystore.type": STORE_TYPES,
-    "ssl.key.password": PASSWORDS,
-    "ssl.truststore.location": (*STORE_FILES, f"{STORES}/authority.pem", None),
-    "ssl.truststore.password": PASSWORDS,
-    "ssl.truststore.type": STORE_TYPES,
-    "ssl.client.auth": ("none", "required", "requested", "Required", ""),
-    "ssl.protocol": ("TLS", "TLSv1.1", "TLSv1.2", "TLSv1.3", "SSL", "SSLv2", "SSLv3", "tls", "x", "", "DTLS"),
-    "ssl.enabled.protocols": ("TLSv1.2", "TLSv1.1", "TLSv1.2,TLSv1.3", "x", "", "TLSv1.2,x", "SSLv2Hello,TLSv1.2"),
-    "ssl.cipher.suites": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "x", "", "TLS_AES_128_GCM_SHA256"),
-    "ssl.keymanager.algorithm": ("SunX509", "NewSunX509", "PKIX", "pkix", "x", ""),
-    "ssl.trustmanager.algorithm": ("PKIX", "SunX509", "X509", "X.509", "x", ""),
-    "ssl.provider": ("SunJSSE", "x", ""),
-    "ssl.secure.random.implementation": ("SHA1PRNG", "DRBG", "NativePRNG", "x", ""),
-    "ssl.endpoint.identification.algorithm": ("", "https", "x"),
-    "security.inter.broker.protocol": ("SSL", "ssl", "PLAINTEXT", "x"),
-    "connections.max.idle.ms": ("1000", "x"),
 }
 
 
@@ -356,39 +235,18 @@ def properties_text(settings: Settings) -> str:
     return "".join(f"{name}={escaped(value)}\n" for name, value in settings.items())
 
 
-def recorded(path: Path = RECORDED) -> list[Verdict]:
-    return [Verdict(*each) for each in json.loads(gzip.decompress(path.read_bytes()))]
+def recorded(file_name: str = RECORDED) -> list[Verdict]:
+    return [Verdict(*each) for each in read(file_name)]
 
 
 def draw(seed: int, *, encrypted: bool = False) -> Settings:
     return Draw(seed).encrypted() if encrypted else Draw(seed).file()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.settings", description=__doc__)
-    parser.add_argument("--files", type=int, default=FILES, help="how many files")
-    parser.add_argument("--seed", type=int, default=1, help="the seed of the first")
-    parser.add_argument("--encrypted", action="store_true", help="files with listeners that encrypt")
-    parser.add_argument("--record", action="store_true", help="keep the verdicts in tests/golden/")
-    options = parser.parse_args()
-    seeds = range(options.seed, options.seed + options.files)
-    files = [draw(seed, encrypted=options.encrypted) for seed in seeds]
-    try:
-        verdicts = kafka_verdicts(files)
-    except KafkaUnavailable as reason:
-        print(f"Apache Kafka 2.0.1 cannot be had: {reason}", file=sys.stderr)
-        return 2
-    differing = 0
-    for verdict in filter(differs, verdicts):
-        differing += 1
-        ours = our_error(verdict.settings)
-        print(f"{verdict.settings}\n    Apache Kafka: {verdict.outcome}\n    minibroker: {ours or STARTED}", flush=True)
-    print(f"{len(files)} files, {differing} differences")
-    if options.record:
-        path = RECORDED_ENCRYPTED if options.encrypted else RECORDED
-        path.write_bytes(gzip.compress(json.dumps(verdicts, separators=(",", ":")).encode(), 9, mtime=0))
-    return 1 if differing else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def compared(seeds: range, *, encrypted: bool = False) -> Comparison:
+    verdicts = kafka_verdicts([draw(seed, encrypted=encrypted) for seed in seeds])
+    found = [
+        f"{each.settings}\n    Apache Kafka: {each.outcome}\n    minibroker: {our_error(each.settings) or STARTED}"
+        for each in filter(differs, verdicts)
+    ]
+    return Comparison(verdicts, len(verdicts), found)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.api import API_TABLE
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance.acl_matrix import (
@@ -23,15 +22,15 @@ from tests.conformance.acl_matrix import (
     REQUESTS,
     Case,
     answers_at,
-    answers_of_apache_kafka,
     cases,
     granted,
     kept_of,
     recorded,
     script,
     titles,
+    unlike_recorded,
 )
-from tests.conformance.answers import Plain, differences
+from tests.conformance.answers import Plain
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import SETTINGS
@@ -61,16 +60,7 @@ def test_the_requests_ask_for_every_right_of_the_table() -> None:
 
 
 async def test_answers_are_those_of_apache_kafka(ours: list[Plain]) -> None:
-    check_recorded(ours)
-
-
-def check_recorded(answers: list[Plain]) -> None:
-    wrong = []
-    for (title, theirs), answer in zip(recorded(), answers, strict=True):
-        found = differences(theirs, answer)
-        if found:
-            wrong.append(f"{title}: {found[:3]}")
-    assert wrong == [], f"{len(wrong)} of {len(answers)}\n" + "\n".join(wrong[:20])
+    assert unlike_recorded(ours) == []
 
 
 @pytest.mark.integration
@@ -79,21 +69,9 @@ def test_a_broker_in_a_process_knows_clients_by_their_addresses(tmp_path: Path) 
     broker = Minibroker(tmp_path, "--set", "broker.id=0", settings={**SETTINGS, **AUTHORIZER})
     try:
         broker.wait_until_ready()
-        check_recorded(answers_at(broker.host, broker.port))
+        assert unlike_recorded(answers_at(broker.host, broker.port)) == []
     finally:
         broker.kill()
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_the_recording_is_what_apache_kafka_answers() -> None:
-    try:
-        answers = answers_of_apache_kafka()
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
-
-    check_recorded(answers)
 
 
 def test_a_request_that_lacks_a_right_gets_its_error_and_others_get_none() -> None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable
 from tests.conformance.generator import generated
 from tests.conformance.pair import Pair, running_pair
+from tests.conformance.recordings import live_kafka
 from tests.conformance.scripts import ALL
 from tests.conformance.steps import script_text
 
@@ -37,11 +37,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    try:
-        with running_pair(tmp_path_factory.mktemp("pair")) as running:
-            yield running
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
+    with live_kafka(), running_pair(tmp_path_factory.mktemp("pair")) as running:
+        yield running
 
 
 @pytest.mark.parametrize(

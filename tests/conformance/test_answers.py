@@ -61,7 +61,7 @@ def test_a_time_of_long_ago_is_compared() -> None:
     assert differences(fetched(appended_at(1_500_000_000_000)), fetched(appended_at(1_500_000_000_001)))
 
 
-def test_session_ids_are_told_by_their_order_and_topics_without_the_prefix() -> None:
+def test_session_ids_are_numbered_and_topics_have_no_prefix() -> None:
     answer = fetched(b"", session_id=991)
 
     assert answer["session_id"] == 1
@@ -83,7 +83,7 @@ def written_by(producer_id: int, *, is_marker: bool = False, time_ms: int = NOW_
 
 
 @pytest.mark.parametrize("is_marker", [False, True])
-def test_producer_ids_are_told_by_the_order_in_which_they_were_drawn(is_marker: bool) -> None:
+def test_producer_ids_are_numbered_in_the_order_in_which_they_were_drawn(is_marker: bool) -> None:
     first = fetched(written_by(1, is_marker=is_marker), drawn=[0, 1])
 
     assert differences(first, fetched(written_by(80, is_marker=is_marker), drawn=[70, 80])) == []

@@ -12,7 +12,7 @@ from tests.protocol.message_values import sample
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
-def test_a_lie_is_told_of_a_length_and_of_nothing_else(api: Api) -> None:
+def test_a_lie_changes_one_length_and_nothing_else(api: Api) -> None:
     message = api.request
     for version in range(min(message.last_version + 1, message.first_flexible)):
         value = sample(message, version)

@@ -1,14 +1,13 @@
 """Throttle times of 300 drawn histories: those of Apache Kafka 2.0.1's own classes, recorded and live.
 
-To record anew: python -m tests.conformance.quota_histories --record
+To record anew: python -m tests.conformance quotas --record
 """
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable
-from tests.conformance.quota_histories import HISTORIES, drawn, kafkas_throttle_times, recorded, throttle_times
+from tests.conformance.quota_histories import HISTORIES, drawn, recorded, throttle_times
 
 RECORDED = recorded()
 
@@ -22,19 +21,3 @@ def test_the_recording_has_every_history_and_throttles_in_most() -> None:
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_throttle_times_are_those_of_apache_kafka(seed: int) -> None:
     assert throttle_times(drawn(seed)) == RECORDED[seed], "\n".join(drawn(seed).lines)
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_throttle_times_are_those_of_apache_kafkas_classes() -> None:
-    seeds = range(10_000, 12_000)
-    histories = [drawn(seed) for seed in seeds]
-    try:
-        kafkas = kafkas_throttle_times(histories)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
-
-    assert [
-        seed for seed, history, times in zip(seeds, histories, kafkas, strict=True) if throttle_times(history) != times
-    ] == []

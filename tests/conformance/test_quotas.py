@@ -1,22 +1,20 @@
 """Clients that exceed their quotas: what Apache Kafka 2.0.1 answered to them, and when; recorded and live.
 
-To record anew: python -m tests.conformance.quotas --record
+To record anew: python -m tests.conformance throttling --record
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import trio
 
-from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.broker.apis.client import Client
 from tests.broker.conftest import MakeBroker
 from tests.broker.peers import Peer
-from tests.conformance.quotas import CONVERSATIONS, differences, fill, hold, live, recorded, set_quotas
+from tests.conformance.quotas import CONVERSATIONS, differences, fill, hold, recorded, set_quotas
 
 RECORDED = recorded()
 MAX_REQUEST_BYTES = 1 << 20
@@ -53,17 +51,3 @@ async def test_a_throttled_client_gets_what_apache_kafka_answered(
 def test_the_recording_has_throttled_answers_in_each_conversation() -> None:
     assert [name for name in CONVERSATIONS if max(event.throttle_ms for event in RECORDED[name]) < 300] == ["silent"]
     assert RECORDED["silent"][0].after_ms > 300
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_throttled_client_gets_what_a_live_apache_kafka_answers(tmp_path: Path) -> None:
-    try:
-        kafkas, ours = trio.run(live, tmp_path)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
-
-    assert {name: differences(events, ours[name]) for name, events in kafkas.items()} == {
-        name: [] for name in CONVERSATIONS
-    }

@@ -1,7 +1,7 @@
 """Which settings a broker starts with: the verdicts of Apache Kafka 2.0.1 on 200 drawn files, recorded and live.
 
-And on 200 files with listeners that encrypt. To record anew: python -m tests.conformance.settings --record, and again
-with --encrypted.
+And on 200 files with listeners that encrypt. To record anew: python -m tests.conformance settings --record, and again
+with encrypted-settings.
 """
 
 from __future__ import annotations
@@ -10,16 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable
-from tests.conformance.settings import (
-    FILES,
-    RECORDED_ENCRYPTED,
-    Verdict,
-    differs,
-    draw,
-    kafka_verdicts,
-    recorded,
-)
+from tests.conformance.settings import FILES, RECORDED_ENCRYPTED, Verdict, differs, draw, recorded
 
 pytestmark = pytest.mark.pure  # settings are read in Python in both forms
 
@@ -44,16 +35,3 @@ def test_the_recording_has_as_many_files_as_are_drawn_and_both_verdicts(encrypte
 @pytest.mark.parametrize("verdict", list(cases()))
 def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(verdict: Verdict) -> None:
     assert not differs(verdict)
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_settings_are_judged_as_by_a_live_apache_kafka() -> None:
-    try:
-        files = [draw(seed, encrypted=seed % 2 == 0) for seed in range(1000, 1000 + LIVE_FILES)]
-        verdicts = kafka_verdicts(files)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
-
-    assert [each for each in verdicts if differs(each)] == []

@@ -1,4 +1,4 @@
-"""Every row has a test that names it, or a reason in docs/differences.md why it has none."""
+"""Every row has a test or a conversation that names it, or a reason in docs/differences.md why it has none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def rows_named_in(name: str) -> set[int]:
 def rows_with_tests() -> frozenset[int]:
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     named = (name for source in sources if "_row_" in source for name in names_of_tests(source))
-    return frozenset(row for name in named for row in rows_named_in(name))
+    conversations = (path.read_text(encoding="utf-8") for path in (ROOT / "tests/golden/conversations").glob("*.txt"))
+    titles = (int(row) for text in conversations for row in re.findall(r"^== row (\d+):", text, re.MULTILINE))
+    return frozenset({*titles, *(row for name in named for row in rows_named_in(name))})
 
 
 def explained_rows(document: str) -> set[int]:
@@ -48,7 +50,9 @@ def test_every_row_has_a_test_or_a_reason() -> None:
 
     missing = sorted(set(ROWS) - rows_with_tests() - explained)
 
-    assert missing == [], f"neither a test_row_NN_... in tests/ nor a line under {TABLE!r}: {missing}"
+    assert missing == [], (
+        f"neither a test_row_NN_... in tests/, nor a conversation `row NN:`, nor a line under {TABLE!r}: {missing}"
+    )
 
 
 def test_there_are_no_rows_beyond_the_last() -> None:

@@ -1,6 +1,6 @@
 """Rows 60 to 66: quotas. Throttled answers and their sessions, how long, what is charged, what is exempt.
 
-The connection that is muted: tests/broker/test_muted_connections.py. Time is jumped.
+The connection that is muted: tests/broker/test_connection.py. Time is jumped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from minibroker.broker.apis.fetch import fetched_bytes
 from minibroker.broker.way import throttling
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import ErrorCode
@@ -20,6 +23,7 @@ from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill, magics, row_of, sizes
 from tests.broker.conftest import InMemoryBroker, MakeBroker, fetch_body
 from tests.integration.sample_requests import sample_body
+from tests.protocol.message_values import values
 
 pytestmark = pytest.mark.time_jumps
 
@@ -411,3 +415,17 @@ async def test_the_time_of_a_handler_is_a_percentage_of_the_window(
     assert await broker.answer(frame[4:]) is not None
 
     assert muted_ms(broker) == 1000  # (1.5 - 0.5) / 0.5 * 10 s, at most a sample
+
+
+MANY = [(0, 0, 1, 1, 0, [(1, 2)] * 200, -1, b"x" * size, None) for size in (0, 127, 128, 16_383, 16_384)] * 30
+
+
+@pytest.mark.parametrize("version", range(FetchResponse.first_version, FetchResponse.last_version + 1))
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+@example(data=None)
+def test_the_size_of_a_fetch_response_is_known_without_encoding_it(version: int, data: Any) -> None:
+    many = FetchResponse(topics=[("t" * 200, MANY if version >= 4 else [(*row[:5], None, *row[6:]) for row in MANY])])
+    body = many if data is None else data.draw(values(FetchResponse, version))
+
+    assert fetched_bytes(version, body) == 4 + sum(map(len, FetchResponse.encode(version, body)))

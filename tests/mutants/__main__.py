@@ -41,6 +41,11 @@ OF_THE_TREE = (
 )
 KILLERS = Path(__file__).with_name("killers.json")  # which test killed which mutant last time
 ALSO_OF = {"fetch_path": "broker"}
+# Test files whose cases are text in a folder of their own.
+CASES_OF = {
+    "tests/broker/test_conversations.py": "tests/golden/conversations",
+    "tests/broker/test_settings_rows.py": "tests/golden/settings",
+}
 MOST_LIKELY = 3  # test files
 WEIGHT_OF_TEST_NAMES = 3
 TEST_SECONDS = 20  # a mutant may make a test hang, which takes a quarter of a second without it
@@ -220,6 +225,9 @@ class Likely:
             file = str(path.relative_to(root))
             if not file.startswith(OF_THE_TREE):
                 self._words[file] = words_of_tests(path.read_text(encoding="utf-8"))
+        for file, folder in CASES_OF.items():
+            for cases in (root / folder).glob("*.txt"):
+                self._words[file].update(words_of(cases.read_text(encoding="utf-8")))
         self._files_with = Counter(word for words in self._words.values() for word in words)
 
     def stages(self, mutant: Mutant, *, is_near: bool) -> list[list[str]]:

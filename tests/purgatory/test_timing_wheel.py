@@ -235,9 +235,9 @@ def test_next_deadline_is_exact_when_near_and_never_late_when_far(timer: Timer, 
     assert timer.next_deadline_ms() == START_MS + 3
 
 
-def test_an_earlier_task_is_announced_and_a_later_one_is_not(timer: Timer, fired: list[int]) -> None:
+def test_an_earlier_task_is_announced_and_a_later_one_is_not(fired: list[int]) -> None:
     announced: list[int] = []
-    timer.on_earlier = announced.append
+    timer = Timer(START_MS, on_earlier=announced.append)
 
     timer.add(Alarm(1, fired), START_MS + 200)
     timer.add(Alarm(2, fired), START_MS + 200)

@@ -22,17 +22,7 @@ from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from tests.protocol.batch_bytes import commit_marker, views_of, with_fields
 from tests.refusals import refusal_of
-from tests.storage.logs import (
-    EPOCH,
-    NOW_MS,
-    batch_of,
-    batches_of,
-    open_log,
-    read_bytes,
-    records_of,
-    send,
-    values_of,
-)
+from tests.storage.logs import EPOCH, NOW_MS, batch_of, batches_of, open_log, read_bytes, records_of, send, values_of
 
 RECORDS = [Record(number, NOW_MS - number, b"k%d" % number, b"v%d" % number) for number in range(3)]
 # A topic that stores batches as they come, and three that must look inside first: each refuses the same.

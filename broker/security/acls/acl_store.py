@@ -6,9 +6,10 @@ the others in force (CVE-2024-27309).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from minibroker.broker.cluster.topic_store import TopicStore, TopicStoreError
+from minibroker.broker.cluster.file_state import FileStateError
+from minibroker.broker.cluster.state import Change, ClusterState
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.acls.rules import AclFilter, AclRule
 from minibroker.protocol.resources import ResourceType
@@ -16,15 +17,15 @@ from minibroker.protocol.rights import Operation, Pattern, Permission
 
 
 class AclStore:
-    """Adds and removes rules: stored first, then the authorizer's. Raises TopicStoreError for an unreadable rule."""
+    """Adds and removes rules: stored first, then the authorizer's. Raises FileStateError for an unreadable rule."""
 
-    def __init__(self, store: TopicStore, authorizer: Authorizer) -> None:
-        self._store = store
+    def __init__(self, state: ClusterState, authorizer: Authorizer) -> None:
+        self._state = state
         self._authorizer = authorizer
         try:
-            self.rules: Sequence[AclRule] = [rule_of(document) for document in store.acls]
+            self.rules: Sequence[AclRule] = [rule_of(document) for document in state.acls]
         except (KeyError, TypeError) as error:
-            raise TopicStoreError(f"an ACL of the data directory is unreadable: {error!r}") from error
+            raise FileStateError(f"an ACL of the data directory is unreadable: {error!r}") from error
         authorizer.set_rules(self.rules)
 
     def add(self, rules: Iterable[AclRule]) -> None:
@@ -51,13 +52,7 @@ class AclStore:
     def _replace(self, rules: Sequence[AclRule]) -> None:
         if len(rules) == len(self.rules):
             return  # rules are only added, or only removed
-        before = self._store.acls
-        self._store.acls = [document_of(rule) for rule in rules]
-
-        def restore() -> None:
-            self._store.acls = before
-
-        self._store.save_or_undo("the ACLs", restore)
+        self._state.save("the ACLs", Change(acls=[document_of(rule) for rule in rules]))
         self.rules = rules
         self._authorizer.set_rules(rules)
 
@@ -74,7 +69,7 @@ def document_of(rule: AclRule) -> dict[str, str]:
     }
 
 
-def rule_of(document: dict[str, str]) -> AclRule:
+def rule_of(document: Mapping[str, str]) -> AclRule:
     """Raises KeyError."""
     return AclRule(
         RESOURCE_TYPES[document["resource_type"]],

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
-    """What an authorizer knows of a client; `host` is its IP address."""
+    """The facts of a client that an authorizer decides by; `host` is its IP address."""
 
     principal: Principal
     host: str
@@ -69,7 +69,7 @@ class RuleIndex:
 
 
 class Decisions(dict[str, bool]):
-    """Whether one principal at one host may do one operation on resources of one type, by their names.
+    """Return whether one principal at one host may do one operation on resources of one type, by their names.
 
     Looking up a name decides it. Valid until the rules change; not to be kept beyond a request.
     """

@@ -61,7 +61,7 @@ class AclFilter(NamedTuple):
 
 
 def applies_to(rule: AclRule, name: str) -> bool:
-    """Whether the rule is for the resource of this name, if it is of the rule's type."""
+    """Return whether the rule is for the resource of this name, if it is of the rule's type."""
     if rule.pattern is Pattern.PREFIXED:
         return name.startswith(rule.name)
     return rule.name in (name, WILDCARD)

@@ -39,7 +39,7 @@ class State(Enum):
 
 
 class LoginRules(NamedTuple):
-    """What a listener asks of its clients. `max_session_ms` is by mechanism, 0 for ever."""
+    """The login that a listener asks of its clients. `max_session_ms` is by mechanism, 0 for ever."""
 
     mechanisms: Mapping[str, MakeServer]
     max_session_ms: Mapping[str, int]
@@ -74,17 +74,17 @@ class Login:
 
     @property
     def expects_token(self) -> bool:
-        """Whether the next frame is a token without a header."""
+        """Return whether the next frame is a token without a header."""
         return self._state is State.TOKENS
 
     @property
     def is_done(self) -> bool:
-        """Whether the client has authenticated."""
+        """Return whether the client has authenticated."""
         return self._state is State.DONE
 
     @property
     def is_over(self) -> bool:
-        """Whether the client has authenticated for ever."""
+        """Return whether the client has authenticated for ever."""
         return self._state is State.DONE and self._ends_ms is None
 
     def admit(self, frame: bytearray) -> None:

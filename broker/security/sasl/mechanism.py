@@ -1,4 +1,4 @@
-"""What a mechanism of SASL is to a connection: tokens in, tokens out, at the end a user.
+"""A mechanism of SASL as a connection uses it: tokens in, tokens out, at the end a user.
 
 Pure: no socket, no clock of its own. One object authenticates one connection once.
 """

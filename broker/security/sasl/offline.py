@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from minibroker.broker.cluster.topic_store import TopicStore, TopicStoreError
+from minibroker.broker.cluster.file_state import FileState, FileStateError
 from minibroker.broker.security.sasl.users import Deletion, ScramUsers, Upsertion
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
@@ -27,10 +27,10 @@ def main(directory: str) -> int:
     lock = DirectoryLock(Path(directory))
     try:
         lock.acquire()
-        store = TopicStore(Path(directory), NO_BROKER)
-        store.read()
-        print(json.dumps(answer_to(json.load(sys.stdin), ScramUsers(store))))
-    except (LogDirectoryError, TopicStoreError, KafkaError) as error:
+        state = FileState(Path(directory), NO_BROKER)
+        state.read()
+        print(json.dumps(answer_to(json.load(sys.stdin), ScramUsers(state))))
+    except (LogDirectoryError, FileStateError, KafkaError) as error:
         print(error, file=sys.stderr)
         return 1
     finally:

@@ -30,7 +30,7 @@ class PlainAccounts:
         self._of_none = secrets.token_bytes(len(self._hash("")))
 
     def is_password(self, user: str, password: str) -> bool:
-        """Whether it is the user's password; an unknown user costs the same time as a known one."""
+        """Return whether it is the user's password; an unknown user costs the same time as a known one."""
         stored = self._hashes.get(user, self._of_none)
         return hmac.compare_digest(stored, self._hash(password))
 

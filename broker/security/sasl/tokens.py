@@ -188,7 +188,7 @@ def require_scopes(scopes: set[str], required: Sequence[str]) -> None:
 
 
 def is_signed_by(key: Claims, parts: TokenParts) -> bool:
-    """Whether the signature is the key's. A malformed key has signed nothing."""
+    """Return whether the signature is the key's. A malformed key has signed nothing."""
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     algorithm = str(parts.header.get("alg"))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.state import Change, ClusterState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.scram import (
     BY_NUMBER,
@@ -48,19 +48,19 @@ class Upsertion(NamedTuple):
 
 
 class ScramUsers:
-    """The credentials in the store, by user and mechanism."""
+    """The credentials in the state of the cluster, by user and mechanism."""
 
-    def __init__(self, store: TopicStore) -> None:
-        self._store = store
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._usual_of: object = None
         self._usual_by_name: dict[str, tuple[int, int]] = {}
 
     def names(self) -> Iterable[str]:
-        return self._store.scram_credentials.keys()
+        return self._state.scram_credentials.keys()
 
     def described(self, user: str) -> list[tuple[int, int]]:
         """The mechanisms of a user's credentials by number, with their iterations; none for an unknown user."""
-        found = self._store.scram_credentials.get(user, {})
+        found = self._state.scram_credentials.get(user, {})
         return [
             (number, found[mechanism.name].iterations)
             for number, mechanism in BY_NUMBER.items()
@@ -70,7 +70,7 @@ class ScramUsers:
     def credential(self, mechanism: ScramMechanism, user: str) -> tuple[ScramCredential, bool]:
         """The credential, and whether the user has one: else it is made up, and no password fits it."""
         made_up = self._made_up(mechanism, user)
-        known = self._store.scram_credentials.get(user, {}).get(mechanism.name)
+        known = self._state.scram_credentials.get(user, {}).get(mechanism.name)
         return (made_up, False) if known is None else (known, True)
 
     def alter(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError | None]:
@@ -79,7 +79,7 @@ class ScramUsers:
         Raises KafkaError(KAFKA_STORAGE_ERROR), and changes nothing then.
         """
         outcomes: dict[str, KafkaError | None] = {}
-        changed = {user: dict(credentials) for user, credentials in self._store.scram_credentials.items()}
+        changed = {user: dict(credentials) for user, credentials in self._state.scram_credentials.items()}
         users = [change.user for change in deletions] + [change.user for change in upsertions]
         for user in dict.fromkeys(users):
             before = dict(changed.get(user, {}))
@@ -98,17 +98,17 @@ class ScramUsers:
             if after:
                 changed[user] = after
         if None in outcomes.values():
-            self._store.set_scram_credentials(changed)
+            self._state.save("the credentials", Change(scram_credentials=changed))
         return outcomes
 
     def prepare(self) -> None:
         """Store the key of made-up salts, if there is none yet. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        if not self._store.scram_salt_key:
-            self._store.set_scram_salt_key(secrets.token_bytes(KEY_BYTES))
+        if not self._state.scram_salt_key:
+            self._state.save("a key", Change(scram_salt_key=secrets.token_bytes(KEY_BYTES)))
 
     def _made_up(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
         iterations, salt_bytes = self._usual(mechanism)
-        key = self._store.scram_salt_key
+        key = self._state.scram_salt_key
         name = f"{mechanism.name}:{user}".encode()
         stream = b"".join(hmac.digest(key, bytes([block]) + name, "sha512") for block in range(5))
         keys = hmac.digest(key, b"key" + name, "sha512")[: mechanism.hash_bytes]
@@ -116,7 +116,7 @@ class ScramUsers:
 
     def _usual(self, mechanism: ScramMechanism) -> tuple[int, int]:
         """The iterations and the length of salt that most credentials of the mechanism have."""
-        known = self._store.scram_credentials
+        known = self._state.scram_credentials
         if self._usual_of is not known:  # every change makes a new table
             self._usual_of, self._usual_by_name = known, {}
         if mechanism.name not in self._usual_by_name:

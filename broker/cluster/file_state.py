@@ -6,7 +6,8 @@ the ACLs, the SCRAM credentials of users, and the topics of which directories ma
 during their deletion. It is written whole, to a temporary file that is fsynced and renamed; a change of few topics
 among many is written to `change_journal.py`'s file first. Both happen before the change is answered, and a broker that
 has stopped in order leaves one file. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory),
-topics are read off the partition directories. A topic of an older file, which has no ids, gets one at load.
+topics are read off the partition directories. A topic of an older file, which has no ids, gets one at load. The
+versions of partition states begin at 0 with each start.
 """
 
 from __future__ import annotations
@@ -16,15 +17,23 @@ import binascii
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from minibroker.broker.cluster.change_journal import ChangeJournal
-from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
+from minibroker.broker.cluster.state import (
+    Change,
+    Configs,
+    OldOffsets,
+    ScramCredentials,
+    TopicState,
+    kafka_id_text,
+    parse_kafka_id,
+)
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
+from minibroker.broker.replica.decisions import PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -34,40 +43,17 @@ from minibroker.storage.files.checkpoints import write_atomically
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
 JOURNAL_BYTES = 64 * 1024  # up to this size, and to that of the file, changes are not written into the file
+SECTIONS_OF_CHANGES = frozenset({"being_deleted", "next_producer_id", "old_offsets"})  # of the journal, besides topics
 
 USER, CLIENT_ID = NOUNS = "user", "client-id"
 
-ScramCredentials = dict[str, dict[str, ScramCredential]]  # by user and mechanism
-OldOffsets = dict[str, dict[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
 
-
-class Changed(NamedTuple):
-    """What of the store has changed, besides its counters: topics, new, altered or gone; groups of OffsetCommit v0."""
-
-    topics: Collection[str] = ()
-    groups: Collection[str] = ()
-
-
-class TopicStoreError(Exception):
+class FileStateError(Exception):
     """The file is unreadable; the message names it and the next step."""
 
 
-def new_cluster_id() -> str:
-    return kafka_id_text(uuid.uuid4())
-
-
-def kafka_id_text(identity: uuid.UUID) -> str:
-    """Write a cluster or topic id as Kafka does: 22 characters, base64url."""
-    return base64.urlsafe_b64encode(identity.bytes).rstrip(b"=").decode()
-
-
-def parse_kafka_id(text: str) -> uuid.UUID:
-    """Raises ValueError."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-
-
-class TopicStore:
-    """Reads and writes the file. `load` fills `topics`; `save` stores what has changed."""
+class FileState:
+    """Reads and writes the file; a ClusterState."""
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
@@ -75,32 +61,38 @@ class TopicStore:
         self._written = ""  # names the file as it was last written
         self._written_bytes = 0
         self._broker_id = broker_id
-        self.cluster_id = new_cluster_id()
+        self.cluster_id = kafka_id_text(uuid.uuid4())
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
-        self.broker_configs: dict[str, dict[str, str]] = {}
-        self.client_quotas: dict[Entity, Quotas] = {}
+        self.broker_configs: Mapping[str, Configs] = {}
+        self.client_quotas: Mapping[Entity, Quotas] = {}
         self.old_offsets: OldOffsets = {}
-        self.acls: list[dict[str, str]] = []  # as `security/acls/acl_store.py` writes them
+        self.acls: Sequence[Mapping[str, str]] = []
         self.scram_credentials: ScramCredentials = {}
-        self.scram_salt_key = b""  # makes up the salts of unknown users
-        self.being_deleted: set[str] = set()  # no longer in `topics`, but perhaps still on the disk
+        self.scram_salt_key = b""
+        self.being_deleted: frozenset[str] = frozenset()
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
         """Read the file, and add topics that only have directories; return the partitions left by a deletion.
 
-        Raises TopicStoreError.
+        The next change is written into the file. Raises FileStateError.
         """
         self.read()
         left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
-        for topic_partition in sorted(set(partitions_on_disk) - set(left)):
-            topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
-            topic.partitions.setdefault(topic_partition.partition, self.new_partition())
-        self.being_deleted.clear()
+        found: dict[str, dict[int, PartitionState]] = {}
+        for name, number in sorted(set(partitions_on_disk) - set(left)):
+            if name not in self.topics or number not in self.topics[name].partitions:
+                state = PartitionState(self._broker_id, 0, (self._broker_id,), (self._broker_id,))
+                found.setdefault(name, {})[number] = state
+        for name, partitions in found.items():
+            topic = self.topics.get(name) or TopicState(name, {}, {}, uuid.uuid4())
+            self.topics[name] = topic._replace(partitions={**topic.partitions, **partitions})
+        self.being_deleted = frozenset()
+        self._written = ""
         return left
 
     def read(self) -> None:
-        """Read the file as it is, if there is one, and the changes since. Raises TopicStoreError."""
+        """Read the file as it is, if there is one, and the changes since. Raises FileStateError."""
         if self._path.exists():
             path = self._path
             try:
@@ -111,44 +103,66 @@ class TopicStore:
                 for change in self._journal.read(self._written) if self._written else ():
                     self._apply(change)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise TopicStoreError(
+                raise FileStateError(
                     f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error
 
-    def new_partition(self) -> PartitionState:
-        return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
+    def save(self, what: str, change: Change) -> bool:
+        """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
+        if not change.fits(self.topics):
+            return False
+        sections = {name: value for name, value in change._asdict().items() if value is not None and name != "topics"}
+        before = {name: getattr(self, name) for name in sections}
+        topics_before = {name: self.topics.get(name) for name in change.topics}
+        self._install(change.topics, sections)
+        try:
+            self._store(change, sections.keys(), before)
+        except OSError as error:
+            self._install(topics_before, before)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
+        return True
 
-    def save(self, changed: Changed | None = None) -> None:
-        """Store what has changed, with None everything. Raises OSError, and leaves what was stored as it was."""
+    def _install(self, topics: Mapping[str, TopicState | None], sections: Mapping[str, Any]) -> None:
+        for name, topic in topics.items():
+            if topic is None:
+                self.topics.pop(name, None)
+            else:
+                self.topics[name] = topic
+        for name, value in sections.items():
+            setattr(self, name, value)
+
+    def _store(self, change: Change, sections: Collection[str], before: Mapping[str, Any]) -> None:
+        """Write a change to the journal if it is a small one, else the file whole. Raises OSError."""
+        old = before.get("old_offsets", self.old_offsets)
+        is_small = SECTIONS_OF_CHANGES.issuperset(sections) and old.keys() <= self.old_offsets.keys()
         most_bytes = max(JOURNAL_BYTES, self._written_bytes)
-        if changed is None or not self._written or self._journal.size_bytes > most_bytes:
+        if not is_small or not self._written or self._journal.size_bytes > most_bytes:
             self._write()
-        else:
-            self._journal.append(self._written, self._change_document(changed))
+            return
+        offsets = {each: rows for each, rows in self.old_offsets.items() if rows is not old.get(each)}
+        document = {
+            "topics": {name: None if topic is None else topic_document(topic) for name, topic in change.topics.items()},
+            "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in offsets.items()},
+            "next_producer_id": self.next_producer_id,
+            "being_deleted": sorted(self.being_deleted),
+        }
+        self._journal.append(self._written, document)
 
     def close(self) -> None:
         """Leave one file, which an older minibroker reads, too. Raises OSError; what was stored is as it was."""
         if self._journal.size_bytes:
             self._write()
 
-    def _change_document(self, changed: Changed) -> dict[str, Any]:
-        found = {name: self.topics.get(name) for name in changed.topics}
-        return {
-            "topics": {name: None if topic is None else topic_document(topic) for name, topic in found.items()},
-            "old_offsets": {each: rows_by_topic(self.old_offsets[each]) for each in changed.groups},
-            "next_producer_id": self.next_producer_id,
-            "being_deleted": sorted(self.being_deleted),
-        }
-
     def _apply(self, change: dict[str, Any]) -> None:
-        for name, topic in change["topics"].items():
-            if topic is None:
-                self.topics.pop(name, None)
-            else:
-                self.topics[name] = parse_topic(name, topic)
-        self.old_offsets |= parse_old_offsets(change["old_offsets"])
-        self.next_producer_id = int(change["next_producer_id"])
-        self.being_deleted = {str(name) for name in change["being_deleted"]}
+        topics = change["topics"].items()
+        self._install(
+            {name: None if topic is None else parse_topic(name, topic) for name, topic in topics},
+            {
+                "old_offsets": {**self.old_offsets, **parse_old_offsets(change["old_offsets"])},
+                "next_producer_id": int(change["next_producer_id"]),
+                "being_deleted": frozenset(map(str, change["being_deleted"])),
+            },
+        )
 
     def _write(self) -> None:
         """Write the file whole."""
@@ -177,46 +191,6 @@ class TopicStore:
         self._written, self._written_bytes = written, len(content)
         self._journal.remove()
 
-    def save_or_undo(self, what: str, undo: Callable[[], object], changed: Changed | None = None) -> None:
-        """Save; if that fails, undo the change and raise KafkaError(KAFKA_STORAGE_ERROR), which names `what`."""
-        try:
-            self.save(changed)
-        except OSError as error:
-            undo()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
-
-    def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
-        """Save the in-sync replicas of partitions, for Metadata too; a change of a state that has moved on is stale.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing. The leader changes its own set afterwards, as kafka
-        2.0.1 Partition.updateIsr.
-        """
-        states = {each: self.topics[each.topic].partitions[each.partition] for each in changes}
-        taken = {each: state for each, state in states.items() if state.state_version == changes[each].state_version}
-        before = {each: state.in_sync_replicas for each, state in taken.items()}
-        for each, state in taken.items():
-            state.in_sync_replicas = list(changes[each].in_sync_replicas)
-
-        def restore() -> None:
-            for each, state in taken.items():
-                state.in_sync_replicas = before[each]
-
-        if taken:
-            self.save_or_undo("the in-sync replicas", restore, Changed({each.topic for each in taken}))
-        for state in taken.values():
-            state.state_version += 1
-        return {each: state.state_version if each in taken else None for each, state in states.items()}
-
-    def set_scram_credentials(self, credentials: ScramCredentials) -> None:
-        """Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
-        before, self.scram_credentials = self.scram_credentials, credentials
-        self.save_or_undo("the credentials", lambda: setattr(self, "scram_credentials", before))
-
-    def set_scram_salt_key(self, key: bytes) -> None:
-        """Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
-        before, self.scram_salt_key = self.scram_salt_key, key
-        self.save_or_undo("a key", lambda: setattr(self, "scram_salt_key", before))
-
     def exists(self) -> bool:
         return os.path.exists(self._path)
 
@@ -231,7 +205,7 @@ class TopicStore:
         }
         self.client_quotas = dict(map(parse_quotas, document.get("client_quotas", ())))
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
-        self.being_deleted = {str(name) for name in document.get("being_deleted", ())}
+        self.being_deleted = frozenset(map(str, document.get("being_deleted", ())))
         self.old_offsets = parse_old_offsets(document.get("old_offsets", {}))
         self.acls = [text_pairs(rule) for rule in document.get("acls", ())]
         self.scram_credentials = {
@@ -329,15 +303,13 @@ def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
         int(number): PartitionState(
             int(partition["leader"]),
             int(partition["leader_epoch"]),
-            [int(replica) for replica in partition["replicas"]],
-            [int(replica) for replica in partition["isr"]],
+            tuple(map(int, partition["isr"])),
+            tuple(map(int, partition["replicas"])),
         )
         for number, partition in document["partitions"].items()
     }
-    topic = TopicState(name, partitions, text_pairs(document["configs"]))
-    if "topic_id" in document:
-        topic.topic_id = parse_kafka_id(document["topic_id"])
-    return topic
+    topic_id = parse_kafka_id(document["topic_id"]) if "topic_id" in document else uuid.uuid4()
+    return TopicState(name, partitions, text_pairs(document["configs"]), topic_id)
 
 
 def text_pairs(document: dict[str, Any]) -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""The state of the cluster, which outlives its brokers: what Kafka keeps in ZooKeeper.
+
+It is read at any time, and written by changes: each is stored whole, or not at all. Whoever decides on partitions reads
+them first; so a change has the next version of each state that it replaces, and is refused if that is not the stored
+one's (as a conditional setData of ZooKeeper).
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from minibroker.broker.quota.client_quotas import Quotas
+from minibroker.broker.quota.entities import Entity
+from minibroker.broker.replica.decisions import PartitionState
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.scram import ScramCredential
+
+Configs = Mapping[str, str]  # Kafka's names and spellings
+ScramCredentials = Mapping[str, Mapping[str, ScramCredential]]  # by user and mechanism
+OldOffsets = Mapping[str, Mapping[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
+
+
+class TopicState(NamedTuple):
+    """A topic: its partitions by number, the configs set on it, and its id (KIP-516)."""
+
+    name: str
+    partitions: Mapping[int, PartitionState]
+    configs: Configs
+    topic_id: uuid.UUID
+
+
+NO_TOPICS: Mapping[str, TopicState | None] = {}
+
+
+class Change(NamedTuple):
+    """What one write changes. A section that is None stays as it is; others are replaced.
+
+    Of the topics only those named here change; None is for one that is gone.
+    """
+
+    topics: Mapping[str, TopicState | None] = NO_TOPICS
+    being_deleted: frozenset[str] | None = None
+    next_producer_id: int | None = None
+    old_offsets: OldOffsets | None = None
+    broker_configs: Mapping[str, Configs] | None = None
+    client_quotas: Mapping[Entity, Quotas] | None = None
+    acls: Sequence[Mapping[str, str]] | None = None
+    scram_credentials: ScramCredentials | None = None
+    scram_salt_key: bytes | None = None
+
+    def fits(self, topics: Mapping[str, TopicState]) -> bool:
+        """Whether each state of a partition is the stored one, or the next version of it."""
+        return all(
+            state is (before := stored.partitions.get(number))
+            or before is None
+            or state.state_version == before.state_version + 1
+            or state == before
+            for name, topic in self.topics.items()
+            if topic is not None and (stored := topics.get(name)) is not None
+            for number, state in topic.partitions.items()
+        )
+
+
+class ClusterState(Protocol):
+    """What is stored, by section, and the one way to change it."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def topics(self) -> Mapping[str, TopicState]: ...
+    @property
+    def being_deleted(self) -> frozenset[str]:
+        """The topics that are gone, but of which directories may be left."""
+
+    @property
+    def next_producer_id(self) -> int: ...
+    @property
+    def old_offsets(self) -> OldOffsets: ...
+    @property
+    def broker_configs(self) -> Mapping[str, Configs]:
+        """By broker id; those of all brokers under the empty name."""
+
+    @property
+    def client_quotas(self) -> Mapping[Entity, Quotas]: ...
+    @property
+    def acls(self) -> Sequence[Mapping[str, str]]:
+        """As `security/acls/acl_store.py` writes them."""
+
+    @property
+    def scram_credentials(self) -> ScramCredentials: ...
+    @property
+    def scram_salt_key(self) -> bytes:
+        """Makes up the salts of unknown users."""
+
+    def save(self, what: str, change: Change) -> bool:
+        """Store a change; return False and store nothing if it is stale.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR), which names `what`; nothing has changed then.
+        """
+
+
+def kafka_id_text(identity: uuid.UUID) -> str:
+    """Write a cluster or topic id as Kafka does: 22 characters, base64url."""
+    return base64.urlsafe_b64encode(identity.bytes).rstrip(b"=").decode()
+
+
+def parse_kafka_id(text: str) -> uuid.UUID:
+    """Raises ValueError."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

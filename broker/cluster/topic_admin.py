@@ -1,0 +1,254 @@
+"""Creates, changes and deletes topics, and changes the broker's settings: checks what clients ask of the controller.
+
+Each topic of a request has an outcome; what passes its checks is stored together.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import chain
+
+from minibroker.broker.cluster import controller
+from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
+from minibroker.broker.cluster.controller import Image, Plan, new_partition
+from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.internal_topics import internal_topics
+from minibroker.broker.cluster.metadata_cache import check_topic_name, colliding_names
+from minibroker.broker.cluster.open_files import check_open_files
+from minibroker.broker.cluster.state import Change, ClusterState, TopicState
+from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
+from minibroker.broker.config.dynamic import DynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.text import counted
+from minibroker.storage.config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+Outcomes = dict[str, TopicState | KafkaError]
+
+
+class TopicAdmin:
+    """The only one that asks the controller to change topics, and that changes stored settings."""
+
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        dynamic_config: DynamicConfig,
+        state: ClusterState,
+        controller_loop: ControllerLoop,
+    ) -> None:
+        self._config = config
+        self._dynamic_config = dynamic_config
+        self._state = state
+        self._controller = controller_loop
+        self._internal_topics = internal_topics(config)
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicState | None:
+        """Return a topic with all its partitions, also those that clients do not see."""
+        return self._state.topics.get(name)
+
+    def topics(self) -> Iterable[TopicState]:
+        """All topics, with all their partitions."""
+        return self._state.topics.values()
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
+        return next((topic for topic in self.topics() if topic.topic_id == topic_id), None)
+
+    def create_topics(self, wanted: Iterable[NewTopic], *, validate_only: bool = False) -> Outcomes:
+        """Create topics, each name once, or only check; return by name the new topic or its error.
+
+        They are stored together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
+        """
+        request = TopicsRequest(self._controller.image())
+        outcomes: Outcomes = {}
+        for each in wanted:
+            outcome = outcomes[each.name] = attempt(self._new_topic, each, request)
+            if not validate_only and isinstance(outcome, TopicState):
+                request.made[each.name] = outcome
+        made = self._performed("the topic", request.made, lambda image: controller.create_topics(image, request.made))
+        for topic in done(made).values():
+            logger.info("created topic %s with %s", topic.name, counted(len(topic.partitions), "partition"))
+        return outcomes | made
+
+    def create_missing_topics(self, names: Iterable[str]) -> Outcomes:
+        """Create topics that a client asked for, with the broker's defaults, or those of a coordinator's topic.
+
+        As kafka 2.0.1 KafkaApis.createTopic and createInternalTopic.
+        """
+        return self.create_topics(self._missing_topic(name) for name in names)
+
+    def ensure_internal_topic(self, name: str) -> TopicState:
+        """Return a coordinator's topic; create it if it does not exist. Raises KafkaError."""
+        return self._state.topics.get(name) or result_of(self.create_missing_topics([name])[name])
+
+    def create_partitions(self, wanted: Iterable[NewPartitions], *, validate_only: bool = False) -> Outcomes:
+        """Add partitions to topics, or only check; return by name the grown topic or its error.
+
+        They are stored together. As kafka 2.0.1 AdminManager.createPartitions.
+        """
+        request = TopicsRequest(self._controller.image())
+        grown: Outcomes = {each.name: attempt(self._grown_topic, each, request) for each in wanted}
+        if validate_only:
+            return {
+                name: each if isinstance(each, KafkaError) else self._state.topics[name] for name, each in grown.items()
+            }
+        made = done(grown)
+        outcomes = self._performed("the partitions", made, lambda image: controller.create_topics(image, made))
+        for topic in done(outcomes).values():
+            logger.info("topic %s has %s now", topic.name, counted(len(topic.partitions), "partition"))
+        return grown | outcomes
+
+    def delete_topics(self, names: Iterable[str]) -> Outcomes:
+        """Delete topics, each name once, and rename their directories; return by name the deleted topic or its error.
+
+        The deletions are stored together.
+        """
+        outcomes: Outcomes = {name: attempt(self._deletable_topic, name) for name in names}
+        gone = done(outcomes)
+        deleted = self._performed("the deletion", gone, lambda image: controller.delete_topics(image, gone))
+        for name in done(deleted):
+            logger.info("deleted topic %s", name)
+        if done(deleted):
+            # Stored at once: before the next start, Apache Kafka may create directories of the same names.
+            left = self._state.being_deleted - done(deleted).keys()
+            attempt(self._state.save, "the end of a deletion", Change(being_deleted=left))
+        return outcomes | deleted
+
+    # -- settings ---------------------------------------------------------------------------------------------
+
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
+        """Replace a topic's configs, in its open logs at once, or only check. Raises KafkaError.
+
+        As kafka 2.0.1 AdminZkClient.changeTopicConfig.
+        """
+        self._check_topic_configs(configs)
+        if not validate_only:
+            self._controller.perform(
+                "the configs", partial(controller.change_configs, name=name, configs=dict(configs))
+            )
+            logger.info("topic %s has the configs %s now", name, configs)
+
+    def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
+        """Raises KafkaError(INVALID_CONFIG), also for configs unknown to the release that this broker acts as."""
+        LogConfig.from_props(configs, self._config.log_config)
+        for name, text in configs.items():
+            problem = self._config.profile.problem_with_topic_config(name, text)
+            if problem is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+
+    def alter_broker_configs(self, broker: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
+        """Replace the changed settings of this broker, or of all (the empty name), at once, or only check.
+
+        Raises KafkaError, or InvalidDynamicConfig with Kafka's message. As kafka 2.0.1 DynamicBrokerConfig.
+        """
+        change = self._dynamic_config.changed(broker, configs)
+        if validate_only:
+            return
+        change.check_storable()
+        stored = {**self._state.broker_configs, broker: dict(configs)}
+        self._state.save("the settings", Change(broker_configs=stored))
+        self._dynamic_config.apply(change)
+        self._controller.perform("the brokers", controller.broker_altered)
+        logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
+
+    # -- steps ------------------------------------------------------------------------------------------------
+
+    def _performed(self, what: str, topics: Mapping[str, TopicState], event: Callable[[Image], Plan]) -> Outcomes:
+        """Have the controller change these topics; return each, or its error."""
+        if not topics:
+            return {}
+        failures = attempt(self._controller.perform, what, event)
+        if isinstance(failures, KafkaError):
+            return dict.fromkeys(topics, failures)
+        failed: dict[str, KafkaError] = {}
+        for topic_partition, error in failures.items():
+            failed.setdefault(topic_partition.topic, error)
+        return {name: failed.get(name, topic) for name, topic in topics.items()}
+
+    def _new_topic(self, wanted: NewTopic, request: TopicsRequest) -> TopicState:
+        configs = dict(wanted.configs)
+        self._check_topic_configs(configs)
+        if wanted.assignment:
+            self._check_no_counts(wanted.partition_count, wanted.replication_factor)
+            check_new_name(wanted.name, self._state.topics, request.made)
+            replicas = assignment_of_topic(wanted.assignment)
+        else:
+            replicas = assign_replicas(self._config.broker_id, wanted.partition_count, wanted.replication_factor)
+            check_new_name(wanted.name, self._state.topics, request.made)
+        partitions = {number: new_partition(request.image, brokers) for number, brokers in enumerate(replicas)}
+        request.check_open_files(partitions.values())
+        return TopicState(wanted.name, partitions, configs, uuid.uuid4())
+
+    def _missing_topic(self, name: str) -> NewTopic:
+        """Describe a topic to create: with one live broker, a coordinator's topic has one replica."""
+        if name in self._internal_topics:
+            partition_count, configs = self._internal_topics[name]
+            return NewTopic(name, partition_count, 1, {}, configs)
+        return NewTopic(name, self._config.num_partitions, self._config.default_replication_factor, {}, {})
+
+    def _grown_topic(self, wanted: NewPartitions, request: TopicsRequest) -> TopicState:
+        topic = self._state.topics.get(wanted.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
+        count = len(topic.partitions)
+        if sorted(topic.partitions) != list(range(count)):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"The partitions of topic '{wanted.name}' are not numbered 0, 1, 2 ..."
+            )
+        existing = [topic.partitions[number].replicas for number in range(count)]
+        added = added_partitions(existing, wanted.total_count, wanted.assignment, self._config.broker_id)
+        partitions = {number: new_partition(request.image, brokers) for number, brokers in enumerate(added, count)}
+        request.check_open_files(partitions.values())
+        return topic._replace(partitions={**topic.partitions, **partitions})
+
+    def _deletable_topic(self, name: str) -> TopicState:
+        if not self._config.delete_topic_enable:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        topic = self._state.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def _check_no_counts(self, partition_count: int, replication_factor: int) -> None:
+        if partition_count != -1 or replication_factor != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
+            )
+
+
+class TopicsRequest:
+    """What topics of one request have in common: the cluster, those made before, and the open files they share."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.made: dict[str, TopicState] = {}
+        self._logs = 0
+
+    def check_open_files(self, partitions: Collection[PartitionState]) -> None:
+        """Raises KafkaError(POLICY_VIOLATION) if logs of these, and of others of the request, need too many."""
+        led = sum(partition.leader != NO_LEADER for partition in partitions)
+        check_open_files(self._logs + led)
+        self._logs += led
+
+
+def check_new_name(name: str, *taken: Collection[str]) -> None:
+    """Raises KafkaError."""
+    check_topic_name(name)
+    if any(name in each for each in taken):
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    colliding = colliding_names(name, chain(*taken))
+    if colliding:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
+        )

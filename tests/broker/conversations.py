@@ -1,0 +1,482 @@
+"""Recorded conversations with a broker in memory: requests of users, and what the broker answers.
+
+`tests/golden/conversations/*.txt` have them, each under a title that states a behaviour. `python -m
+tests.broker.conversations [FILE...]` asks the requests again and writes the answers down: read the diff of the files.
+
+    == a fetch below the log's start is out of range     a conversation, with a broker of its own
+    settings log.segment.bytes=100                       of its broker; above the first title: of all in the file
+    versions 0-12                                        it is held in each; `*` in a request is the version
+    changes log.roll.ms=5                                settings, or `configs` of topics, that change its answers
+    after two members                                    the steps of another conversation of the file come first
+    > create "t", 2                                      a verb: a method of `Conversation`
+    > one: JoinGroup 3 member_id=""                      a request: API, version, fields; `one` is its answer
+    > Heartbeat 3 **member(one)                          fields are written as in Python, and may use earlier answers
+    > start two: JoinGroup 3                             a request that may wait; `look two` shows its answer
+    < member_id="..."                                    an answer, without the fields that are as their defaults
+
+`defaults JoinGroup group_id="g"` above the first title has fields that requests of that API have if they name no other.
+An answer that differs by version is there once for each range of versions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import trio
+from trio.testing import MockClock
+
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.config.profiles import profile_of
+from minibroker.broker.security.principal import Principal
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.protocol.rights import Operation, Pattern, Permission
+from tests.broker.asking import batch_of, on_disk
+from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
+from tests.broker.scripted_follower import assign, in_sync, partition_of
+
+FOLDER = Path(__file__).parent.parent / "golden" / "conversations"
+KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
+OPERATIONS = {each.title: each for each in Operation}
+ALWAYS_SHOWN = ("partition", "partition_index", "name")
+FEW = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}  # to be quick
+MOST_ROWS = 20  # of a list
+LONG = 60  # bytes of a value
+WIDTH = 118
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+REQUEST = re.compile(r"(?:(start) )?(?:(\w+): )?(\w+)(?: (.*))?", re.DOTALL)
+
+
+class Script(NamedTuple):
+    """A conversation as the file has it: its lines, and those of them that are asked."""
+
+    title: str
+    settings: dict[str, str]
+    versions: range | None
+    after: str
+    heads: list[str]
+    steps: list[str]
+    text: str
+    changes: dict[str, str]
+    configs: Mapping[str, str] = MappingProxyType({})
+
+    def changed(self, name: str) -> Script:
+        """The same with one of the settings or configs of topics in `changes`."""
+        change = {name: self.changes[name]}
+        if "**configs" in self.text:
+            return self._replace(configs=change)
+        return self._replace(settings=self.settings | change)
+
+
+class Book(NamedTuple):
+    """A file of conversations."""
+
+    path: Path
+    head: str
+    settings: dict[str, str]
+    defaults: dict[str, str]
+    scripts: dict[str, Script]
+
+    def steps_before(self, script: Script) -> list[str]:
+        """The steps of the conversation that a script comes after."""
+        before = self.scripts[script.after] if script.after else None
+        return [] if before is None else [*self.steps_before(before), *before.steps]
+
+    def is_timed(self, script: Script) -> bool:
+        """Whether time is to jump. Elsewhere it does not: a session would end while a thread writes."""
+        return any(step.startswith("wait ") for step in (*self.steps_before(script), *script.steps))
+
+
+def settings_of(line: str) -> dict[str, str]:
+    return {name: value for name, _, value in (each.partition("=") for each in line.split())}
+
+
+def read_book(path: Path) -> Book:
+    head, *parts = re.split(r"^(?=== )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    settings: dict[str, str] = {}
+    defaults: dict[str, str] = {}
+    for line in head.splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "settings":
+            settings |= settings_of(rest)
+        elif word == "defaults":
+            api, _, fields = rest.partition(" ")
+            defaults[api] = fields
+    scripts = [read_script(part) for part in parts]
+    return Book(path, head, settings, defaults, {each.title: each for each in scripts})
+
+
+def read_script(text: str) -> Script:
+    first, *lines = text.rstrip("\n").splitlines()
+    heads = [line for line in lines if line and line[0] not in "<> "]
+    said = {word: rest for word, _, rest in (line.partition(" ") for line in heads)}
+    steps: list[str] = []
+    for line in lines:
+        if line.startswith("> "):
+            steps.append(line[2:])
+        elif line.startswith("  "):
+            steps[-1] += "\n" + line
+    bounds = [int(each) for each in said["versions"].split("-")] if "versions" in said else []
+    return Script(
+        title=first.removeprefix("== "),
+        settings=settings_of(said.get("settings", "")),
+        versions=range(bounds[0], bounds[-1] + 1) if bounds else None,
+        after=said.get("after", ""),
+        heads=heads,
+        steps=steps,
+        text=text,
+        changes=settings_of(said.get("changes", "")),
+    )
+
+
+def books() -> list[Book]:
+    return [read_book(path) for path in sorted(FOLDER.glob("*.txt"))]
+
+
+class Conversation:
+    """A broker, who asks it, and the answers so far, by name. Public methods are the verbs of steps."""
+
+    def __init__(self, make_broker: MakeBroker, book: Book, script: Script, version: int) -> None:
+        self._make_broker = make_broker
+        self._book = book
+        self._given = FEW | book.settings | script.settings
+        self._version = version
+        self._client_id = "test"
+        self._masks: dict[object, str] = {}
+        self._known: dict[str, Any] = {"configs": script.configs}
+        self._known |= {"batch": batch_of, "message_set": message_set, "member": member, "producer": producer}
+        self._known["in_transaction"] = in_transaction
+        self._known |= {"NO_ID": ZERO_UUID, "NOW_MS": NOW_MS, "scram": scram, "batches": batches, "Codec": Codec}
+        self._known |= {"nan": math.nan, "inf": math.inf}
+        self.broker = self._made(None)
+
+    def _made(self, data_dir: Path | None) -> InMemoryBroker:
+        settings = {name: value for name, value in self._given.items() if name != "act-as"}
+        options = {"profile": profile_of(self._given["act-as"])} if "act-as" in self._given else {}
+        return self._make_broker(data_dir, **settings, **options)
+
+    async def step(self, text: str) -> list[str]:
+        """Take a step; return the lines that show what came of it."""
+        found = REQUEST.fullmatch(text)
+        assert found is not None, text
+        start, name, word, rest = found.groups()
+        ask = self._request(word, rest) if word in KEYS else self._verb(word, rest or "")
+        if start:
+            self._known[name] = parked = await self.broker.start(outcome_of, ask)
+            return self._shown(parked.answer) if parked.answer is not None else ["waits"]
+        answer = await outcome_of(ask)
+        if name:
+            self._known[name] = answer
+        return self._shown(answer)
+
+    def _request(self, api: str, text: str) -> Callable[[], Any]:
+        version, _, fields = text.partition(" ")
+        body = self._fields(self._book.defaults.get(api, "")) | self._fields(fields)
+        number = self._version if version == "*" else int(version)
+        return partial(self._called, KEYS[api], number, body)
+
+    async def _called(self, key: ApiKey, version: int, body: dict[str, Any]) -> Any:
+        answer = await self.broker.call(key, version, self._client_id, **body)
+        return "no answer" if answer is None else answer
+
+    def _fields(self, text: str) -> dict[str, Any]:
+        found: dict[str, Any] = eval(f"dict({text})", {}, self._known)
+        return found
+
+    def _verb(self, word: str, text: str) -> Callable[[], Any]:
+        arguments, options = eval(f"(lambda *args, **options: (args, options))({text})", {}, self._known)
+        return partial(getattr(self, word), *arguments, **options)
+
+    # -- verbs ----------------------------------------------------------------------------------------------------
+
+    async def user(self, name: str) -> None:
+        """Let the next requests come from a user."""
+        self.broker.client = Client("10.0.0.1:50000", "127.0.0.1", 9092, principal=Principal("User", name))
+
+    async def client_is(self, client_id: str) -> None:
+        self._client_id = client_id
+
+    async def create(self, name: str, partitions: int = 1, **configs: object) -> None:
+        """Create a topic, as the super user."""
+        await self._as_admin(self.broker.create_topic, name, partitions, **configs)
+
+    async def produce(self, topic: str, *values: bytes, **options: Any) -> Any:
+        return await self.broker.produce(topic, values, **options)
+
+    async def write(self, topic: str, *values: bytes, **options: Any) -> None:
+        """Produce as the super user, without an error."""
+        row = await self._as_admin(self.broker.produce, topic, values, **options)
+        assert row.error_code == ErrorCode.NONE, row
+
+    async def fetch(self, *rows: tuple[Any, ...], version: int | None = None, **options: Any) -> Any:
+        return await self.broker.fetch(*rows, version=self._version if version is None else version, **options)
+
+    async def assign(self, name: str, *replicas: Sequence[int], **configs: object) -> None:
+        """Create a topic with the brokers of each partition; this one is 0."""
+        await assign(self.broker, name, *replicas, **configs)
+
+    async def follow(
+        self, topic: str, offset: int, *, partition: int = 0, replica: int = 1, version: int = 8, **options: Any
+    ) -> Any:
+        """Fetch as the follower whose log ends at an offset."""
+        at = {each: options.pop(each) for each in ("log_start_offset", "last_epoch") if each in options}
+        asked = At(topic, partition, offset, **{"log_start_offset": 0, **at})
+        return await self.broker.fetch(asked, replica_id=replica, version=version, **options)
+
+    async def written(self, topic: str) -> str:
+        """Show the bytes of a log."""
+        return on_disk(self.broker, topic).hex()
+
+    async def in_sync(self, topic: str, partition: int = 0) -> str:
+        return str(await in_sync(self.broker, topic, partition))
+
+    async def replica(self, topic: str, broker_id: int) -> str:
+        """Show the bounds of a follower's log, as its leader knows them."""
+        found = partition_of(self.broker, topic).remote_replicas[broker_id]
+        return f"log_start_offset={found.log_start_offset}, log_end_offset={found.log_end_offset.message_offset}"
+
+    async def all_alive(self) -> None:
+        """Let every broker count as alive."""
+        self.broker.parts.replica_manager.is_alive = lambda broker_id: True
+
+    async def allow(
+        self, right: str, name: str = "kafka-cluster", *, prefixed: bool = False, deny: bool = False
+    ) -> None:
+        """Give alice a right, named as in `Read Topic`; with `deny` take it."""
+        operation, _, kind = right.partition(" ")
+        pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
+        types = {"Topic": 2, "Group": 3, "Cluster": 4, "TransactionalId": 5}
+        permission = Permission.DENY if deny else Permission.ALLOW
+        row = (types[kind], name, pattern, "User:alice", "*", OPERATIONS[operation], permission)
+        answer = await self._as_admin(self.broker.call, ApiKey.CREATE_ACLS, 1, creations=[row])
+        assert answer.results[0].error_code == ErrorCode.NONE, answer
+
+    async def forget_rules(self) -> None:
+        await self._as_admin(
+            self.broker.call, ApiKey.DELETE_ACLS, 1, filters=[(1, None, Pattern.ANY, None, None, 1, 1)]
+        )
+
+    async def look(self, name: str) -> Any:
+        """Show the answer to what was started; from now on the name is that answer."""
+        parked = self._known[name]
+        if await parked.seen() is None:
+            return "waits"
+        self._known[name] = parked.answer
+        return parked.answer
+
+    async def wait(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
+    async def turn(self, wall_ms: int) -> None:
+        """Let the wall clock go on, and have offsets expire."""
+        self.broker.clock.wall_now_ms += wall_ms
+        self.broker.parts.groups.offsets.expire()
+
+    async def restart(self) -> None:
+        data_dir = self.broker.parts.config.log_dir
+        self.broker.close()
+        self.broker = self._made(data_dir)
+
+    async def disk(self, state: str) -> None:
+        """Have nothing be stored of topics, configs, rules and users while the disk is `full`."""
+        if state == "full":
+            self.broker.app._state._store = no_space  # type: ignore[method-assign, assignment]
+        else:
+            del self.broker.app._state._store
+
+    async def log(self, topic: str, partition: int, *names: str) -> Any:
+        """Show what these names say of a log, or of its config."""
+        log = self.broker.log_of(topic, partition)
+        return ", ".join(f"{each}={getattr(log if hasattr(log, each) else log.config, each)!r}" for each in names)
+
+    async def _as_admin(self, ask: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        client = self.broker.client
+        await self.user("admin")
+        answer = await ask(*args, **options)
+        self.broker.client = client
+        return answer
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    def _shown(self, answer: Any) -> list[str]:
+        if answer is None or isinstance(answer, str):
+            return [] if answer is None else [answer]
+        fields = self._fields_shown(answer) or ["ok"]
+        line = ", ".join(fields)
+        if len(line) <= WIDTH:
+            return [line]
+        lines = []
+        for name, value in zip(answer._fields, answer, strict=True):
+            shown = self._value(name, value, answer._field_defaults.get(name))
+            if shown is not None and isinstance(value, list) and len(shown) > WIDTH:
+                rows = [f"  {self._value('', each, None)}" for each in value[:MOST_ROWS]]
+                lines += [f"{name}:", *rows]
+            elif shown is not None:
+                lines.append(f"{name}={shown}")
+        return lines
+
+    def _fields_shown(self, row: Any) -> list[str]:
+        found = []
+        for name, value in zip(row._fields, row, strict=True):
+            shown = self._value(name, value, row._field_defaults.get(name))
+            if shown is not None:
+                found.append(f"{name}={shown}")
+        return found
+
+    def _value(self, name: str, value: Any, default: Any) -> str | None:
+        """A value as text; None for one that is as its default."""
+        if name == "cluster_id" and value:
+            return "'cluster'"
+        if name == "session_id" and value:
+            return self._mask("session", value)
+        if value == default and type(value) is type(default) and name not in ALWAYS_SHOWN:
+            return None
+        if name.endswith("error_code"):
+            return ErrorCode(value).name
+        if hasattr(value, "_fields"):
+            return f"({', '.join(self._fields_shown(value))})"
+        if isinstance(value, list | tuple):
+            rows = [str(self._value("", each, None)) for each in value[:MOST_ROWS]]
+            rows += [f"and {len(value) - MOST_ROWS} more"] if len(value) > MOST_ROWS else []
+            return f"[{', '.join(rows)}]"
+        if isinstance(value, str):
+            text = value.replace(str(self.broker.parts.config.log_dir), "DIRECTORY")
+            return repr(UUID.sub(lambda found: self._mask("uuid", found[0]), text))
+        if isinstance(value, bytes | bytearray | memoryview):
+            data = bytes(value)
+            if name == "records" or not isinstance(value, bytes):
+                return values_in(data)
+            return self._mask("id", data) if len(data) == 16 and data != ZERO_UUID else repr(data)
+        return repr(int(value)) if isinstance(value, int) and not isinstance(value, bool) else repr(value)
+
+    def _mask(self, kind: str, value: object) -> str:
+        count = sum(each.startswith(kind) for each in self._masks.values())
+        return self._masks.setdefault(value, f"{kind}-{count + 1}")
+
+
+async def outcome_of(ask: Callable[[], Any]) -> Any:
+    """The answer, or why the connection closes."""
+    try:
+        return await ask()
+    except (KafkaProtocolError, CloseConnectionError) as error:
+        return f"closed: {error}"
+
+
+def member(joined: Any) -> dict[str, Any]:
+    """The identity of who has joined, for its next requests."""
+    return {"generation_id": joined.generation_id, "member_id": joined.member_id}
+
+
+def producer(initialized: Any) -> dict[str, Any]:
+    """The identity of a producer, for its next requests."""
+    return {"producer_id": initialized.producer_id, "producer_epoch": initialized.producer_epoch}
+
+
+def in_transaction(initialized: Any, sequence: int, value: bytes) -> bytearray:
+    """A batch of a record in the transaction of a producer."""
+    return batch_of(value, **producer(initialized), base_sequence=sequence, is_transactional=True)
+
+
+def scram(
+    user: str, mechanism: int = 1, *, iterations: int = 4096, salt: bytes = b"salt", salted: bytes | None = None
+) -> tuple[Any, ...]:
+    """An upsertion of AlterUserScramCredentials."""
+    return (user, mechanism, iterations, salt, bytes(64 if mechanism == 2 else 32) if salted is None else salted)
+
+
+def batches(*records: tuple[bytes | None, int], **options: Any) -> bytearray:
+    """A batch of records with these keys and times."""
+    rows = [Record(offset, time_ms, key, b"v") for offset, (key, time_ms) in enumerate(records)]
+    return build_batch(rows, **options)
+
+
+def message_set(value: bytes, magic: int = 1) -> bytearray:
+    return build_message_set([Record(0, NOW_MS, None, value)], magic=magic)
+
+
+def values_in(data: bytes) -> str:
+    """The values of records, batch by batch; of a long one the beginning."""
+    views = list(scan_batches(data, 0, len(data)))
+    records = (iter_all_records(data, view, max_decompressed_bytes=1 << 20) for view in views)
+    return repr([[shortened(each.value) for each in batch] for batch in records])
+
+
+def shortened(value: bytes | None) -> object:
+    return value if value is None or len(value) <= LONG else (value[:LONG], len(value))
+
+
+def no_space(*_: object) -> None:
+    raise OSError("no space left")
+
+
+async def held(make_broker: MakeBroker, book: Book, script: Script) -> str:
+    """The conversation with the answers that come now, as a file has it."""
+    columns: list[list[list[str]]] = []
+    for version in script.versions or (0,):
+        conversation = Conversation(make_broker, book, script, version)
+        for step in book.steps_before(script):
+            await conversation.step(step)
+        columns.append([await conversation.step(step) for step in script.steps])
+    lines = [f"== {script.title}", *script.heads]
+    for step, *answers in zip(script.steps, *columns, strict=True):
+        lines += [f"> {step}", *(f"< {each}" for each in by_version(answers, script.versions or range(1)))]
+    return "\n".join(lines)
+
+
+def by_version(answers: Sequence[list[str]], versions: range) -> list[str]:
+    lines: list[str] = []
+    for answer, group in groupby(zip(answers, versions, strict=True), key=lambda pair: pair[0]):
+        found = [version for _, version in group]
+        if len(found) == len(versions):
+            return list(answer)
+        name = f"v{found[0]}-{found[-1]}:" if found[1:] else f"v{found[0]}:"
+        lines += [name, *(f"  {each}" for each in answer or ["nothing"])]
+    return lines
+
+
+def record(path: Path) -> None:
+    book = read_book(path)
+    texts = [book.head.rstrip("\n") + "\n"]
+    for script in book.scripts.values():
+        clock = MockClock(autojump_threshold=0) if book.is_timed(script) else None
+        texts.append(trio.run(held_anew, book, script, clock=clock) + "\n")
+    path.write_text("\n".join(texts), encoding="utf-8")
+
+
+async def held_anew(book: Book, script: Script) -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        async with trio.open_nursery() as nursery:
+            text = await held(brokers_in(Path(directory), nursery), book, script)
+            nursery.cancel_scope.cancel()
+    return text
+
+
+def brokers_in(directory: Path, nursery: trio.Nursery) -> MakeBroker:
+    made: list[InMemoryBroker] = []
+
+    def make(data_dir: Path | None = None, **options: Any) -> InMemoryBroker:
+        made.append(InMemoryBroker(data_dir or directory / str(len(made)), nursery, **options))
+        return made[-1]
+
+    return make
+
+
+if __name__ == "__main__":
+    chosen = [FOLDER / f"{name}.txt" for name in sys.argv[1:]] or sorted(FOLDER.glob("*.txt"))
+    for each in chosen:
+        record(each)
