@@ -327,10 +327,6 @@ class LogManager:
         self._check_online()
         self._checkpoints.high_watermarks.write(offsets)
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the last checkpoint of high watermarks; {} if it is missing or corrupt."""
-        return read_offsets(self._checkpoints.high_watermarks)
-
     # -- failing and stopping -----------------------------------------------------------------------------------
 
     @contextmanager
