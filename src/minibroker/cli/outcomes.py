@@ -1,4 +1,4 @@
-"""What a command found or changed, and its report.
+"""Prints what a command found or changed.
 
 Successes go to standard output, each failure is a line on standard error; one failure makes the exit status 1.
 """
