@@ -19,7 +19,6 @@ from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.scram import BY_NAME, BY_NUMBER, new_salt, salted_password
 
 # As in protocol/scram.py, which the help does not need.
-NOT_THERE = "does not exist"  # in the message about a missing credential
 
 
 class User(NamedTuple):
