@@ -227,7 +227,7 @@ class TopicAdmin:
 
 
 class TopicsRequest:
-    """What topics of one request have in common: the cluster, those made before, and the open files they share."""
+    """The common state of the topics of one request: the cluster, those made before, and the open files they share."""
 
     def __init__(self, image: Image) -> None:
         self.image = image

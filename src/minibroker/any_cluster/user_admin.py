@@ -111,7 +111,7 @@ def outcome_of(user: str, error: str | None, done: str) -> Outcome:
 
 
 class BrokerCredentials:
-    """Those of a cluster, through a connected client of kafka-python."""
+    """The credentials of a cluster, through a connected client of kafka-python."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -151,8 +151,8 @@ def one_of_each_user(changes: Sequence[Upsertion | Deletion]) -> list[list[Upser
 
 
 class DirectoryCredentials:
-    """Those in the data directory of a broker that is not running: the broker's own code reads and writes them, in a
-    process of its own."""
+    """The credentials in the data directory of a broker that is not running. The broker's own code reads and writes
+    them, in a process of its own."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
