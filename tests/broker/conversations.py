@@ -100,7 +100,7 @@ class Book(NamedTuple):
         return [] if before is None else [*self.steps_before(before), *before.steps]
 
     def is_timed(self, script: Script) -> bool:
-        """Whether time is to jump. Elsewhere it does not: a session would end while a thread writes."""
+        """Whether time is to jump, for waits and quotas. Else a session would end while a thread writes."""
         return any(
             step.startswith(("wait ", "limit ", "muted")) for step in (*self.steps_before(script), *script.steps)
         )
