@@ -22,6 +22,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import parse_segment_file
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log import Log
 from tests.broker.conversations import Book, Script, read_book
 from tests.protocol.batch_bytes import records_in
@@ -109,6 +110,10 @@ class History:
 
     def watermark(self, offset: int) -> bool:
         return self._log.update_high_watermark(offset)
+
+    def move_watermark(self, offset: int) -> bool:
+        """Move it to where a leader knows it to be."""
+        return self._log.move_high_watermark(LogOffsetMetadata(offset, 0, 0))
 
     def start_at(self, offset: int) -> None:
         self._log.maybe_increment_log_start_offset(offset)
