@@ -46,7 +46,7 @@ Body = Any
 
 
 class MetadataApis:
-    """Handlers of ApiVersions and Metadata. The registry fills `served`."""
+    """Handlers of ApiVersions and Metadata. `served` are the APIs that the broker offers."""
 
     def __init__(
         self,
