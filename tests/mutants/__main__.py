@@ -45,6 +45,7 @@ ALSO_OF = {"fetch_path": "broker"}
 CASES_OF = {
     "tests/broker/test_conversations.py": "tests/golden/conversations",
     "tests/broker/test_settings_rows.py": "tests/golden/settings",
+    "tests/storage/test_histories.py": "tests/golden/histories",
 }
 MOST_LIKELY = 3  # test files
 WEIGHT_OF_TEST_NAMES = 3
