@@ -163,7 +163,7 @@ def _read(connection: socket.socket, size_bytes: int) -> bytes:
 
 
 def _error_codes(body: Any) -> Iterator[int]:
-    """Those of an answer, and of its topics and partitions."""
+    """Return the error codes of an answer, and of its topics and partitions."""
     if isinstance(body, list):
         for row in body:
             yield from _error_codes(row)

@@ -495,7 +495,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def bootstrap_of(config: KafkaConfig, listeners: Sequence[socket.socket]) -> str:
-    """Where a client on this machine connects, in plaintext where a listener has that."""
+    """The address to which a client on this machine connects, in plaintext where a listener has that."""
     pairs = zip(config.endpoints, listeners, strict=True)
     plain = [sock for endpoint, sock in pairs if endpoint.protocol == "PLAINTEXT"]
     host, port = (plain or listeners)[0].getsockname()[:2]

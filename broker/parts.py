@@ -97,7 +97,7 @@ class BrokerParts:
 
     @property
     def purgatories(self) -> tuple[Purgatory, ...]:
-        """Where requests wait."""
+        """The purgatories in which requests wait."""
         return (*self.replica_manager.purgatories, self.groups.rebalance_purgatory)
 
     def start_tasks(self, nursery: trio.Nursery) -> None:

@@ -47,7 +47,7 @@ class Pending(Generic[T]):
 
     @property
     def source(self) -> Abandonable | None:
-        """What makes the value, if it can be abandoned; None once that has ended."""
+        """The maker of the value, if it can be abandoned; None once that has ended."""
         return self._source
 
     def resolve(self, value: T | Pending[T]) -> None:

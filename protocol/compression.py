@@ -62,11 +62,6 @@ class Codec(IntEnum):
     LZ4 = 3
     ZSTD = 4  # came with Kafka 2.1
 
-    @property
-    def kafka_name(self) -> str:
-        """The codec's name in `compression.type`."""
-        return self.name.lower()
-
 
 def codec_of(attributes: int) -> Codec:
     """Return the codec in a batch's attributes. Raises KafkaError(CORRUPT_MESSAGE) for an unknown one."""

@@ -60,7 +60,6 @@ _SIZE_AT = field_offset(MESSAGE_HEADER_V0, "size")
 _CRC_AT = field_offset(MESSAGE_HEADER_V0, "crc")
 _MAGIC_AT = field_offset(MESSAGE_HEADER_V0, "magic")
 _ATTRIBUTES_AT = field_offset(MESSAGE_HEADER_V0, "attributes")
-_TIMESTAMP_AT = field_offset(MESSAGE_HEADER_V1, "timestamp")
 
 _header_v0 = struct.Struct(struct_format(MESSAGE_HEADER_V0))
 _header_v1 = struct.Struct(struct_format(MESSAGE_HEADER_V1))

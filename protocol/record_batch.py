@@ -330,7 +330,10 @@ def build_batch(
         partition_leader_epoch=leader_epoch,
         magic=2,
         crc=0,
-        attributes=attributes_of(codec, timestamp_type, is_transactional, is_control),
+        attributes=codec
+        | (LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0),
         last_offset_delta=(last_written if last_offset is None else last_offset) - base_offset,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
@@ -340,15 +343,6 @@ def build_batch(
         records_count=count,
     )
     return _assemble(header, section)
-
-
-def attributes_of(codec: Codec, timestamp_type: TimestampType, is_transactional: bool, is_control: bool) -> int:
-    return (
-        codec
-        | (LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
-        | (TRANSACTIONAL_FLAG if is_transactional else 0)
-        | (CONTROL_FLAG if is_control else 0)
-    )
 
 
 def build_empty_batch(header: BatchHeader) -> bytearray:

@@ -86,12 +86,6 @@ def resources_named(message: Message, version: int, body: Any) -> Iterator[Resou
         yield from field.resources(body)
 
 
-def resource_types(message: Message) -> set[ResourceType]:
-    """The types of resources that some version of a message can name."""
-    versions = range(message.first_version, message.last_version + 1)
-    return {each for version in versions for field in name_fields(message, version) for each in field.types.values()}
-
-
 @cache
 def name_fields(message: Message, version: int) -> list[NameField]:
     found = []

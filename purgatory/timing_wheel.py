@@ -128,13 +128,6 @@ class Timer:
         """The wheel's own time: that of the last `advance`, or of the slot that it handles."""
         return self._now_ms
 
-    def place_of(self, deadline_ms: int) -> tuple[int, int]:
-        """Return the level and the slot in which a task with this deadline would lie if it were added now."""
-        if deadline_ms <= self._now_ms:
-            return 0, self._now_ms & 255
-        level = ((deadline_ms ^ self._now_ms).bit_length() - 1) >> 3
-        return level, (deadline_ms >> (level << 3)) & 255
-
     def lit_slots(self, level: int) -> Iterator[tuple[int, Iterator[TimerTask]]]:
         """Iterate over the slots of a level that hold tasks, in the order of their deadlines, with the tasks of each.
 

@@ -24,6 +24,8 @@ GOLDEN = Path(__file__).parent / "golden"  # bytes recorded from Apache Kafka 2.
 NIGHTLY = "nightly"
 # These take their turn one by one: each starts programs of its own.
 TEST_BY_TEST = {"tests/test_recipes.py"}
+# The files of conversations are shared among the workers, each by its name before the title.
+BY_BOOK = "tests/broker/test_conversations.py"
 # These go to one worker: they share a Spark session, which is a JVM.
 SPARK = {f"tests/spark_jobs/test_{name}.py" for name in ("flight_delays", "kafka_source", "secured_kafka", "transform")}
 # The longest first, so that no worker ends with one of them while the others have nothing left.
@@ -69,6 +71,8 @@ class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         file: str = super()._split_scope(nodeid)
         if file in TEST_BY_TEST:
             return nodeid
+        if file == BY_BOOK:
+            return nodeid.partition(": ")[0]
         return "spark" if file in SPARK else file
 
 

@@ -15,7 +15,7 @@ import minibroker
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS_PACKAGE, OLD_KAFKA_PYTHON_PACKAGES
-from tests.sources import PACKAGES, ROOT, TOOLKIT, source_files, tree_of
+from tests.sources import PACKAGES, ROOT, source_files, tree_of
 
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
@@ -27,10 +27,8 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SHORTEST_PIECE = 6  # of a message that is looked for in the source
 # A docstring that begins so has no subject: it describes without a name what it could name.
-WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Where) ")
-OF_BROKER = ("broker/config", "broker/control")
-BELOW = ("protocol", "storage", "purgatory", "transcript", "spark_jobs")
-WITH_SUBJECTS = (TOOLKIT, *OF_BROKER, *BELOW, "benchmarks", "build_tools", "docs")
+WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Those|Where) ")
+DOCUMENTED = (*PACKAGES, "benchmarks", "build_tools", "docs")
 OWN_SECTIONS = ("The broker does not start", "In tests", "Messages of the command")
 
 
@@ -150,7 +148,7 @@ def test_a_docstring_has_a_subject_or_begins_with_its_verb() -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [
         f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in source_files(*WITH_SUBJECTS)
+        for path in source_files(*DOCUMENTED)
         for node in ast.walk(tree_of(path))
         if isinstance(node, documented)
         and (text := ast.get_docstring(node)) is not None

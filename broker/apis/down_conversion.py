@@ -5,21 +5,11 @@ storage/files/converted_slice.py converts, while the response is being sent.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.converted_slice import whole_batches
 from minibroker.storage.files.records_file import FileSlice
 
-
-class ClientFormat(NamedTuple):
-    """The newest format that clients of a Fetch version know."""
-
-    last_fetch_version: int
-    magic: int
-
-
-CLIENT_FORMATS = (ClientFormat(1, 0), ClientFormat(3, 1))
+CLIENT_FORMATS = ((1, 0), (3, 1))  # the last version of Fetch whose clients know no newer magic than this
 
 
 def magic_to_convert_to(records: FileSlice, fetch_version: int, config: LogConfig) -> int | None:
@@ -29,10 +19,6 @@ def magic_to_convert_to(records: FileSlice, fetch_version: int, config: LogConfi
     """
     for last_version, magic in CLIENT_FORMATS:
         if fetch_version <= last_version:
-            return magic if config.magic > magic and has_newer(records, magic) else None
+            is_newer = config.magic > magic and any(view.magic > magic for _, view in whole_batches(records))
+            return magic if is_newer else None
     return None
-
-
-def has_newer(records: FileSlice, magic: int) -> bool:
-    """Whether a whole batch has a magic above that of the client."""
-    return any(view.magic > magic for _, view in whole_batches(records))

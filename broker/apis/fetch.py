@@ -11,7 +11,7 @@ v10 knows zstd · v11 racks: this broker never sends consumers to another replic
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -98,7 +98,11 @@ class FetchApis:
             body.session_id,
             body.session_epoch,
             rows=requested_rows(body.topics),
-            forgotten=forgotten_partitions(body.forgotten_topics),
+            forgotten=[
+                TopicPartition(name, partition)
+                for name, partitions in body.forgotten_topics
+                for partition in partitions
+            ],
             is_from_follower=params.is_from_follower,
         )
         if self._authorizer is None:
@@ -239,12 +243,6 @@ def check_isolation_level(level: int) -> None:
     """Raises KafkaProtocolError for an unknown level: Kafka 2.0.1 cannot parse such a request."""
     if level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaProtocolError(f"unknown isolation level {level}")
-
-
-def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:
-    for name, partitions in topics:
-        for partition in partitions:
-            yield TopicPartition(name, partition)
 
 
 def fetch_response(version: int, answer: FetchAnswer) -> Body:

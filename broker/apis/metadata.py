@@ -46,7 +46,7 @@ Body = Any
 
 
 class MetadataApis:
-    """Handlers of ApiVersions and Metadata. The registry fills `served`."""
+    """Handlers of ApiVersions and Metadata. `served` are the APIs that the broker offers."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MetadataApis:
         if request.body is None:  # an unknown version, of which only the header was decoded
             request.answer_in(0)
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        if not is_software_named(request.body):
+        if not all(map(is_software_name, (request.body.client_software_name, request.body.client_software_version))):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
             rows = [(api.key, *api.versions) for api in self._served]
@@ -214,11 +214,6 @@ def partition_row(number: int, state: PartitionState, alive: Container[int], rea
         leader, in_sync = NO_BROKER, ()
     offline = tuple(replica for replica in state.replicas if replica not in alive)
     return new(PARTITION_ROW, (error, number, leader, state.leader_epoch, state.replicas, in_sync, offline))
-
-
-def is_software_named(body: Body) -> bool:
-    """Whether a client's software name and version are valid (as kafka 2.4 ApiVersionsRequest.isValid)."""
-    return is_software_name(body.client_software_name) and is_software_name(body.client_software_version)
 
 
 @lru_cache(maxsize=SOFTWARE_NAMES_REMEMBERED)

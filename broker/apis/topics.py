@@ -109,7 +109,9 @@ class TopicApis:
                 check_in_time(request, (state.leader for state in topic.partitions.values()))
             return self._created_row(topic, request, client)
         except KafkaError as error:
-            return failed_row(name, error)
+            return CreateTopicsResponse.row("topics")(
+                name=name, topic_id=NO_TOPIC_ID, error_code=error.code, error_message=error.message
+            )
 
     def _created_row(self, topic: TopicState, request: Request, client: Client) -> Body:
         topic_id = NO_TOPIC_ID if request.body.validate_only else topic.topic_id.bytes
@@ -168,7 +170,9 @@ class TopicApis:
     def delete_topics(self, request: Request, client: Client) -> Body:
         make_row = DeleteTopicsResponse.row("topics")
         asked = self._to_delete(request)
-        denied = {topic_id for name, topic_id in asked if not self._may_delete(client, name)}
+        denied = {
+            topic_id for name, topic_id in asked if name is not None and not self._may(client, Operation.DELETE, name)
+        }
         outcomes = self._topic_admin.delete_topics(
             name for name, topic_id in asked if name is not None and topic_id not in denied
         )
@@ -188,10 +192,6 @@ class TopicApis:
                 code, message = error.code, error.message
             rows.append(make_row(name=name, topic_id=topic_id, error_code=code, error_message=message))
         return DeleteTopicsResponse(topics=rows)
-
-    def _may_delete(self, client: Client, name: str | None) -> bool:
-        """Whether a topic may be deleted: it was named by its id, or its name has been asked for already."""
-        return name is None or self._may(client, Operation.DELETE, name)
 
     def _check_deleted(
         self, name: str | None, outcomes: Mapping[str, TopicState | KafkaError], request: Request
@@ -253,12 +253,6 @@ class TopicApis:
     def _is_kept(self, topic_partition: TopicPartition) -> bool:
         is_here = self._replica_manager.partitions.any(topic_partition) is not None
         return is_here and topic_partition.topic in INTERNAL_TOPICS
-
-
-def failed_row(name: str, error: KafkaError) -> Body:
-    return CreateTopicsResponse.row("topics")(
-        name=name, topic_id=NO_TOPIC_ID, error_code=error.code, error_message=error.message
-    )
 
 
 def grown_row(name: str, grown: TopicState | KafkaError, request: Request) -> Body:

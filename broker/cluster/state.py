@@ -36,7 +36,7 @@ NO_TOPICS: Mapping[str, TopicState | None] = {}
 
 
 class Change(NamedTuple):
-    """What one write changes. A section that is None stays as it is; others are replaced.
+    """The changes of one write. A section that is None stays as it is; others are replaced.
 
     Of the topics only those named here change; None is for one that is gone.
     """
@@ -65,7 +65,7 @@ class Change(NamedTuple):
 
 
 class ClusterState(Protocol):
-    """What is stored, by section, and the one way to change it."""
+    """The stored sections, and the one way to change them."""
 
     @property
     def cluster_id(self) -> str: ...

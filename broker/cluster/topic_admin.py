@@ -15,8 +15,7 @@ from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
 from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop
-from minibroker.broker.cluster.internal_topics import internal_topics
-from minibroker.broker.cluster.metadata_cache import check_topic_name, colliding_names
+from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
 from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.state import Change, ClusterState, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
@@ -24,6 +23,7 @@ from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.text import counted
 from minibroker.storage.config import LogConfig
 
@@ -227,7 +227,7 @@ class TopicAdmin:
 
 
 class TopicsRequest:
-    """What topics of one request have in common: the cluster, those made before, and the open files they share."""
+    """The common state of the topics of one request: the cluster, those made before, and the open files they share."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -252,3 +252,30 @@ def check_new_name(name: str, *taken: Collection[str]) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
         )
+
+
+def internal_topics(config: KafkaConfig) -> dict[str, tuple[int, dict[str, str]]]:
+    """The partition counts and configs of the topics of coordinators, by name.
+
+    As kafka 2.0.1 GroupMetadataManager.offsetsTopicConfigs and TransactionStateManager.transactionTopicConfigs.
+    """
+    return {
+        GROUP_METADATA_TOPIC: (
+            config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+                "compression.type": "producer",
+            },
+        ),
+        TRANSACTION_STATE_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": "1",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        ),
+    }

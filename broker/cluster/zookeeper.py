@@ -1,4 +1,4 @@
-"""What Kafka keeps in ZooKeeper under names that clients choose: which names it takes, and offsets of version 0.
+"""Names that clients choose and Kafka keeps in ZooKeeper: which ones it takes, and the offsets of version 0.
 
 OffsetCommit and OffsetFetch v0 use a store of their own, apart from the offsets of groups: anyone may commit, and the
 offsets outlive their topic. The state of the cluster holds them, so a commit is as durable as a new topic. Unlike

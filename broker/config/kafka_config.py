@@ -332,7 +332,7 @@ class KafkaConfig(KafkaSettings):
             messages.append(f"{', '.join(names)}: no effect, {reason.text}")
 
     def _where(self, *names: str) -> str:
-        """Those of `names` that were set, with value and source, in parentheses."""
+        """Show those of `names` that were set, with value and source, in parentheses."""
         parts = [
             f"{name}={self.given[name]}" + (f" in {self.sources[name]}" if name in self.sources else "")
             for name in names

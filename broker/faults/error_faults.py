@@ -76,10 +76,11 @@ class ErrorFaults:
             if fault.match.topic is None and fault.strikes():
                 if fault.when is When.BEFORE:
                     return failed(request, fault), unchanged
-                return GO_ON, partial(failed_after, request, fault)
+                return GO_ON, lambda _, fault=fault: failed(request, fault)
         faults = [fault for fault in faults if fault.match.topic is not None]
         if self.places(request) is None:
-            return GO_ON, partial(with_failures_of, request, faults)
+            of_answer = ROWS[request.api_key].places
+            return GO_ON, lambda served: with_failures(request, assigned(of_answer(served), faults), served)
         return self._strike_part(exchange, request, faults)
 
     def _strike_part(self, exchange: Exchange, request: Request, faults: Sequence[Fault]) -> tuple[Any, Finish]:
@@ -141,16 +142,6 @@ def failed(request: Request, fault: Fault) -> Body:
     if body is None:
         raise unanswered(fault)
     return body
-
-
-def failed_after(request: Request, fault: Fault, served: Body) -> Body:
-    """Return the API's failure in place of the answer."""
-    return failed(request, fault)
-
-
-def with_failures_of(request: Request, faults: Sequence[Fault], served: Body) -> Body:
-    """Return the answer to a request for all topics, with errors for those that the faults match."""
-    return with_failures(request, assigned(ROWS[request.api_key].places(served), faults), served)
 
 
 def with_failed_places(faults: Sequence[Fault], served: Body) -> Body:

@@ -111,7 +111,7 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """Serve no more requests, and answer those that wait."""
-        self._groups.is_stopped = True
+        self._groups.stop()
         for group in self._groups.all():
             self._remove(group)
 

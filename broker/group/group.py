@@ -147,7 +147,6 @@ class Group:
         self.generation_id += 1
         self.protocol = self.select_protocol() if self.members else None
         self.become(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
-        self.offsets.on_new_generation()
 
     # -- members ----------------------------------------------------------------------------------------------
 
@@ -216,9 +215,6 @@ class Group:
         static = self.static_member(identity.group_instance_id)
         is_awaited = static is not None and static.is_unheard and identity.generation_id >= 0
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_awaited else ErrorCode.FENCED_INSTANCE_ID
-
-    def not_yet_joined(self) -> list[Member]:
-        return [member for member in self.members.values() if member.join_reply is None]
 
     def has_all_members_joined(self) -> bool:
         return not self.pending_members and all(member.join_reply is not None for member in self.members.values())

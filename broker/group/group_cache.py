@@ -21,6 +21,10 @@ class GroupCache:
         self._partitions: dict[str, int] = {}  # of groups
         self.is_stopped = False
 
+    def stop(self) -> None:
+        """Serve no more requests of groups."""
+        self.is_stopped = True
+
     def check(self, group_id: str, *, may_be_unnamed: bool = False) -> ErrorCode:
         """Return NONE, or why this broker cannot serve the group (as kafka 2.0.1 GroupCoordinator.validateGroupStatus).
 

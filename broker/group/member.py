@@ -161,10 +161,6 @@ class Member:
         self.protocols, self.session_timeout_ms, self.rebalance_timeout_ms = terms
 
     @property
-    def is_static(self) -> bool:
-        return self.group_instance_id is not None
-
-    @property
     def is_kept_alive(self) -> bool:
         """Return whether a missed heartbeat is ignored: a request of the member waits, and not its first JoinGroup."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)

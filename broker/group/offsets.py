@@ -70,14 +70,11 @@ class GroupOffsets:
         self._appended_at: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, OffsetRecord] = {}
         self._pending_by_producer: dict[int, dict[TopicPartition, PendingCommit]] = {}
-        self._has_plain_commits = False
-        self._has_transactional_commits = False
 
     # -- commits ----------------------------------------------------------------------------------------------
 
     def prepare_commit(self, commits: Commits) -> None:
         """Note commits whose records are appended, and may not be acknowledged yet."""
-        self._has_plain_commits = True
         self._pending.update(commits)
 
     def complete_commit(self, commits: Commits, appended_at: int) -> None:
@@ -109,7 +106,6 @@ class GroupOffsets:
 
     def prepare_transactional_commit(self, producer_id: int, commits: Commits, appended_at: int) -> None:
         """Note commits whose records are appended; none counts until the transaction commits."""
-        self._has_transactional_commits = True
         pending = self._pending_by_producer.setdefault(producer_id, {})
         for topic_partition, record in commits.items():
             pending[topic_partition] = PendingCommit(record, appended_at, pending.get(topic_partition))
@@ -172,14 +168,6 @@ class GroupOffsets:
         """Return whether an open transaction may change this offset: an OffsetFetch of stable offsets then fails with
         UNSTABLE_OFFSET_COMMIT."""
         return any(topic_partition in pending for pending in self._pending_by_producer.values())
-
-    @property
-    def are_consistent(self) -> bool:
-        """False once both consumers and transactional producers have committed in a generation."""
-        return not (self._has_plain_commits and self._has_transactional_commits)
-
-    def on_new_generation(self) -> None:
-        self._has_plain_commits = self._has_transactional_commits = False
 
     # -- removal ----------------------------------------------------------------------------------------------
 

@@ -77,7 +77,8 @@ class Rebalances:
         """
         if group.state is GroupState.DEAD:
             return
-        missed = [member for member in group.not_yet_joined() if not member.is_static]
+        absent = [member for member in group.members.values() if member.join_reply is None]
+        missed = [member for member in absent if member.group_instance_id is None]
         if missed:
             group.go_on_without(missed)
         if group.members and not group.elect_joined_leader():

@@ -268,7 +268,8 @@ class Counters(Probe):
             request, body = exchange.request, exchange.body
             assert request is not None
             key = request.api_key
-            count = counts[key << 8 | request.api_version]
+            number = key << 8 | request.api_version
+            count = counts.get(number) or counts[number]  # most often it is there
             has_failed = False
             if key == FETCH:
                 asked = request.body

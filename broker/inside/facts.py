@@ -8,7 +8,7 @@ are those of an explanation's JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
@@ -37,7 +37,7 @@ BEFORE_MAX = 32
 ISOLATION = {0: "read_uncommitted", 1: "read_committed"}
 # Handlers answer with plain tuples; these give them their names.
 FETCHED_ROW, PRODUCED_ROW = FetchResponse.row("topics.partitions"), ProduceResponse.row("topics.partitions")
-Offsets = dict[TopicPartition, int]
+Offsets = dict[tuple[str, int], int]  # by topic and partition
 
 
 class FetchedFacts(NamedTuple):
@@ -190,7 +190,7 @@ class FactsTaker:
             fetch = self._fetch(exchange, request)
             topics = first_names(row.topic for row in fetch.partitions)
             records = sum(row.bytes > 0 for row in fetch.partitions)
-            converted = converted_to(answer)
+            converted = converted_to(answer) if records else None
         elif request.api_key == ApiKey.PRODUCE:
             produce = self._produce(exchange, request)
             topics = first_names(row.topic for row in produce.partitions)
@@ -264,23 +264,16 @@ class FactsTaker:
     def _fetch(self, exchange: Trace, request: Request) -> FetchFacts:
         asked, answer = request.body, exchange.body
         session = self._parts.fetch_sessions.get(asked.session_id if answer is None else answer.session_id)
-        offsets = {
-            TopicPartition(topic, row.partition): row.fetch_offset for topic, rows in asked.topics for row in rows
-        }
+        offsets: Offsets = {(topic, row.partition): row.fetch_offset for topic, rows in asked.topics for row in rows}
         named = len(offsets)
         if session is not None and asked.session_epoch > 0:
             offsets = {each: cached.row.fetch_offset for each, cached in session.partitions.items()}
-        answered = [] if answer is None else rows_of(answer)
-        special = [each for each in answered if is_special(each[1])]  # they come first
-        plain = (each for each in answered if not is_special(each[1]))
-        rows = [
-            self._fetched(topic, FETCHED_ROW._make(row), offsets)
-            for topic, row in islice(chain(special, plain), ROWS_MAX)
-        ]
+        answered = [] if answer is None else sorted(rows_of(answer), key=is_plain)
+        rows = [self._fetched(topic, FETCHED_ROW._make(row), offsets) for topic, row in answered[:ROWS_MAX]]
         if len(answered) == len(rows):
             seen = {(row.topic, row.partition) for row in rows}
             left_out = (each for each in offsets if each not in seen)
-            rows += [self._left_out(each, offsets[each]) for each in islice(left_out, ROWS_MAX - len(rows))]
+            rows += [self._left_out(*each, offsets[each]) for each in islice(left_out, ROWS_MAX - len(rows))]
         return FetchFacts(
             asked.replica_id,
             asked.min_bytes,
@@ -299,7 +292,7 @@ class FactsTaker:
             exchange.first_bytes,
             len(offsets),
             len(answered),
-            sum(bytes_of(row[RECORDS]) for _, row in special),
+            sum(bytes_of(row[RECORDS]) for _, row in answered),
             tuple(rows),
         )
 
@@ -311,7 +304,7 @@ class FactsTaker:
         return FetchedFacts(
             topic,
             row.partition,
-            offsets.get(TopicPartition(topic, row.partition), NEVER),
+            offsets.get((topic, row.partition), NEVER),
             error_of(row.error_code),
             True,
             bytes_of(row.records),
@@ -324,12 +317,16 @@ class FactsTaker:
             NEVER if log is None else log.truncations,
         )
 
-    def _left_out(self, topic_partition: TopicPartition, offset: int) -> FetchedFacts:
-        log = self._log(*topic_partition)
+    def _left_out(self, topic: str, partition: int, offset: int) -> FetchedFacts:
+        log = self._log(topic, partition)
         if log is None:
-            return FetchedFacts(*topic_partition, offset)
-        offsets = log.high_watermark, log.last_stable_offset, log.log_start_offset, log.log_end_offset
-        return FetchedFacts(*topic_partition, offset, "", False, 0, *offsets, None, None, log.truncations)
+            return FetchedFacts(topic, partition, offset)
+        high_watermark, stable, start, end = (
+            log.high_watermark, log.last_stable_offset, log.log_start_offset, log.log_end_offset
+        )  # fmt: skip
+        return FetchedFacts(
+            topic, partition, offset, "", False, 0, high_watermark, stable, start, end, None, None, log.truncations
+        )
 
     # -- Produce ----------------------------------------------------------------------------------------------
 
@@ -415,9 +412,10 @@ def rows_of(message: Any) -> list[tuple[str, Any]]:
     return [(topic, row) for topic, partitions, *_ in message.topics for row in partitions]
 
 
-def is_special(row: Any) -> bool:
-    """Return whether a partition was answered with records or with an error."""
-    return bool(row[ERROR_CODE] or bytes_of(row[RECORDS]))
+def is_plain(answered: tuple[str, Any]) -> bool:
+    """Return whether a partition was answered without records and without an error. Those are shown last."""
+    _, row = answered
+    return not (row[ERROR_CODE] or bytes_of(row[RECORDS]))
 
 
 def bytes_of(records: Any) -> int:

@@ -126,6 +126,13 @@ class Trace:
         """A time of one of its stages in microseconds since its arrival; -1 for none."""
         return NEVER if time_ns == NEVER else (time_ns - self.arrived_ns) // 1000
 
+    def note_woken(self, seq: int, most: int) -> None:
+        """Note an exchange whose wait ended in its call, if there are fewer than `most`."""
+        if self.woke is None:
+            self.woke = []
+        if len(self.woke) < most:
+            self.woke.append(seq)
+
     def note_sent(self, *, is_encrypted: bool) -> None:
         """Note how the response has left, before it is forgotten."""
         if self.encoded is None or self.sent_ns == NEVER:

@@ -374,10 +374,7 @@ class Tracer(Probe):
             return
         cause = self._trace_current()
         trace.ended_by, trace.woken_by = "request", cause.seq
-        if cause.woke is None:
-            cause.woke = []
-        if len(cause.woke) < WOKE_MAX:
-            cause.woke.append(trace.seq)
+        cause.note_woken(trace.seq, WOKE_MAX)
 
     def _guessed_cause(self, trace: Trace) -> str:
         """Guess the end of a wait that is neither in a purgatory nor ended by a request."""

@@ -57,10 +57,6 @@ class ClientQuota:
     def is_used(self) -> bool:
         return self._table.is_used
 
-    @property
-    def window_count(self) -> int:
-        return len(self._rates)
-
     def set(self, entity: Entity, limit: float | None) -> None:
         """Set the limit of an entity, per second; None removes it. It holds for what windows have counted already."""
         self._table.set(entity, limit)

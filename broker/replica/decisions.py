@@ -18,7 +18,7 @@ NO_LEADER = -1
 
 
 class PartitionState(NamedTuple):
-    """Who leads a partition in an epoch. Replicas are broker ids, in order of preference.
+    """The leader of a partition in an epoch. Replicas are broker ids, in order of preference.
 
     `leader` is NO_LEADER while no replica that may lead is on a live broker.
     """

@@ -98,10 +98,6 @@ class TransactionMetadata(NamedTuple):
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
 
-    @property
-    def is_epoch_exhausted(self) -> bool:
-        return is_exhausted(self.producer_epoch)
-
 
 def is_exhausted(epoch: int) -> bool:
     """Return whether a producer id cannot get a greater epoch; the last one is reserved for fencing."""
@@ -155,7 +151,7 @@ class Transaction:
         """Prepare the next epoch, or a new producer id if no epoch is left. Raises KafkaError(PRODUCER_FENCED)."""
         metadata = self.metadata
         producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch + 1, NO_PRODUCER_EPOCH
-        if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
+        if is_exhausted(metadata.producer_epoch) and (expected is None or expected.epoch == metadata.producer_epoch):
             producer_id, epoch = next_producer_id(), 0
             last_epoch = NO_PRODUCER_EPOCH if expected is None else metadata.producer_epoch
         elif expected is not None:

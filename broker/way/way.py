@@ -46,7 +46,10 @@ class Course:
             place += 1
         if type(answer) is Pending:
             return answer.then(partial(self._go_on, exchange, place))
-        return self._leave(exchange, self._out[place], answer)
+        out = self._out[place]
+        if len(out) == 1:  # as most often: the codec alone
+            return out[0](exchange, answer)
+        return self._leave(exchange, out, answer)
 
     def _go_on(self, exchange: Exchange, place: int, answer: Any) -> Any:
         """Go on after a wait in a stage: into the next one, or out with its answer."""

@@ -71,7 +71,8 @@ class Brokers:
                 self.of_session.start()
             elif self.of_session.has_control:
                 self.of_session.faults.lift_all()
-        self._logged_bytes = {each.log_file: log_size(each.log_file) for each in self.all()}
+        logs = [each.log_file for each in self.all()]
+        self._logged_bytes = {log: log.stat().st_size if log.exists() else 0 for log in logs}
 
     def logged(self, broker: Broker) -> str:
         """The broker's log since the test began."""
@@ -87,10 +88,6 @@ def address_of(broker: Broker) -> str:
         return broker.bootstrap_servers
     except BrokerError:
         return "that did not start"
-
-
-def log_size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 BROKERS = pytest.StashKey[Brokers]()

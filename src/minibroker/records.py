@@ -102,15 +102,13 @@ def partition_count(connection: Connection, topic: str) -> int:
     """The number of the topic's partitions; asking may create it. Raises KafkaError."""
     deadline = time.monotonic() + CREATION_SECONDS
     while True:
-        (row,) = connection.ask(ApiKey.METADATA, topics=[metadata_topic(topic)]).topics
+        (row,) = connection.ask(
+            ApiKey.METADATA, topics=[API_TABLE[ApiKey.METADATA].request.row("topics")(name=topic)]
+        ).topics
         if row.error_code != ErrorCode.LEADER_NOT_AVAILABLE or time.monotonic() > deadline:
             refuse_unless_done(row.error_code, f"produce to topic {topic}")
             return len(row.partitions)
         time.sleep(POLL_SECONDS)  # it is being created
-
-
-def metadata_topic(name: str) -> object:
-    return API_TABLE[ApiKey.METADATA].request.row("topics")(name=name)
 
 
 def append_batch(
@@ -118,10 +116,10 @@ def append_batch(
 ) -> list[Record]:
     """Append one batch to a partition. Raises KafkaError."""
     now = datetime.now(UTC)
-    times = [record.timestamp or now for record in records]
+    times = [((record.timestamp or now).astimezone(UTC) - EPOCH) // MILLISECOND for record in records]
     stored = [
-        StoredRecord(offset, as_milliseconds(when), record.key, record.value, tuple(record.headers))
-        for offset, (record, when) in enumerate(zip(records, times, strict=True))
+        StoredRecord(offset, time_ms, record.key, record.value, tuple(record.headers))
+        for offset, (record, time_ms) in enumerate(zip(records, times, strict=True))
     ]
     batch = build_batch(stored) if version >= FIRST_WITH_MAGIC_2 else build_message_set(stored, magic=1)
     rows = API_TABLE[ApiKey.PRODUCE].request.row
@@ -145,10 +143,6 @@ def append_batch(
         )
         for number, (record, each) in enumerate(zip(records, stored, strict=True))
     ]
-
-
-def as_milliseconds(when: datetime) -> int:
-    return (when.astimezone(UTC) - EPOCH) // MILLISECOND
 
 
 def as_time(timestamp_ms: int) -> datetime | None:

@@ -34,10 +34,6 @@ class CleanerPace:
     def limit(self, max_bytes_per_second: float) -> None:
         self._max_bytes_per_second = max_bytes_per_second
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping.is_set()
-
     def stop(self) -> None:
         """Abort the compaction that is running."""
         self._is_stopping.set()

@@ -26,7 +26,6 @@ from minibroker.protocol.text import counted
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
-from minibroker.storage.data_dir.pending_deletions import PendingDeletions
 from minibroker.storage.files.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from minibroker.storage.files.file_names import (
     CLEAN_SHUTDOWN_MARKER,
@@ -45,6 +44,7 @@ from minibroker.storage.files.storage_errors import (
 from minibroker.storage.log.flush_times import FlushTimes
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
+from minibroker.storage.segment.log_segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
@@ -163,9 +163,6 @@ class LogManager:
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
         return self._logs
-
-    def get_log(self, topic_partition: TopicPartition) -> Log | None:
-        return self._logs.get(topic_partition)
 
     def get_or_create_log(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
         """Return the log; create it if there is none. Raises OSError, and KafkaError if the directory is offline."""
@@ -327,10 +324,6 @@ class LogManager:
         self._check_online()
         self._checkpoints.high_watermarks.write(offsets)
 
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the last checkpoint of high watermarks; {} if it is missing or corrupt."""
-        return read_offsets(self._checkpoints.high_watermarks)
-
     # -- failing and stopping -----------------------------------------------------------------------------------
 
     @contextmanager
@@ -393,3 +386,32 @@ def _close(log: Log) -> OSError | None:
         logger.error("cannot close the log of %s: %s", log.topic_partition, error)
         return error
     return None
+
+
+class PendingDeletions:
+    """The files of segments that have left their log, and directories of deleted partitions; `run` removes them once.
+
+    Removing a large file takes the disk tens of milliseconds, when it is unlinked or, if it is open, closed. A thread
+    does both: it gets the last reference to the file.
+    """
+
+    def __init__(self, directories: list[Path], segments: list[LogSegment]) -> None:
+        """Take ownership of the lists."""
+        self._directories = directories
+        self._segments = segments
+
+    def __len__(self) -> int:
+        return len(self._directories) + len(self._segments)
+
+    def run(self) -> None:
+        """Remove them all; log a directory that cannot be removed. Raises OSError for a segment."""
+        while self._directories:
+            shutil.rmtree(self._directories.pop(), onerror=_log_failed_removal)
+        while self._segments:
+            segment = self._segments.pop()
+            segment.delete_if_exists()
+            logger.info("%s: deleted segment %d", segment.path.parent.name, segment.base_offset)
+
+
+def _log_failed_removal(function: object, path: str, exception_info: object) -> None:
+    logger.error("cannot remove %s: %s", path, exception_info)

@@ -168,12 +168,9 @@ class LogLoader:
                     self._path_of(name).unlink()
                 else:
                     swapped.append(name.base_offset)
-                self._delete_indexes(name.base_offset)
+                for suffix in INDEX_SUFFIXES:
+                    segment_file(self._directory, name.base_offset, suffix).unlink(missing_ok=True)
         return swapped
-
-    def _delete_indexes(self, base_offset: int) -> None:
-        for suffix in INDEX_SUFFIXES:
-            segment_file(self._directory, base_offset, suffix).unlink(missing_ok=True)
 
     # -- segments -----------------------------------------------------------------------------------------------
 

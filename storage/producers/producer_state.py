@@ -194,10 +194,6 @@ class ProducerStateManager:
         self._last_snapshot_offset = self.map_end_offset
 
     @property
-    def oldest_snapshot_offset(self) -> int | None:
-        return min(self._snapshots(), default=None)
-
-    @property
     def latest_snapshot_offset(self) -> int | None:
         return max(self._snapshots(), default=None)
 

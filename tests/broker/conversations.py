@@ -46,15 +46,17 @@ from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
-from tests.broker.asking import batch_of, on_disk
-from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import assign, in_sync, partition_of
+from tests.broker.asking import batch_of, fill, on_disk
+from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.scripted_follower import assign, in_sync, lead_elsewhere, partition_of
+from tests.protocol.batch_bytes import commit_marker, with_fields
 
 FOLDER = Path(__file__).parent.parent / "golden" / "conversations"
 KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
 OPERATIONS = {each.title: each for each in Operation}
 ALWAYS_SHOWN = ("partition", "partition_index", "name")
 FEW = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}  # to be quick
+DAY_MS = 24 * 3600 * 1000
 MOST_ROWS = 20  # of a list
 LONG = 60  # bytes of a value
 WIDTH = 118
@@ -98,8 +100,10 @@ class Book(NamedTuple):
         return [] if before is None else [*self.steps_before(before), *before.steps]
 
     def is_timed(self, script: Script) -> bool:
-        """Whether time is to jump. Elsewhere it does not: a session would end while a thread writes."""
-        return any(step.startswith("wait ") for step in (*self.steps_before(script), *script.steps))
+        """Whether time is to jump, for waits and quotas. Else a session would end while a thread writes."""
+        return any(
+            step.startswith(("wait ", "limit ", "muted")) for step in (*self.steps_before(script), *script.steps)
+        )
 
 
 def settings_of(line: str) -> dict[str, str]:
@@ -162,7 +166,13 @@ class Conversation:
         self._known |= {"batch": batch_of, "message_set": message_set, "member": member, "producer": producer}
         self._known["in_transaction"] = in_transaction
         self._known |= {"NO_ID": ZERO_UUID, "NOW_MS": NOW_MS, "scram": scram, "batches": batches, "Codec": Codec}
-        self._known |= {"nan": math.nan, "inf": math.inf}
+        self._known |= {
+            "At": At,
+            "commit_marker": commit_marker,
+            "with_fields": with_fields,
+            "nan": math.nan,
+            "inf": math.inf,
+        }
         self.broker = self._made(None)
 
     def _made(self, data_dir: Path | None) -> InMemoryBroker:
@@ -208,6 +218,10 @@ class Conversation:
         """Let the next requests come from a user."""
         self.broker.client = Client("10.0.0.1:50000", "127.0.0.1", 9092, principal=Principal("User", name))
 
+    async def listener(self, name: str) -> None:
+        """Let the next requests come over a listener."""
+        self.broker.client.listener = name
+
     async def client_is(self, client_id: str) -> None:
         self._client_id = client_id
 
@@ -223,8 +237,64 @@ class Conversation:
         row = await self._as_admin(self.broker.produce, topic, values, **options)
         assert row.error_code == ErrorCode.NONE, row
 
+    async def fill(self, topic: str, partition: int = 0, *, batches: int = 1, size: int = 100) -> None:
+        """Write batches of one record; one of a hundred bytes has 170."""
+        await fill(self.broker, topic, partition=partition, batches=batches, size=size)
+
+    async def write_at(self, topic: str, *times_ms: int, codec: Codec = Codec.NONE) -> None:
+        """Write a batch of records of these times."""
+        batch = batches(*((None, each) for each in times_ms), codec=codec)
+        await self.broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[(topic, [(0, batch)])])
+
+    async def offsets(self, topic: str, *times_ms: int, version: int | None = None, **options: Any) -> list[str]:
+        """Ask ListOffsets for one time after another; show what it finds."""
+        found = []
+        for time_ms in times_ms:
+            body = {"replica_id": -1, "topics": [(topic, [(0, -1, time_ms, 100)])], **options}
+            answer = await self.broker.call(ApiKey.LIST_OFFSETS, self._version if version is None else version, **body)
+            fields = self._fields_shown(answer.topics[0].partitions[0])[1:]
+            found.append(f"{time_ms}: {' '.join(fields) or 'nothing'}")
+        return found
+
+    async def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Delete the records below an offset."""
+        await self.broker.call(ApiKey.DELETE_RECORDS, 1, topics=[(topic, [(partition, offset)])], timeout_ms=1000)
+
+    async def roll(self, topic: str) -> None:
+        self.broker.log_of(topic).roll(NOW_MS)
+
+    async def retention(self, days: int) -> None:
+        """Let days pass, and have old segments be deleted."""
+        self.broker.clock.wall_now_ms += days * DAY_MS
+        self.broker.parts.replica_manager.log_manager.cleanup_logs(self.broker.clock.wall_now_ms)
+
+    async def lead_elsewhere(self, topic: str) -> None:
+        lead_elsewhere(self.broker, topic)
+
+    async def go_offline(self) -> None:
+        """Have the directory of logs be failed."""
+        self.broker.parts.replica_manager.log_manager.go_offline("a test")
+
+    async def sessions(self) -> str:
+        """Show how many sessions of fetches there are."""
+        return str(self.broker.parts.fetch_sessions.statistics().sessions)
+
+    async def limit(self, key: str, value: float, **entity: str | None) -> None:
+        """Set a quota: of this client id, unless `user` or `client_id` name another entity."""
+        named = entity or {"client_id": self._client_id}
+        row = [(kind.replace("_", "-"), name) for kind, name in named.items()]
+        body = {"entries": [(row, [(key, value, False)])], "validate_only": False}
+        answer = await self.broker.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, client_id="admin", **body)
+        assert answer.entries[0].error_code == ErrorCode.NONE, answer
+
+    async def muted(self) -> str:
+        """Show for how long the connection reads nothing, and forget it."""
+        until_ms, self.broker.client.muted_until_ms = self.broker.client.muted_until_ms, 0
+        return f"{until_ms - self.broker.clock.monotonic_ms() if until_ms else 0} ms"
+
     async def fetch(self, *rows: tuple[Any, ...], version: int | None = None, **options: Any) -> Any:
-        return await self.broker.fetch(*rows, version=self._version if version is None else version, **options)
+        body = fetch_body(*rows, **options)
+        return await self._called(ApiKey.FETCH, self._version if version is None else version, body)
 
     async def assign(self, name: str, *replicas: Sequence[int], **configs: object) -> None:
         """Create a topic with the brokers of each partition; this one is 0."""
@@ -240,7 +310,7 @@ class Conversation:
 
     async def written(self, topic: str) -> str:
         """Show the bytes of a log."""
-        return on_disk(self.broker, topic).hex()
+        return on_disk(self.broker, topic).hex() or "nothing"
 
     async def in_sync(self, topic: str, partition: int = 0) -> str:
         return str(await in_sync(self.broker, topic, partition))
@@ -316,6 +386,9 @@ class Conversation:
     def _shown(self, answer: Any) -> list[str]:
         if answer is None or isinstance(answer, str):
             return [] if answer is None else [answer]
+        if isinstance(answer, list):
+            line = ", ".join(answer)
+            return [line] if len(line) <= WIDTH else answer
         fields = self._fields_shown(answer) or ["ok"]
         line = ", ".join(fields)
         if len(line) <= WIDTH:
@@ -410,14 +483,22 @@ def message_set(value: bytes, magic: int = 1) -> bytearray:
 
 
 def values_in(data: bytes) -> str:
-    """The values of records, batch by batch; of a long one the beginning."""
+    """The values of records, batch by batch, after the magic of an old format; then the bytes of a batch cut short."""
     views = list(scan_batches(data, 0, len(data)))
-    records = (iter_all_records(data, view, max_decompressed_bytes=1 << 20) for view in views)
-    return repr([[shortened(each.value) for each in batch] for batch in records])
+    rows = [iter_all_records(data, view, max_decompressed_bytes=1 << 20) for view in views]
+    shown = [f"[{', '.join(shortened(each.value) for each in row)}]" for row in rows]
+    runs = [(text, len(list(same))) for text, same in groupby(shown)]
+    batches = ", ".join(text if count == 1 else f"{count} * {text}" for text, count in runs)
+    magics = {view.magic for view in views} - {2}
+    rest = len(data) - sum(view.size_bytes for view in views)
+    format_of = f"magic {', '.join(map(str, magics))}: " if magics else ""
+    return f"{format_of}[{batches}]" + (f" and {rest} bytes" if rest else "")
 
 
-def shortened(value: bytes | None) -> object:
-    return value if value is None or len(value) <= LONG else (value[:LONG], len(value))
+def shortened(value: bytes | None) -> str:
+    if value is None or len(value) <= LONG:
+        return repr(value)
+    return f"{value[:1]!r} * {len(value)}" if value.strip(value[:1]) == b"" else f"{value[:LONG]!r}... {len(value)}"
 
 
 def no_space(*_: object) -> None:

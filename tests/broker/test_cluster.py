@@ -25,19 +25,6 @@ async def test_the_size_of_the_disk_is_answered_from_version_4_on(broker: InMemo
     assert 0 < answer.results[0].usable_bytes < answer.results[0].total_bytes
 
 
-async def test_a_failed_directory_is_a_storage_error(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    await broker.create_topic("t")
-    with monkeypatch.context() as failed:
-        failed.setattr(broker.app._log_manager, "is_offline", True)
-
-        told = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=None)
-        path = told.results[0].log_dir
-        moved = await broker.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, dirs=[(path, [("t", [0])])])
-
-    assert [(row.error_code, list(row.topics)) for row in told.results] == [(ErrorCode.KAFKA_STORAGE_ERROR, [])]
-    assert moved.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-
-
 # What the admin client of kafka-python gets: the error code of each partition.
 REASSIGNING = """
 import sys

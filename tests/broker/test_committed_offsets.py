@@ -150,13 +150,3 @@ def test_offsets_expire_by_the_retention_or_by_what_their_commit_asked_for() -> 
     at = {now_ms: offsets.expired(now_ms, RETENTION_MS) for now_ms in (1100, 1101, 5000, 5001)}
 
     assert at == {1100: [], 1101: [PARTITION], 5000: [PARTITION], 5001: [PARTITION, OTHER]}
-
-
-def test_commits_of_both_kinds_in_one_generation_are_inconsistent() -> None:
-    history = History()
-
-    alone = history.after("commit 5 10").are_consistent
-    mixed = history.after("commit_in 6 11").are_consistent
-    history.offsets.on_new_generation()
-
-    assert (alone, mixed, history.offsets.are_consistent) == (True, False, True)

@@ -199,6 +199,7 @@ async def test_a_connection_moves_by_its_table(
     test.peer.connection.cancel_scope.cancel()
 
 
+@pytest.mark.pure  # a compiled module has no docstring
 def test_the_documented_table_has_each_state_and_event() -> None:
     assert connection.__doc__ is not None
     head, *documented = rows_of(connection.__doc__.split("\n\n")[3])

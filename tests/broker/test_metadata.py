@@ -10,7 +10,7 @@ import trio
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.conftest import InMemoryBroker, by_name
 
 
 async def test_api_versions_lists_exactly_the_table_of_apis(broker: InMemoryBroker) -> None:
@@ -54,29 +54,3 @@ async def test_topics_of_one_request_are_stored_once(broker: InMemoryBroker, mon
     created, wrong = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.INVALID_TOPIC_EXCEPTION
     assert [row.error_code for row in answer.topics] == [created, created, wrong]
     save.assert_called_once()
-
-
-TWO_LISTENERS = {
-    "listeners": "OUT://:9093,IN://localhost:9092",
-    "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
-    "advertised_listeners": "OUT://kafka.example:1234",
-    "inter_broker_listener_name": "OUT",
-}
-
-
-@pytest.mark.parametrize(
-    ("settings", "address"),
-    [
-        ({"advertised_listeners": "PLAINTEXT://kafka.example:1234"}, ("kafka.example", 1234)),
-        (TWO_LISTENERS, ("kafka.example", 1234)),
-        ({"listeners": "PLAINTEXT://localhost:9092"}, ("127.0.0.1", 9092)),
-    ],
-    ids=["advertised", "advertised for their listener", "the address they came to"],
-)
-async def test_advertised_address(make_broker: MakeBroker, settings: dict[str, str], address: tuple[str, int]) -> None:
-    broker = make_broker(**settings)
-    broker.client.listener = settings.get("inter_broker_listener_name", "PLAINTEXT")
-
-    answer = await broker.call(ApiKey.METADATA, 1, topics=[])
-
-    assert [(row.host, row.port) for row in answer.brokers] == [address]

@@ -61,7 +61,7 @@ async def test_a_follower_has_a_log_and_no_client_reads_it(broker: InMemoryBroke
 
     assert isinstance(role, Following)
     assert (role.leader_id, role.leader_epoch, role.state) == (1, 4, State.TRUNCATING)
-    assert broker.parts.replica_manager.log_manager.get_log(NEW) is role.log
+    assert broker.parts.replica_manager.log_manager.logs.get(NEW) is role.log
     with pytest.raises(KafkaError) as raised:
         partitions.led(NEW)
     assert raised.value.code is ErrorCode.NOT_LEADER_FOR_PARTITION
@@ -99,6 +99,6 @@ async def test_a_stopped_replica_is_unknown_and_its_log_stays_unless_it_is_delet
 
     assert outcome(broker, StopReplica(1, 5, False, [NEW, T0]), T0) is ErrorCode.NONE  # T0 is not here
     assert partitions.any(NEW) is None
-    assert logs.get_log(NEW) is not None
+    assert logs.logs.get(NEW) is not None
     assert outcome(broker, StopReplica(1, 5, True, [NEW]), NEW) is ErrorCode.NONE
-    assert logs.get_log(NEW) is None
+    assert logs.logs.get(NEW) is None

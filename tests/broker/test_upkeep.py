@@ -128,7 +128,7 @@ async def test_a_topic_deleted_while_it_is_compacted_is_no_error(
 
     monkeypatch.setattr(LogCleaning, "_copy", deleted_under_its_hands)
     compact()
-    await until(lambda: manager.get_log(ORDERS) is None)
+    await until(lambda: manager.logs.get(ORDERS) is None)
     await trio.sleep(100)
 
     assert not manager.is_offline

@@ -142,7 +142,7 @@ def test_it_has_the_habits_of_the_release(pair: Pair) -> None:
         describe(),
         call("DescribeConfigs", 0, resources=[(2, "@a", None), (2, "@nope", ["retention.ms"]), (4, "", None)]),
         call("AlterConfigs", 0, resources=[(4, "0", [("log.retention.ms", "3600000")])], validate_only=True),
-        call("DeleteTopics", 0, topic_names=["@a"], timeout_ms=100),
+        call("DeleteTopics", 0, topic_names=["@a"], timeout_ms=10_000),
         call("DeleteTopics", 0, topic_names=["@nope"], timeout_ms=100),
     ]
 

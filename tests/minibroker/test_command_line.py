@@ -15,6 +15,7 @@ import minibroker as package
 from minibroker.cli import dump_log
 from minibroker.cli.app import app, main
 from minibroker.cli.habits import HABITS
+from minibroker.cli.outcomes import report_rows
 from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from minibroker.protocol.form import form
 from tests.minibroker.commands import minibroker
@@ -181,3 +182,13 @@ def test_an_interrupted_command_ends_with_status_130_in_silence(
 
     assert main(["dump-log", "any.log"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_was_found_is_documents_or_rows_and_without_any_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    report_rows([{"name": "a"}], ("NAME",), [("a",)], "json")
+    report_rows([{"name": "b"}], ("NAME",), [("b",)], "text", without="none yet")
+    report_rows([], ("NAME",), [], "text", without="none yet")
+
+    printed = capsys.readouterr()
+    assert printed.out.split() == ['[{"name":', '"a"}]', "NAME", "b"]
+    assert printed.err == "minibroker: none yet\n"

@@ -31,7 +31,7 @@ NOT_FILES = shutil.ignore_patterns(
 )  # fmt: skip
 FAST = "not slow and not integration and not spark"
 # The files of an sdist are those of the clone, whose tests all run: these show that they find what they need.
-SDIST_TESTS = ("tests/purgatory", "tests/fetch_path/test_rows_01_to_20_requests.py", "tests/test_layering.py")
+SDIST_TESTS = ("tests/purgatory", "tests/fetch_path/test_rows_69_to_74_files.py", "tests/test_layering.py")
 RELATIVE_LINK = re.compile(r"\]\((?!https?://|#)")
 BUILD = "import sys, setuptools.build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
 

@@ -46,6 +46,7 @@ CASES_OF = {
     "tests/broker/test_conversations.py": "tests/golden/conversations",
     "tests/broker/test_settings_rows.py": "tests/golden/settings",
     "tests/minibroker/test_command_sessions.py": "tests/golden/commands",
+    "tests/storage/test_histories.py": "tests/golden/histories",
 }
 MOST_LIKELY = 3  # test files
 WEIGHT_OF_TEST_NAMES = 3

@@ -8,7 +8,8 @@ import pytest
 
 from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.primitives import ZERO_UUID, Meaning
-from minibroker.protocol.resources import CLUSTER_NAME, Resource, ResourceType, resource_types, resources_named
+from minibroker.protocol.resources import CLUSTER_NAME, Resource, ResourceType, name_fields, resources_named
+from minibroker.protocol.schema import Message
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
@@ -32,6 +33,12 @@ NAMED = {
 def named(key: ApiKey, version: int, /, **body: Any) -> list[Resource]:
     request = API_TABLE[key].request
     return list(resources_named(request, version, request(**body)))
+
+
+def resource_types(message: Message) -> set[ResourceType]:
+    """The types of resources that some version of a message can name."""
+    versions = range(message.first_version, message.last_version + 1)
+    return {each for version in versions for field in name_fields(message, version) for each in field.types.values()}
 
 
 @pytest.mark.parametrize(("names", "types"), NAMED.items())

@@ -11,7 +11,7 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.data_dir.pending_deletions import PendingDeletions
+from minibroker.storage.data_dir.log_manager import PendingDeletions
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.appending import LogAppendInfo
 from minibroker.storage.log.log import Log

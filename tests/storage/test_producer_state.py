@@ -19,7 +19,7 @@ from minibroker.storage.producers.producer_snapshot import SnapshotEntry, write_
 from minibroker.storage.producers.producer_state import ProducerStateManager
 from tests.protocol.batch_bytes import views_of
 from tests.refusals import refusal_of
-from tests.storage.producers import EXPIRATION_MS, MAX_SEQUENCE, PID, append, end_transaction, manager_of, unstable
+from tests.storage.producers import EXPIRATION_MS, PID, append, end_transaction, manager_of, unstable
 
 
 @pytest.fixture
@@ -47,20 +47,6 @@ def marker_of(offset: int, *, epoch: int, coordinator_epoch: int) -> bytearray:
         timestamp_ms=0,
         base_offset=offset,
     )
-
-
-def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=10, count=5, is_transactional=True)
-    append(manager, 5, offset=15, is_transactional=True)
-    assert (unstable(manager), manager.first_undecided_offset) == (10, 10)
-
-    assert end_transaction(manager, offset=16) == (CompletedTxn(PID, 10, 16, is_aborted=False), 17)
-
-    assert (unstable(manager), manager.first_undecided_offset) == (10, None)
-    manager.on_high_watermark_updated(16)
-    assert unstable(manager) == 10
-    manager.on_high_watermark_updated(17)
-    assert unstable(manager) is None
 
 
 def test_the_first_of_many_open_transactions_is_the_first_unstable_and_the_last_stable_offset(tmp_path: Path) -> None:
@@ -100,36 +86,6 @@ def test_a_marker_ends_what_its_own_append_began(manager: ProducerStateManager) 
     assert completed == CompletedTxn(PID, 20, 22, is_aborted=True)
 
 
-@pytest.mark.parametrize(
-    ("epoch", "coordinator_epoch", "code"),
-    [(3, 4, ErrorCode.TRANSACTION_COORDINATOR_FENCED), (2, 5, ErrorCode.INVALID_PRODUCER_EPOCH)],
-    ids=["an older coordinator", "an older epoch, though no client wrote it"],
-)
-def test_a_marker_is_fenced(manager: ProducerStateManager, epoch: int, coordinator_epoch: int, code: ErrorCode) -> None:
-    end_transaction(manager, offset=0, epoch=3, coordinator_epoch=5)
-
-    assert (
-        refusal_of(lambda: end_transaction(manager, offset=1, epoch=epoch, coordinator_epoch=coordinator_epoch)) is code
-    )
-    end_transaction(manager, offset=1, epoch=3, coordinator_epoch=5)
-
-
-def test_a_marker_with_a_new_epoch_forgets_the_sequences(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, count=3, is_transactional=True)
-    end_transaction(manager, offset=3, epoch=1, control_type=ControlType.ABORT)
-
-    entry = manager.producers[PID]
-    assert (entry.epoch, len(entry.batches)) == (1, 0)
-    append(manager, 0, offset=4, epoch=1, is_transactional=True)
-
-
-def test_a_plain_write_amid_a_transaction_is_refused(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, is_transactional=True)
-
-    assert refusal_of(lambda: append(manager, 1, offset=1)) is ErrorCode.INVALID_TXN_STATE
-    append(manager, 1, offset=1, is_transactional=True)
-
-
 def test_the_place_of_an_append_is_noted_for_the_transaction_it_began(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=True)
     info.append_data(0, 0, 1, 0, 20, 21, True)
@@ -154,16 +110,6 @@ def test_a_control_batch_is_read_for_its_marker_and_one_that_compaction_emptied_
     assert (read.epoch, read.coordinator_epoch) == (2, 9)
     assert read_empty.append(views_of(emptied)[0], emptied) is None
     assert (read_empty.epoch, read_empty.started) == (-1, [])
-
-
-def test_idle_producers_expire_but_not_amid_a_transaction(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, producer_id=1, timestamp_ms=1000)
-    append(manager, 0, offset=1, producer_id=2, timestamp_ms=1001)
-    append(manager, 0, offset=2, producer_id=3, timestamp_ms=1000, is_transactional=True)
-
-    manager.remove_expired(now_ms=1000 + EXPIRATION_MS)
-
-    assert set(manager.producers) == {2, 3}
 
 
 def test_a_later_log_start_evicts_who_wrote_nothing_after_it(manager: ProducerStateManager) -> None:
@@ -193,18 +139,6 @@ def test_a_truncated_state_is_empty_on_disk_too(manager: ProducerStateManager, t
     assert [path.suffix for path in tmp_path.iterdir()] == [".log"]
 
 
-@pytest.mark.parametrize(("first_sequence", "epoch"), [(0, 0), (4, 0), (6, 0), (100, 0), (3, 1), (5, 1)])
-def test_a_gap_or_a_step_back_is_out_of_order(manager: ProducerStateManager, first_sequence: int, epoch: int) -> None:
-    append(manager, 0, offset=0, count=5)
-
-    assert refused(manager, first_sequence, epoch=epoch) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-    append(manager, 5, offset=5, count=3)
-    entry = manager.producers[PID]
-    assert (entry.last_sequence, entry.last_offset, entry.epoch) == (7, 7, 0)
-    assert manager.map_end_offset == 8
-
-
 def test_batches_of_one_append_follow_each_other_before_they_count(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=True)
     info.append_data(0, 0, 4, 0, 0, 4, False)
@@ -218,48 +152,6 @@ def test_batches_of_one_append_follow_each_other_before_they_count(manager: Prod
     assert list(entry.batches) == [BatchMetadata(4, 4, 4, 0), BatchMetadata(9, 9, 4, 0)]
 
 
-def test_sequence_zero_follows_the_largest(manager: ProducerStateManager) -> None:
-    append(manager, MAX_SEQUENCE - 1, offset=0, count=1, is_from_client=False)
-    append(manager, MAX_SEQUENCE, offset=1, count=1)
-    append(manager, 0, offset=2, count=2)
-
-    assert refused(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_a_batch_across_the_wrap_around_is_known_again(manager: ProducerStateManager) -> None:
-    append(manager, MAX_SEQUENCE - 3, offset=0, count=2, is_from_client=False)
-    append(manager, MAX_SEQUENCE - 1, offset=10, count=5)
-    append(manager, 3, offset=15, count=1)
-
-    duplicate = manager.producers[PID].find_duplicate(0, MAX_SEQUENCE - 1, 2)
-    assert duplicate is not None
-    assert (duplicate.first_offset, duplicate.last_offset) == (10, 14)
-
-
-def test_the_last_five_batches_are_known_again(manager: ProducerStateManager) -> None:
-    for number in range(7):
-        append(manager, 10 * number, offset=100 * number, count=10, timestamp_ms=number)
-
-    entry = manager.producers[PID]
-    found = [entry.find_duplicate(0, 10 * number, 10 * number + 9) for number in range(7)]
-    assert found[:2] == [None, None]
-    assert [batch.first_offset for batch in found[2:] if batch is not None] == [200, 300, 400, 500, 600]
-    assert entry.find_duplicate(0, 60, 68) is None
-    assert entry.find_duplicate(1, 60, 69) is None
-
-
-def test_a_new_epoch_starts_at_zero_and_fences_the_older(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, count=5)
-
-    append(manager, 0, offset=5, epoch=1)
-    append(manager, 1, offset=6, epoch=1)
-
-    entry = manager.producers[PID]
-    assert len(entry.batches) == 2
-    assert entry.find_duplicate(0, 0, 4) is None
-    assert refused(manager, 5, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
-
-
 def test_a_new_epoch_within_an_append_forgets_the_sequences_before_it(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=False)
     info.append_data(0, 0, 4, 0, 0, 4, False)
@@ -268,15 +160,6 @@ def test_a_new_epoch_within_an_append_forgets_the_sequences_before_it(manager: P
 
     entry = manager.producers[PID]
     assert list(entry.batches) == [BatchMetadata(2, 7, 2, 0)]
-
-
-def test_a_producer_of_which_nothing_or_only_a_marker_is_known_starts_at_zero(manager: ProducerStateManager) -> None:
-    assert refused(manager, 5) is ErrorCode.UNKNOWN_PRODUCER_ID
-    end_transaction(manager, offset=0, epoch=1)
-
-    assert refused(manager, 5, epoch=1) is ErrorCode.UNKNOWN_PRODUCER_ID
-    assert refused(manager, 0, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
-    append(manager, 0, offset=1, epoch=1)
 
 
 def test_what_a_leader_replicated_is_not_checked_again(manager: ProducerStateManager) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import parse_partition_directory, parse_segment_file
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
+from minibroker.storage.segment.log_segment import LogSegment
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
-from tests.storage.segments import batch_at, batches_of_three, data_of, files_of, fill, open_segment
+from tests.storage.segments import batch_at, batches_of_three, files_of, fill, open_segment
 
 INTERVAL = LogConfig(index_interval_bytes=400)
 
@@ -131,47 +130,3 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(tmp_path: Path, magic: int)
 
         assert recover(segment) == 2 * size
         assert segment.path.read_bytes() == whole[:size]
-
-
-@pytest.mark.parametrize("tail", [bytes(100_000), b"\xff" * 50], ids=["zeros of a preallocated file", "ones"])
-def test_a_lost_end_is_cut_off_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, tail: bytes) -> None:
-    data = batch_at(0, 3).data
-    segment = write_log(tmp_path, data + tail)
-
-    with caplog.at_level(logging.WARNING):
-        assert recover(segment) == len(tail)
-
-    assert segment.path.read_bytes() == data
-    assert f"no valid batch at byte {len(data)}" in caplog.text
-
-
-def test_a_recovered_segment_is_appended_to(tmp_path: Path) -> None:
-    batches = batches_of_three(30)
-    segment = write_log(tmp_path, b"".join(batch.data for batch in batches[:20]) + batches[20].data[:50])
-    recover(segment)
-
-    fill(segment, batches[20:])
-
-    assert data_of(segment.read(0, max_size=10**6)) == b"".join(batch.data for batch in batches)
-    segment.close()
-    reopened = open_segment(tmp_path)
-    reopened.sanity_check()
-    assert [reopened.translate_offset(offset) is not None for offset in (0, 59, 60, 89, 90)] == [True] * 4 + [False]
-
-
-def test_an_offset_out_of_the_reach_of_the_indexes_is_reported(tmp_path: Path) -> None:
-    data = batch_at(0).data + batch_at(2**31).data
-    segment = write_log(tmp_path, data)
-
-    with pytest.raises(SegmentOffsetOverflowError):
-        recover(segment)
-    assert segment.path.read_bytes() == data
-
-
-@pytest.mark.parametrize("offsets", [(5, 4), (5, 5), (5, 0)])
-def test_an_offset_that_steps_back_ends_the_log(tmp_path: Path, offsets: tuple[int, int]) -> None:
-    first, second = (batch_at(offset).data for offset in offsets)
-    segment = write_log(tmp_path, first + second)
-
-    assert recover(segment) == len(second)
-    assert segment.next_offset() == 6

@@ -146,10 +146,6 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _format_boolean(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _parse_class(text: str) -> str:
     """A Java class cannot be looked for here, but it has a name."""
     if not text:
@@ -174,7 +170,7 @@ SHORT = _integer("SHORT", 16)
 INT = _integer("INT", 32)
 LONG = _integer("LONG", 64)
 DOUBLE = Type("DOUBLE", _parse_double, double_text)
-BOOLEAN = Type("BOOLEAN", _parse_boolean, _format_boolean)
+BOOLEAN = Type("BOOLEAN", _parse_boolean, lambda value: "true" if value else "false")
 LIST: Type[tuple[str, ...]] = Type("LIST", _parse_list, ",".join)
 STRING = Type("STRING", str, str)
 PRINCIPALS: Type[tuple[str, ...]] = Type("STRING", _parse_principals, ";".join)

@@ -160,15 +160,6 @@ TYPES = {
 }
 
 
-def unused_settings() -> dict[str, tuple[Setting[Any], Reason]]:
-    """The rows of `UNUSED` by name."""
-    return {
-        fields[0]: (_row(*fields), reason)
-        for reason, rows in UNUSED.items()
-        for fields in map(str.split, rows.strip().splitlines())
-    }
-
-
 def reason_unused(name: str) -> Reason | None:
     """Why setting `name` has no effect; None if it has one, or is unknown."""
     if name in UNUSED_SETTINGS:
@@ -200,4 +191,8 @@ def _row(name: str, type_name: str, default: str, allowed: str = "") -> Setting[
     return row
 
 
-UNUSED_SETTINGS = unused_settings()
+UNUSED_SETTINGS = {
+    fields[0]: (_row(*fields), reason)
+    for reason, rows in UNUSED.items()
+    for fields in map(str.split, rows.strip().splitlines())
+}

@@ -77,10 +77,6 @@ class SignedTokens:
         self._keys: list[Claims] = []
         self._read_as: tuple[int, int] | None = None
 
-    def check_file(self) -> None:
-        """Raises OSError or ValueError if the file has no keys."""
-        self._read()
-
     def validate(self, token: str) -> Token:
         parts = parts_of(token)
         try:

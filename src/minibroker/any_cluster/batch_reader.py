@@ -36,7 +36,7 @@ class BatchReader:
         self._headers: dict[TopicPartition, dict[int, Headers]] = {}  # of the batches that were read last
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those partitions that go on behind these positions. Raises CommandFailed and errors of kafka-python."""
+        """Return the partitions that go on behind these positions. Raises CommandFailed and errors of kafka-python."""
         ends = latest_of(self._connected(), list(positions), committed_only=self._committed_only)
         return [at for at, position in positions.items() if ends[at] > position]
 

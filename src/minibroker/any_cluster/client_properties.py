@@ -101,7 +101,7 @@ def jks(path: str) -> BadValue:
 
 
 def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of normalized properties that a client of kafka-python knows, whose defaults are `known`.
+    """Keep those of normalized properties that a client of kafka-python knows, whose defaults are `known`.
 
     Raises BadValue for a value of another type.
     """
@@ -114,7 +114,7 @@ def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[s
 
 
 def unknown_of(properties: Properties, known: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Those of normalized properties that no client of kafka-python knows."""
+    """List those of normalized properties that no client of kafka-python knows."""
     names = {setting for defaults in known for setting in defaults}
     return [
         name

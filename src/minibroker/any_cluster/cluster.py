@@ -190,7 +190,7 @@ def checked(properties: Properties) -> Properties:
 
 
 def settings_of(properties: Properties, kind: Any) -> dict[str, Any]:
-    """Those of normalized properties that a client of this kind takes. Raises BadValue."""
+    """Keep those of normalized properties that a client of this kind takes. Raises BadValue."""
     settings = for_kafka_python(properties, kind.DEFAULT_CONFIG)
     login = login_of(properties)
     if login is not None and login.tls is not None:

@@ -138,7 +138,7 @@ class Scope(NamedTuple):
     partitions: tuple[int, ...] = ()
 
     def of(self, partitions: Sequence[TopicPartition], source: str) -> list[TopicPartition]:
-        """Those of the source's partitions. Raises CommandFailed for a topic, or a number, that none of them has."""
+        """Choose among partitions. Raises CommandFailed for a topic, or a number, that none of them has."""
         for topic in self.topics:
             if all(each.topic != topic for each in partitions):
                 raise CommandFailed(f"{source} has no offsets of topic {topic}; correct --topic")
@@ -269,7 +269,7 @@ class GroupAdmin:
         return found, {partition: entry.offset for partition, entry in committed.items() if entry.offset >= 0}
 
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those of the partitions that exist."""
+        """Keep those of the partitions that exist."""
         there = {
             TopicPartition(row["name"], partition["partition_index"])
             for row in self._client.describe_topics()

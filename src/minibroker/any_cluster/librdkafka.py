@@ -176,7 +176,7 @@ class LibrdkafkaConsumer:
         with_errors(lambda: self._consumer.seek(Partition(at.topic, at.partition, offset)))
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Those partitions that have been read to this offset, or to their end."""
+        """Return the partitions that have been read to this offset, or to their end."""
         positions = self.positions()
         return {at for at, end in ends.items() if at in self._ended or positions.get(at, -1) >= end}
 

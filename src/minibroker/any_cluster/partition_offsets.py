@@ -54,7 +54,7 @@ def leaders_of(client: Any, topic: str) -> dict[int, int]:
 
 
 def chosen(partitions: Sequence[TopicPartition], numbers: Collection[int]) -> list[TopicPartition]:
-    """Those with these numbers, all without numbers. Raises CommandFailed for a number that a topic does not have."""
+    """Choose by number, all without numbers. Raises CommandFailed for a number that a topic does not have."""
     counts = Counter(each.topic for each in partitions)
     for topic, count in sorted(counts.items()):
         for number in sorted(numbers):

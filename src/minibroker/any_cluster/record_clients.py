@@ -236,7 +236,7 @@ class KafkaPythonConsumer:
         return {partition: offset for partition, offset in self._positions.items() if partition in mine}
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Those partitions that have been read to this offset."""
+        """Return the partitions that have been read to this offset."""
         return {partition for partition, end in ends.items() if self._consumer.position(partition) >= end}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -91,7 +91,7 @@ class Counting:
             position = reached
 
     def _offsets_in(self, batch: Counted) -> list[int]:
-        """Those of the batch's records that are in the partition; none of a batch that cannot be read."""
+        """Return the offsets of the batch's records that are in the partition; none of a batch that cannot be read."""
         row, data = self._fetched(max(batch.base_offset, self._inside.earliest))
         view = next(view for view, _ in batches_in(row, data, False))
         return [each.offset for each in records_in(data, view) if each.offset >= self._inside.earliest]

@@ -238,7 +238,7 @@ topic_admin = administering(TopicAdmin)
 
 
 def internal_among(client: Any, names: Collection[str]) -> set[str]:
-    """Those that are Kafka's internal topics."""
+    """Return those that are Kafka's internal topics."""
     return {row["name"] for row in client.describe_topics(list(names)) if row["is_internal"]}
 
 

@@ -122,7 +122,7 @@ class TransactionAdmin:
         )
 
     def producers(self, topic: str, numbers: Collection[int]) -> list[ActiveProducer]:
-        """Those whose last records the leaders of the partitions remember, of all partitions without numbers.
+        """Return the producers that the leaders of the partitions remember, of all partitions without numbers.
 
         Raises CommandFailed for a missing partition.
         """

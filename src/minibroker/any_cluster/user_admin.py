@@ -19,7 +19,6 @@ from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.scram import BY_NAME, BY_NUMBER, new_salt, salted_password
 
 # As in protocol/scram.py, which the help does not need.
-NOT_THERE = "does not exist"  # in the message about a missing credential
 
 
 class User(NamedTuple):
@@ -111,7 +110,7 @@ def outcome_of(user: str, error: str | None, done: str) -> Outcome:
 
 
 class BrokerCredentials:
-    """Those of a cluster, through a connected client of kafka-python."""
+    """The credentials of a cluster, through a connected client of kafka-python."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -151,8 +150,8 @@ def one_of_each_user(changes: Sequence[Upsertion | Deletion]) -> list[list[Upser
 
 
 class DirectoryCredentials:
-    """Those in the data directory of a broker that is not running: the broker's own code reads and writes them, in a
-    process of its own."""
+    """The credentials in the data directory of a broker that is not running. The broker's own code reads and writes
+    them, in a process of its own."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir

@@ -6,19 +6,19 @@ module reads arguments and prints; `acl_admin` asks the broker.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import OutputOption, on_cluster
-from minibroker.errors import EXIT_OK, BadValue
+from minibroker.errors import BadValue
 
 if TYPE_CHECKING:
-    from minibroker.any_cluster.acl_admin import Request
+    from minibroker.any_cluster.acl_admin import Names, Request
 
 OPERATIONS = (
     "All", "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
@@ -52,54 +52,90 @@ def parse_operation(text: str) -> str:
         raise BadValue(f"{text!r} is not one of {', '.join(OPERATIONS)}") from None
 
 
-TopicOption = Annotated[
-    list[str] | None,
-    typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Of this topic; * is every topic."),
-]
-GroupOption = Annotated[
-    list[str] | None,
-    typer.Option("--group", "-g", metavar="NAME", autocompletion=group_names, help="Of this consumer group."),
-]
-TransactionalIdOption = Annotated[
-    list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Of this transactional id.")
-]
-ClusterOption = Annotated[bool, typer.Option("--cluster", help="Of the cluster itself.")]
-PrefixedOption = Annotated[bool, typer.Option("--prefixed", help="Of all resources whose names begin so.")]
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow", "--allow-principal", metavar="USER", help="Allow NAME, or User:NAME; * is every user."),
-]
-DenyOption = Annotated[
-    list[str] | None,
-    typer.Option("--deny", "--deny-principal", metavar="USER", help="Deny this user, whatever else allows it."),
-]
-HostOption = Annotated[
-    list[str] | None, typer.Option("--host", metavar="IP", help="Only from this address; may be repeated.")
-]
-OperationOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--operation",
-        "-O",
-        metavar="NAME",
-        parser=parse_operation,
-        help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs, ClusterAction, "
-        "IdempotentWrite or All, the default; may be repeated.",
-    ),
-]
-ProducerOption = Annotated[bool, typer.Option("--producer", help="All that a producer needs, a transactional one too.")]
-IdempotentOption = Annotated[bool, typer.Option("--idempotent", help="With --producer: an idempotent one.")]
-ConsumerOption = Annotated[bool, typer.Option("--consumer", help="All that a consumer in a group needs.")]
+class Named(NamedTuple):
+    """The options that name resources."""
+
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Of this topic; * is every topic."
+        ),
+    ] = None
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--group", "-g", metavar="NAME", autocompletion=group_names, help="Of this consumer group."),
+    ] = None
+    transactional_ids: Annotated[
+        list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Of this transactional id.")
+    ] = None
+    of_cluster: Annotated[bool, typer.Option("--cluster", help="Of the cluster itself.")] = False
+
+    def names(self) -> Names:
+        from minibroker.any_cluster.acl_admin import Names
+
+        return Names(self.topics or (), self.groups or (), self.transactional_ids or (), self.of_cluster)
+
+
+class Granted(NamedTuple):
+    """The options that name users, and what they may or may not do."""
+
+    allowed: Annotated[
+        list[str] | None,
+        typer.Option("--allow", "--allow-principal", metavar="USER", help="Allow NAME, or User:NAME; * is every user."),
+    ] = None
+    denied: Annotated[
+        list[str] | None,
+        typer.Option("--deny", "--deny-principal", metavar="USER", help="Deny this user, whatever else allows it."),
+    ] = None
+    operations: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--operation",
+            "-O",
+            metavar="NAME",
+            parser=parse_operation,
+            help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs, ClusterAction, "
+            "IdempotentWrite or All, the default; may be repeated.",
+        ),
+    ] = None
+    producer: Annotated[
+        bool, typer.Option("--producer", help="All that a producer needs, a transactional one too.")
+    ] = False
+    idempotent: Annotated[bool, typer.Option("--idempotent", help="With --producer: an idempotent one.")] = False
+    consumer: Annotated[bool, typer.Option("--consumer", help="All that a consumer in a group needs.")] = False
+
+
+class Where(NamedTuple):
+    """The options that widen or narrow a rule."""
+
+    prefixed: Annotated[bool, typer.Option("--prefixed", help="Of all resources whose names begin so.")] = False
+    hosts: Annotated[
+        list[str] | None, typer.Option("--host", metavar="IP", help="Only from this address; may be repeated.")
+    ] = None
+
+
+def request_of(granted: Granted, named: Named, where: Where) -> Request:
+    """Raises BadValue for roles without what they need."""
+    from minibroker.any_cluster.acl_admin import Request, Roles
+
+    names, roles = named.names(), Roles(granted.producer, granted.idempotent, granted.consumer)
+    if any(roles) and granted.operations:
+        raise BadValue("--producer and --consumer bring their operations; leave --operation out")
+    if roles.idempotent and not roles.producer:
+        raise BadValue("--idempotent goes with --producer")
+    if roles.producer and not names.topics:
+        raise BadValue("--producer needs --topic")
+    if roles.consumer and not (names.topics and names.groups):
+        raise BadValue("--consumer needs --topic and --group")
+    allowed, denied, hosts = granted.allowed or (), granted.denied or (), where.hosts or ()
+    return Request(names, roles, granted.operations or (), allowed, denied, hosts, where.prefixed)
 
 
 @app.command("list", epilog="Example: minibroker acls list --topic orders --applying")
 @on_cluster
 def list_acls(
     cluster: Cluster,
-    topics: TopicOption = None,
-    groups: GroupOption = None,
-    transactional_ids: TransactionalIdOption = None,
-    of_cluster: ClusterOption = False,
+    named: Named,
     users: Annotated[
         list[str] | None, typer.Option("--user", "--principal", metavar="USER", help="For this user alone.")
     ] = None,
@@ -109,54 +145,27 @@ def list_acls(
     output: OutputOption = "text",
 ) -> int:
     """List access rules: all of them, or those of some names or users."""
-    from minibroker.any_cluster.acl_admin import Names, acl_admin, wanted_of
+    from minibroker.any_cluster.acl_admin import acl_admin, wanted_of
 
-    names = Names(topics or (), groups or (), transactional_ids or (), of_cluster)
     with acl_admin(cluster) as admin:
-        rules = admin.rules(wanted_of(names, users or (), applying=applying))
-    if output == "json":
-        print(json.dumps([rule.as_document() for rule in rules]))
-        return EXIT_OK
-
-    from minibroker.cli.terminal import complain, print_table
-
-    if rules:
-        columns = ("RESOURCE", "NAME", "PATTERN", "USER", "HOST", "RULE", "OPERATION")
-        print_table(columns, (list(rule.as_document().values()) for rule in rules), left=columns)
-    else:
-        complain("no such rules; `minibroker acls add` adds one")
-    return EXIT_OK
+        rules = admin.rules(wanted_of(named.names(), users or (), applying=applying))
+    documents = [rule.as_document() for rule in rules]
+    columns = ("RESOURCE", "NAME", "PATTERN", "USER", "HOST", "RULE", "OPERATION")
+    rows = [list(document.values()) for document in documents]
+    none = "no such rules; `minibroker acls add` adds one"
+    return report_rows(documents, columns, rows, output, left=columns, without=none)
 
 
 @app.command("add", epilog=ADD_EPILOG)
 @on_cluster
-def add_acls(
-    cluster: Cluster,
-    allowed: AllowOption = None,
-    denied: DenyOption = None,
-    operations: OperationOption = None,
-    producer: ProducerOption = False,
-    idempotent: IdempotentOption = False,
-    consumer: ConsumerOption = False,
-    topics: TopicOption = None,
-    groups: GroupOption = None,
-    transactional_ids: TransactionalIdOption = None,
-    of_cluster: ClusterOption = False,
-    prefixed: PrefixedOption = False,
-    hosts: HostOption = None,
-    output: OutputOption = "text",
-) -> int:
+def add_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, output: OutputOption = "text") -> int:
     """Add access rules."""
-    from minibroker.any_cluster.acl_admin import Names, Request, Roles, acl_admin
-    from minibroker.cli.outcomes import report
+    from minibroker.any_cluster.acl_admin import acl_admin
 
-    names = Names(topics or (), groups or (), transactional_ids or (), of_cluster)
-    roles = Roles(producer, idempotent, consumer)
-    request = Request(names, roles, operations or (), allowed or (), denied or (), hosts or (), prefixed)
-    check(request)
-    if not (allowed or denied):
+    request = request_of(granted, named, where)
+    if not (request.allowed or request.denied):
         raise BadValue("name the users with --allow or --deny")
-    if not any(names) and not idempotent:
+    if not any(request.names) and not request.roles.idempotent:
         raise BadValue("name the resources with --topic, --group, --transactional-id or --cluster")
     with acl_admin(cluster) as admin:
         outcomes = admin.add(list(request.rules()))
@@ -165,31 +174,12 @@ def add_acls(
 
 @app.command("remove", epilog=REMOVE_EPILOG)
 @on_cluster
-def remove_acls(
-    cluster: Cluster,
-    allowed: AllowOption = None,
-    denied: DenyOption = None,
-    operations: OperationOption = None,
-    producer: ProducerOption = False,
-    idempotent: IdempotentOption = False,
-    consumer: ConsumerOption = False,
-    topics: TopicOption = None,
-    groups: GroupOption = None,
-    transactional_ids: TransactionalIdOption = None,
-    of_cluster: ClusterOption = False,
-    prefixed: PrefixedOption = False,
-    hosts: HostOption = None,
-    output: OutputOption = "text",
-) -> int:
+def remove_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, output: OutputOption = "text") -> int:
     """Remove the access rules that are equal in all that is named; what is not named may be anything."""
-    from minibroker.any_cluster.acl_admin import Names, Request, Roles, acl_admin
-    from minibroker.cli.outcomes import report
+    from minibroker.any_cluster.acl_admin import acl_admin
 
-    names = Names(topics or (), groups or (), transactional_ids or (), of_cluster)
-    roles = Roles(producer, idempotent, consumer)
-    request = Request(names, roles, operations or (), allowed or (), denied or (), hosts or (), prefixed)
-    check(request)
-    if not (any(names) or allowed or denied or idempotent):
+    request = request_of(granted, named, where)
+    if not (any(request.names) or request.allowed or request.denied or request.roles.idempotent):
         raise BadValue("name the resources or the users whose rules to remove")
     with acl_admin(cluster) as admin:
         outcomes = admin.remove(list(request.wanted()))
@@ -198,16 +188,3 @@ def remove_acls(
 
         complain("no such rules; `minibroker acls list` shows them all")
     return report(outcomes, output)
-
-
-def check(request: Request) -> None:
-    """Raises BadValue for roles without what they need."""
-    names, roles = request.names, request.roles
-    if any(roles) and request.operations:
-        raise BadValue("--producer and --consumer bring their operations; leave --operation out")
-    if roles.idempotent and not roles.producer:
-        raise BadValue("--idempotent goes with --producer")
-    if roles.producer and not names.topics:
-        raise BadValue("--producer needs --topic")
-    if roles.consumer and not (names.topics and names.groups):
-        raise BadValue("--consumer needs --topic and --group")

@@ -10,6 +10,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import topic_names
+from minibroker.cli.outcomes import report_rows
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster, position_option
 from minibroker.errors import EXIT_FAILED, EXIT_OK
 
@@ -85,14 +86,9 @@ def apis(cluster: Cluster, output: OutputOption = "text") -> int:
         offered = sorted(
             (int(key), getattr(key, "name", str(key)), low, high) for key, (low, high) in client.api_versions().items()
         )
-    if output == "json":
-        names = ("key", "name", "min_version", "max_version")
-        print(json.dumps([dict(zip(names, row, strict=True)) for row in offered]))
-    else:
-        from minibroker.cli.terminal import print_table
-
-        print_table(("KEY", "NAME", "FROM", "TO"), offered, left=("NAME",))
-    return EXIT_OK
+    names = ("key", "name", "min_version", "max_version")
+    documents = [dict(zip(names, row, strict=True)) for row in offered]
+    return report_rows(documents, ("KEY", "NAME", "FROM", "TO"), offered, output, left=("NAME",))
 
 
 @on_cluster
@@ -117,14 +113,8 @@ def offsets(
         | ({"offset": at[each]} if each in at else {})
         for each, inside in ranges.items()
     ]
-    if output == "json":
-        print(json.dumps(rows))
-    else:
-        from minibroker.cli.terminal import print_table
-
-        columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if at else ())
-        print_table(columns, [tuple(row.values()) for row in rows])
-    return EXIT_OK
+    columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if at else ())
+    return report_rows(rows, columns, [tuple(row.values()) for row in rows], output)
 
 
 @on_cluster

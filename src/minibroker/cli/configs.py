@@ -12,7 +12,8 @@ import typer
 
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.cli.completion import topic_names
-from minibroker.cli.options import Output, show_help_if_alone
+from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.outcomes import report_change
 from minibroker.cli.parameters import OutputOption, on_cluster
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
@@ -102,7 +103,8 @@ def set_configs(
     values = dict(settings)
     with config_admin(cluster) as admin:
         admin.set(subject, values)
-    return report_change(subject, [f"set: {name}={value}" for name, value in values.items()], {"set": values}, output)
+    lines = [f"{name}={value}" for name, value in values.items()]
+    return report_change(subject._asdict(), "set", lines, values, output)
 
 
 @app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
@@ -120,9 +122,4 @@ def unset_configs(
 
     with config_admin(cluster) as admin:
         admin.unset(subject, names)
-    return report_change(subject, [f"unset: {name}" for name in names], {"unset": names}, output)
-
-
-def report_change(subject: Subject, lines: list[str], done: dict[str, object], output: Output) -> int:
-    print(json.dumps({**subject._asdict(), **done}) if output == "json" else "\n".join(lines))
-    return EXIT_OK
+    return report_change(subject._asdict(), "unset", names, names, output)

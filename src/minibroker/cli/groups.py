@@ -16,6 +16,7 @@ from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import group_names
 from minibroker.cli.options import Output, numbers_of, show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import (
     GroupArgument,
     GroupsArgument,
@@ -44,21 +45,14 @@ def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
 
     with group_admin(cluster) as admin:
         groups = admin.groups()
-    if output == "json":
-        print(json.dumps([group._asdict() for group in groups]))
-        return EXIT_OK
-
-    from minibroker.cli.terminal import complain, print_table
-
-    if groups:
-        rows = [
-            (each.group, each.state, "?" if each.members is None else each.members, each.protocol_type or "-")
-            for each in groups
-        ]
-        print_table(("GROUP", "STATE", "MEMBERS", "TYPE"), rows, left=("GROUP", "STATE", "TYPE"))
-    else:
-        complain("no groups yet; `minibroker consume TOPIC --group NAME` creates one")
-    return EXIT_OK
+    documents = [group._asdict() for group in groups]
+    columns = ("GROUP", "STATE", "MEMBERS", "TYPE")
+    rows = [
+        (each.group, each.state, "?" if each.members is None else each.members, each.protocol_type or "-")
+        for each in groups
+    ]
+    none = "no groups yet; `minibroker consume TOPIC --group NAME` creates one"
+    return report_rows(documents, columns, rows, output, left=("GROUP", "STATE", "TYPE"), without=none)
 
 
 @app.command("describe", epilog="Example: minibroker groups describe reports")
@@ -77,17 +71,20 @@ def describe_group(group: GroupArgument, cluster: Cluster, output: OutputOption 
 
 
 def as_document(group: GroupDescription) -> dict[str, object]:
-    members = None if group.members is None else [member_document(member) for member in group.members]
+    members = (
+        None
+        if group.members is None
+        else [
+            {**member._asdict(), "partitions": [partition._asdict() for partition in member.partitions]}
+            for member in group.members
+        ]
+    )
     return {
         **group._asdict(),
         "lag": total_lag(group),
         "members": members,
         "partitions": [partition._asdict() for partition in group.partitions],
     }
-
-
-def member_document(member: Member) -> dict[str, object]:
-    return {**member._asdict(), "partitions": [partition._asdict() for partition in member.partitions]}
 
 
 def total_lag(group: GroupDescription) -> int:
@@ -271,7 +268,6 @@ def delete_groups(
 ) -> int:
     """Delete groups and their committed offsets."""
     from minibroker.any_cluster.group_admin import group_admin
-    from minibroker.cli.outcomes import report
 
     with group_admin(cluster) as admin:
         outcomes = admin.delete(groups, may_be_absent=if_exists)

@@ -1,7 +1,8 @@
 """The arguments and options that commands share, each declared once.
 
 A command that asks a cluster is decorated with `on_cluster`: it gets `--bootstrap-server`, `-X` and
-`--command-config`, and receives what they name as its parameter `cluster`.
+`--command-config`, and receives what they name as its parameter `cluster`. A parameter whose type is a NamedTuple
+stands for an option of each field.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -103,6 +104,12 @@ CommandConfigOption = Annotated[
 ON_CLUSTER = {"bootstrap": BootstrapOption, "properties": PropertiesOption, "command_config": CommandConfigOption}
 
 
+def options_of(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    given = inspect.signature(group).parameters.values()
+    return [each.replace(annotation=hints[each.name]) for each in given]
+
+
 def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options that name a cluster, before --output."""
 
@@ -110,10 +117,19 @@ def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     def with_options(
         bootstrap: Cluster | None, properties: list[Setting] | None, command_config: Path | None, **arguments: Any
     ) -> int:
+        for name, group in groups.items():
+            arguments[name] = group(**{field: arguments.pop(field) for field in group._fields})
         return command(cluster=cluster_of(bootstrap, properties, command_config), **arguments)
 
     given = inspect.signature(command, eval_str=True).parameters
-    kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in given.items() if name != "cluster"]
+    types = {name: each.annotation for name, each in given.items() if isinstance(each.annotation, type)}
+    groups: dict[str, Any] = {name: kind for name, kind in types.items() if issubclass(kind, tuple)}
+    kept = [
+        option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, each in given.items()
+        if name != "cluster"
+        for option in (options_of(groups[name]) if name in groups else [each])
+    ]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in ON_CLUSTER.items()

@@ -13,6 +13,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.any_cluster.positions import Position
 from minibroker.cli.options import numbers_of, show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import (
     IfExistsOption,
     InternalOption,
@@ -41,18 +42,10 @@ def list_topics(cluster: Cluster, output: OutputOption = "text") -> int:
 
     with topic_admin(cluster) as admin:
         topics = admin.topics()
-    if output == "json":
-        print(json.dumps([topic._asdict() for topic in topics]))
-        return EXIT_OK
-
-    from minibroker.cli.terminal import complain, print_table
-
-    if topics:
-        rows = [(topic.name, topic.partitions, topic.replication_factor) for topic in topics]
-        print_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows, left=("TOPIC",))
-    else:
-        complain("no topics yet; create one with `minibroker topics create NAME`")
-    return EXIT_OK
+    documents = [topic._asdict() for topic in topics]
+    rows = [(topic.name, topic.partitions, topic.replication_factor) for topic in topics]
+    none = "no topics yet; create one with `minibroker topics create NAME`"
+    return report_rows(documents, ("TOPIC", "PARTITIONS", "REPLICAS"), rows, output, left=("TOPIC",), without=none)
 
 
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
@@ -81,7 +74,6 @@ def create_topics(
 ) -> int:
     """Create topics."""
     from minibroker.any_cluster.topic_admin import topic_admin
-    from minibroker.cli.outcomes import report
 
     with topic_admin(cluster) as admin:
         outcomes = admin.create(
@@ -110,7 +102,6 @@ def grow_topics(
 ) -> int:
     """Add partitions to topics; existing records stay in theirs."""
     from minibroker.any_cluster.topic_admin import topic_admin
-    from minibroker.cli.outcomes import report
 
     with topic_admin(cluster) as admin:
         outcomes = admin.grow(names, partitions=partitions, with_internal=internal)
@@ -128,7 +119,6 @@ def delete_topics(
 ) -> int:
     """Delete topics and their records."""
     from minibroker.any_cluster.topic_admin import topic_admin
-    from minibroker.cli.outcomes import report
 
     with topic_admin(cluster) as admin:
         outcomes = admin.delete(names, may_be_absent=if_exists, with_internal=internal)
@@ -146,15 +136,11 @@ def delete_records(
 ) -> int:
     """Delete the records before a position; each partition begins there from then on."""
     from minibroker.any_cluster.topic_admin import topic_admin
-    from minibroker.cli.terminal import print_table
 
     with topic_admin(cluster) as admin:
         deleted = admin.delete_records(topic, numbers_of(partitions), position)
-    if output == "json":
-        print(json.dumps([row._asdict() for row in deleted]))
-    else:
-        print_table(("PARTITION", "BEGAN AT", "BEGINS AT", "ENDS AT"), deleted)
-    return EXIT_OK
+    documents = [row._asdict() for row in deleted]
+    return report_rows(documents, ("PARTITION", "BEGAN AT", "BEGINS AT", "ENDS AT"), deleted, output)
 
 
 @app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")

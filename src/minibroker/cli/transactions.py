@@ -14,6 +14,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.completion import topic_names, transactional_ids
 from minibroker.cli.options import numbers_of, show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import OutputOption, PartitionOption, PartitionsOption, TopicArgument, on_cluster
 from minibroker.errors import EXIT_OK, BadValue
 
@@ -47,17 +48,10 @@ def list_transactions(
 
     with transaction_admin(cluster) as admin:
         listed = admin.transactions(states or ())
-    if output == "json":
-        print(json.dumps([row._asdict() for row in listed]))
-        return EXIT_OK
-
-    from minibroker.cli.terminal import complain, print_table
-
-    if listed:
-        print_table(("ID", "STATE", "PRODUCER", "COORDINATOR"), listed, left=("ID", "STATE"))
-    else:
-        complain("no transactions" + (f" in state {', '.join(states)}" if states else ""))
-    return EXIT_OK
+    documents = [row._asdict() for row in listed]
+    columns = ("ID", "STATE", "PRODUCER", "COORDINATOR")
+    none = "no transactions" + (f" in state {', '.join(states)}" if states else "")
+    return report_rows(documents, columns, listed, output, left=("ID", "STATE"), without=none)
 
 
 @app.command("describe", epilog="Example: minibroker transactions describe payments-1")
@@ -126,7 +120,6 @@ def abort_transaction(
     from minibroker.any_cluster.cluster import TopicPartition
     from minibroker.any_cluster.outcomes import Outcome
     from minibroker.any_cluster.transaction_admin import transaction_admin
-    from minibroker.cli.outcomes import report
 
     with transaction_admin(cluster) as admin:
         if transactional_id is not None:
@@ -147,19 +140,10 @@ def producers(
 ) -> int:
     """Show the idempotent and transactional producers of a topic's partitions."""
     from minibroker.any_cluster.transaction_admin import transaction_admin
+    from minibroker.protocol.text import as_utc
 
     with transaction_admin(cluster) as admin:
         active = admin.producers(topic, numbers_of(partitions))
-    if output == "json":
-        print(json.dumps([row._asdict() for row in active]))
-        return EXIT_OK
-
-    from minibroker.cli.terminal import complain, print_table
-    from minibroker.protocol.text import as_utc
-
-    if not active:
-        complain(f"topic {topic} has no idempotent producers now")
-        return EXIT_OK
     rows = [
         (
             row.partition,
@@ -171,5 +155,6 @@ def producers(
         )
         for row in active
     ]
-    print_table(("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "LAST WRITE", "OPEN FROM"), rows)
-    return EXIT_OK
+    columns = ("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "LAST WRITE", "OPEN FROM")
+    none = f"topic {topic} has no idempotent producers now"
+    return report_rows([row._asdict() for row in active], columns, rows, output, without=none)

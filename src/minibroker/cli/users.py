@@ -7,7 +7,6 @@ other users of the machine see those.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import IfExistsOption, OutputOption, on_cluster
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
@@ -56,17 +56,9 @@ def list_users(
 
     with user_admin(cluster, data_dir) as admin:
         listed = admin.users()
-    if output == "json":
-        print(json.dumps([row._asdict() for row in listed]))
-        return EXIT_OK
-
-    from minibroker.cli.terminal import complain, print_table
-
-    if listed:
-        print_table(("USER", "MECHANISM", "ITERATIONS"), listed, left=("USER", "MECHANISM"))
-    else:
-        complain("no users yet; add one with `minibroker users add USER`")
-    return EXIT_OK
+    documents = [row._asdict() for row in listed]
+    columns, none = ("USER", "MECHANISM", "ITERATIONS"), "no users yet; add one with `minibroker users add USER`"
+    return report_rows(documents, columns, listed, output, left=("USER", "MECHANISM"), without=none)
 
 
 @app.command(
@@ -105,7 +97,6 @@ def add_user(
 ) -> int:
     """Add a user, or change its password; for both mechanisms unless one is named."""
     from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
-    from minibroker.cli.outcomes import report
 
     if generate and password_file is not None:
         raise BadValue("--generate and --password-file exclude each other")
@@ -131,7 +122,6 @@ def remove_users(
 ) -> int:
     """Remove users, or their passwords for one mechanism. Connections that are open stay open."""
     from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
-    from minibroker.cli.outcomes import report
 
     chosen = chosen_mechanisms(mechanisms)
     with user_admin(cluster, data_dir) as admin:

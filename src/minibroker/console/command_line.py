@@ -10,12 +10,14 @@ import argparse
 import os
 import secrets
 import shutil
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
+from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
@@ -24,7 +26,6 @@ from minibroker.any_cluster.bootstrap import (
     parse_bootstrap,
     parse_setting,
 )
-from minibroker.console.listening import listening
 from minibroker.console.options import ConsoleOptions, is_loopback
 from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
 from minibroker.protocol.text import reason_of
@@ -37,6 +38,7 @@ examples:
 
 exit status: 0 stopped in order, 1 it cannot start, 2 the command is invalid"""
 DEFAULT_LISTEN = "127.0.0.1:8080"
+BACKLOG = 100
 TOKEN_BYTES = 18
 SHORTEST_TOKEN = 16  # characters
 OWNED_PREFIX = "minibroker-console-"
@@ -179,3 +181,22 @@ def token_in(path: Path) -> str:
             f"--token-file {path} holds no token of {SHORTEST_TOKEN} characters or more; name a new file to make one"
         )
     return token
+
+
+def listening(options: ConsoleOptions) -> socket.socket:
+    """A socket that listens there. Raises CommandFailed."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise CommandFailed(
+            f"cannot listen on {Address(options.host, options.port)}: {error.strerror}; choose another address with "
+            "--listen HOST:PORT (port 0 takes a free one)"
+        ) from error
+    return listener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,10 +36,8 @@ class Search(NamedTuple):
         if self.field not in FIELDS or self.operator not in OPERATORS:
             raise Refused(400, f"search in {', '.join(FIELDS)} by {', '.join(OPERATORS)}; correct the address")
         compare = comparison(self.operator, self.text)
-        return lambda record: self._is_in_time(record) and self._is_in(record, compare)
-
-    def _is_in_time(self, record: Record) -> bool:
-        return self.until_ms is None or record.timestamp_ms <= self.until_ms
+        until_ms = math.inf if self.until_ms is None else self.until_ms
+        return lambda record: record.timestamp_ms <= until_ms and self._is_in(record, compare)
 
     def _is_in(self, record: Record, compare: Callable[[bytes | None], bool]) -> bool:
         if self.field == "key":

@@ -56,7 +56,7 @@ async def run(options: ConsoleOptions, listener: socket.socket, bound: Address, 
 
 
 def heeded_signals() -> list[signal.Signals]:
-    """Those that end the console; one that is ignored, as SIGHUP under `nohup`, stays so."""
+    """The signals that end the console; one that is ignored, as SIGHUP under `nohup`, stays so."""
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -76,7 +76,9 @@ class Demo:
             with self._broker(bootstrap) as broker, ExitStack() as at_end:
                 address = broker.address
                 self.view.say(f"Broker at [bold]{address}[/], topic [bold]{self.topic}[/], {PARTITIONS} partitions")
-                self.view.say(f"All of it takes about {self._expected_seconds:.0f} s")
+                self.view.say(
+                    f"All of it takes about {STARTS_OF_SPARK_SECONDS + self.days / self.days_per_second:.0f} s"
+                )
                 replay.create_topic(address, self.topic, partitions=PARTITIONS)
                 page = None if self.listen is None else self._show_on_a_page(broker, self.listen, at_end)
                 with self.view.live():
@@ -90,10 +92,6 @@ class Demo:
             self._check_and_show(own_broker=bootstrap is None)
         else:
             self.view.say("The demo has ended")
-
-    @property
-    def _expected_seconds(self) -> float:
-        return STARTS_OF_SPARK_SECONDS + self.days / self.days_per_second
 
     def _prepare(self) -> None:
         """Remove what an earlier run left."""
