@@ -35,7 +35,7 @@ class Certificates:
 
     @cached_property
     def authority(self) -> Path:
-        """What clients and brokers trust, in PEM."""
+        """The authority that clients and brokers trust, in PEM."""
         path = self.folder / "authority.pem"
         self._authority.cert_pem.write_to_path(path)
         return path

@@ -1,4 +1,4 @@
-"""What is refused with a code of Kafka's."""
+"""Refusals with a code of Kafka's."""
 
 from __future__ import annotations
 

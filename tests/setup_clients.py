@@ -219,7 +219,7 @@ def franz_go_driver(*, is_online: bool) -> Path:
 
 
 def prepare_by(program: str) -> str:
-    """What a program of this project fetches. Raises RuntimeError with its last line, which says why it did not."""
+    """Fetch what a program of this project needs. Raises RuntimeError with its last line, which says why it did not."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().rpartition("\n")[2].removeprefix("RuntimeError: "))

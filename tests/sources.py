@@ -1,4 +1,4 @@
-"""Where the source of the project is: its packages, and their files."""
+"""The source of the project: its packages, and their files."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def source_files(*folders: str) -> list[Path]:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    """What a file says, parsed once for all tests of a process."""
+    """Parse a file, once for all tests of a process."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))

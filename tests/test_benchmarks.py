@@ -1,4 +1,4 @@
-"""What `make bench` and `make profile` conclude from their samples, and that a short round of the first runs."""
+"""Conclusions of `make bench` and `make profile` from their samples; and a short round of the first runs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SHORTEST_PIECE = 6  # of a message that is looked for in the source
 # A docstring that begins so has no subject: it describes without a name what it could name.
 WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Those|Where) ")
-DOCUMENTED = (*PACKAGES, "benchmarks", "build_tools", "docs")
+DOCUMENTED = (*PACKAGES, "benchmarks", "build_tools", "docs", "tests")
 OWN_SECTIONS = ("The broker does not start", "In tests", "Messages of the command")
 
 

@@ -1,4 +1,4 @@
-"""What the documents print about installing works today, as it is printed."""
+"""The commands that the documents print about installing work, as they are printed."""
 
 from __future__ import annotations
 

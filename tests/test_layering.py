@@ -343,7 +343,7 @@ def test_no_part_assigns_an_attribute_of_another(package: str) -> None:
 
 
 def test_the_broker_listens_before_the_heavy_imports() -> None:
-    """What `serve` imports until its sockets listen: seen in a fresh interpreter."""
+    """The imports of `serve` until its sockets listen are those of a fresh interpreter."""
     program = (
         "import sys, minibroker.__main__, minibroker.broker.__main__\n"
         "from minibroker.broker.config.kafka_config import KafkaConfig\n"

@@ -1,4 +1,4 @@
-"""What people use to help themselves is as the documents say: hooks, the editor's settings, debugging."""
+"""Tools for developers are as the documents say: hooks, the editor's settings, debugging."""
 
 from __future__ import annotations
 

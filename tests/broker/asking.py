@@ -1,4 +1,4 @@
-"""What tests of requests have in common: answers row by row, how long one took, and what is on the disk."""
+"""Helpers of tests of requests: answers row by row, how long one took, and what is on the disk."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class FixedClock(Clock):
 
 
 class At(NamedTuple):
-    """What a Fetch asks of one partition."""
+    """One partition of a Fetch request."""
 
     topic: str
     partition: int
@@ -111,7 +111,7 @@ class InMemoryBroker:
         return encode_request(key, version, 1, client_id, API_TABLE[key].request(**body))[4:]
 
     def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
-        """What the broker makes of a request before any of it is sent: chunks, or a Pending of them."""
+        """Return the response before any of it is sent: chunks, or a Pending of them."""
         return self.way.serve(bytearray(self.frame(key, version, **body)), self.client)
 
     async def call(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> Any:
@@ -159,7 +159,7 @@ MakeBroker = Callable[..., InMemoryBroker]
 
 
 def by_name(*names: str) -> list[Any]:
-    """What a Metadata request asks for."""
+    """The topics of a Metadata request, by name."""
     return [(ZERO_UUID, name) for name in names]
 
 

@@ -153,7 +153,7 @@ class StoreOnDisk:
 
 
 def finished(steps: Iterator[None]) -> Any:
-    """What steps return at their end."""
+    """Run steps to their end; return their value."""
     while True:
         try:
             next(steps)

@@ -17,7 +17,7 @@ LEADER, FOLLOWER = 0, 1
 
 
 class Answer(NamedTuple):
-    """What a fetch was answered of one partition."""
+    """The answer to a follower's fetch of one partition."""
 
     error: ErrorCode
     high_watermark: int

@@ -1,4 +1,4 @@
-"""What requests set off, and when it is done."""
+"""Work that requests set off, and when it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in front of a connection until its client has authenticated: delays, sizes, hand-over, sessions.
+"""A connection until its client has authenticated: delays, sizes, hand-over, sessions.
 
 Time is jumped. The answers themselves are compared with Kafka's in test_sasl_conversations.py.
 """

@@ -1,4 +1,4 @@
-"""What is stored of topics and old offsets: the file, and the changes since it was written."""
+"""The stored topics and old offsets: the file, and the changes since it was written."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_the_documented_table_has_each_state_and_event() -> None:
 
 
 async def available(sock: socket.socket) -> bytes:
-    """What has arrived."""
+    """Return the bytes that have arrived."""
     try:
         return sock.recv(1 << 20)
     except (BlockingIOError, ConnectionError):

@@ -1,4 +1,4 @@
-"""What the controller makes of an event, by tables: three brokers, and how one partition goes on."""
+"""The controller's plans for events, by tables: three brokers, and how one partition goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the broker listens and on which port, what it advertises, how many connections an address may have."""
+"""The broker's listeners and ports, what it advertises, how many connections an address may have."""
 
 from __future__ import annotations
 

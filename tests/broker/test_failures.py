@@ -1,4 +1,4 @@
-"""What each API answers when the whole request fails, in every version: recorded from handwritten answers.
+"""The answer of each API to a request that fails as a whole, in every version: recorded from handwritten answers.
 
 `whole-request-failures*.jsonl.gz` have requests of each API and version: with two rows in every array ("full"), with
 null in place of all that may be null ("null", "nameless": strings only), with empty arrays; and the answers that a
@@ -85,7 +85,7 @@ def test_produce_without_acks_has_no_answer() -> None:
 
 
 def failure(key: ApiKey, version: int, **body: Any) -> Any:
-    """What the handler's failure makes of a request."""
+    """The answer to a request whose handler fails."""
     frame = encode_request(key, version, 1, None, API_TABLE[key].request(**body))[4:]
     return failure_of(decode_request(frame), KafkaError(CODE))
 

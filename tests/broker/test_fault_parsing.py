@@ -1,4 +1,4 @@
-"""What faults a test may ask for, and what is said of those it may not."""
+"""The faults that a test may ask for, and the refusals of others."""
 
 from __future__ import annotations
 

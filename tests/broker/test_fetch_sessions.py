@@ -1,4 +1,4 @@
-"""What fetch requests are to their sessions, and the cache of them: rows 36-48 of kafka 2.0.1's fetch path.
+"""Fetch requests and their sessions, and the cache of these: rows 36-48 of kafka 2.0.1's fetch path.
 
 A client of fetch sessions asks without a broker. The rows at the wire are in tests/fetch_path; what Apache Kafka
 answered to whole conversations is in tests/conformance/scripts/sessions.py.
@@ -38,7 +38,7 @@ def row(topic_partition: TopicPartition, offset: int = 0) -> FetchRow:
 def read(
     topic_partition: TopicPartition, *, high_watermark: int = 0, log_start_offset: int = 0, size_bytes: int = 0
 ) -> FetchedPartition:
-    """What the log gave of a partition."""
+    """A partition as the log gave it."""
     records = FileSlice(None, 0, size_bytes) if size_bytes else b""  # type: ignore[arg-type]
     return FetchedPartition(topic_partition, ErrorCode.NONE, high_watermark, -1, log_start_offset, None, records, None)
 

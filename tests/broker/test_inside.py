@@ -1,4 +1,4 @@
-"""What the inside view shows of requests: who waits, who wakes whom, and how bytes are found."""
+"""The inside view of requests: who waits, who wakes whom, and how bytes are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker counts, by Kafka's names; what of it costs anything, and when."""
+"""The counts of a broker, by Kafka's names; which of them cost anything, and when."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PURGATORY = "kafka.server:type=DelayedOperationPurgatory"
 
 
 class Server:
-    """What metrics read of the server: its connections, which a broker without sockets has none of."""
+    """The part of a server that metrics read: its connections, of which a broker without sockets has none."""
 
     accepted: Mapping[str, int] = {"PLAINTEXT": 3}
 
@@ -44,7 +44,7 @@ class Server:
 
 
 class Open:
-    """What metrics read of a connection."""
+    """The part of a connection that metrics read."""
 
     def __init__(self) -> None:
         self.client = Client("127.0.0.1:1", "127.0.0.1", 9092, 77)

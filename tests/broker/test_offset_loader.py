@@ -1,4 +1,4 @@
-"""What is found in `__consumer_offsets` at the start: Kafka's own logs, and such as were hurt."""
+"""Logs of `__consumer_offsets` at the start: Kafka's own, and such as were hurt."""
 
 from __future__ import annotations
 

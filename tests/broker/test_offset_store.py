@@ -1,4 +1,4 @@
-"""What the offset store appends to `__consumer_offsets` and in which partition, and what it answers when that fails."""
+"""The offset store's appends to `__consumer_offsets`, and in which partition; its answers when they fail."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from minibroker.broker.pending import Pending, then
 
 
 class Source:
-    """What a Pending comes from; `abandoned` counts how often it was told to stop."""
+    """The source of a Pending; `abandoned` counts the calls that stopped it."""
 
     def __init__(self) -> None:
         self.abandoned = 0

@@ -30,7 +30,7 @@ def sockets() -> Iterator[Pair]:
 
 
 class Reading:
-    """What a socket belongs to; calls `on_read` in place of reading, and has nothing to answer."""
+    """The owner of a socket; calls `on_read` in place of reading, and has nothing to answer."""
 
     def __init__(self, on_read: Callable[[bool], None] = lambda is_end: None) -> None:
         self._on_read = on_read
@@ -225,7 +225,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def steps(*numbers: int) -> list[str]:
-    """What is done for these connections, one step after the other."""
+    """The steps taken for these connections, one after the other."""
     return [f"{step} {number}" for step in ("read", "answered", "sent") for number in numbers]
 
 

@@ -68,7 +68,7 @@ def test_2_0_is_the_release_that_all_answers_are_compared_with_and_has_the_defau
 
 
 def tables() -> Iterable[str]:
-    """Those of docs/profiles.md."""
+    """The tables of docs/profiles.md."""
     releases = [versions_of(name) for name in RELEASES]
     apis = {key: [api.name, *(str(each.get(key, "-")) for each in releases), "yes"] for key, api in API_TABLE.items()}
     known = {**{key: apis[key] for key in versions_of("2.0")}, **NOT_HERE}

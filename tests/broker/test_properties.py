@@ -1,4 +1,4 @@
-"""Where settings come from: properties files as java.util.Properties reads them, and KAFKA_* variables.
+"""The sources of settings: properties files as java.util.Properties reads them, and KAFKA_* variables.
 
 Every expected value of a file was printed by JDK 17; the variables are those of the apache/kafka image.
 """
@@ -48,7 +48,7 @@ def test_variables_that_start_the_image_start_this_broker() -> None:
 
 
 def service_variables(service: str, host: str = "10.0.35.234") -> dict[str, str]:
-    """What Kubernetes sets in a pod for a service of one named port (as kubernetes 1.31 envvars.FromServices)."""
+    """The variables of a pod for a service of one named port (as kubernetes 1.31 envvars.FromServices)."""
     address = f"tcp://{f'[{host}]' if ':' in host else host}:9092"
     return {
         f"{service}_SERVICE_HOST": host,

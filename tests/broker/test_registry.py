@@ -1,4 +1,4 @@
-"""What a request is answered whose handler fails."""
+"""The answers to requests whose handlers fail."""
 
 from __future__ import annotations
 

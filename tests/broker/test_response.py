@@ -1,4 +1,4 @@
-"""What goes on the socket: bytes and file slices in order, whole, however slowly the client reads."""
+"""Responses on the socket: bytes and file slices in order, whole, however slowly the client reads."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_scram_refuses_what_is_no_final_message(token: bytes) -> None:
 
 
 def test_a_made_up_credential_logs_in_no_user_even_by_its_own_keys() -> None:
-    """Whoever knew the keys of a made-up credential could compute a proof; it must not count."""
+    """A client that knew the keys of a made-up credential could compute a proof; it must not count."""
     server = ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, False), lambda: NONCE)
 
     assert outcome(server, FIRST, final(FIRST)) == SCRAM_INVALID
@@ -176,7 +176,7 @@ def tokens_of(frame: dict[str, Any]) -> tuple[bytes, bytes | None]:
 
 
 def test_the_exchanges_of_apache_kafka_are_repeated_byte_by_byte() -> None:
-    """Those of SCRAM with the server's recorded nonce: user grace, password hopper."""
+    """The exchanges of SCRAM have the server's recorded nonce: user grace, password hopper."""
     salts = {"SCRAM-SHA-256": (b"0123456789abcdef", 4096), "SCRAM-SHA-512": (b"fedcba9876543210", 5000)}
     servers: list[SaslServer] = []
     checked = 0

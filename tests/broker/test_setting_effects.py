@@ -130,7 +130,7 @@ class Never(DelayedOperation):
 
 
 async def purged(broker: InMemoryBroker, name: str) -> object:
-    """What a purgatory keeps of three waits that are over."""
+    """Return what a purgatory keeps of three waits that are over."""
     purgatory: Purgatory = getattr(broker.parts.replica_manager, f"{name}_purgatory")
     for _ in range(3):
         operation = Never(1000)

@@ -1,4 +1,4 @@
-"""What is looked after while nobody asks, and on which thread: files, maps, the disk, and compaction."""
+"""Upkeep beside requests, and its threads: files, maps, the disk, and compaction."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Traced:
         return peer
 
     def pull(self, **arguments: Any) -> dict[str, Any]:
-        """What `inside.pull` returns, with exchanges as dicts, and with names in place of numbers of its tables."""
+        """Call `inside.pull`; return exchanges as dicts, with names in place of numbers of its tables."""
         pulled: dict[str, Any] = self.calls.pull(**arguments)
         for kind in ("exchanges", "waiting"):
             rows = [dict(zip(pulled["fields"], row, strict=True)) for row in pulled[kind]]

@@ -105,7 +105,7 @@ def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
 
 
 async def committed(broker: InMemoryBroker, topic: str, *, partition: int = 0) -> list[bytes]:
-    """What a read_committed consumer makes of a partition: it passes over what the answer says was aborted."""
+    """Read a partition as a read_committed consumer: without what the answer says was aborted."""
     answer = await broker.fetch((topic, partition, 0), isolation_level=READ_COMMITTED)
     row = answer.topics[0].partitions[0]
     aborted = sorted(row.aborted_transactions, key=lambda each: each.first_offset)

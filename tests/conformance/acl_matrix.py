@@ -114,7 +114,7 @@ CHANGES = [(2, name, [("retention.ms", "1000")]) for name in ("@t-read", "@hidde
 
 
 def rights(api: str, *wanted: str) -> list[Right]:
-    """Those of the API's rights, in their order, that are named, all by default."""
+    """Return the named rights of the API in their order, all by default."""
     return [right for right in API_TABLE[KEYS[api]].rights if not wanted or str(right) in wanted]
 
 
@@ -367,7 +367,7 @@ def kept_of(answers: Sequence[Plain], matrix: Sequence[Case]) -> list[Plain]:
 
 
 def answers_of_apache_kafka() -> list[Plain]:
-    """What is kept. Raises KafkaUnavailable."""
+    """Record the answers of Apache Kafka. Raises KafkaUnavailable."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {**SETTINGS, **KAFKA_SETTINGS, **AUTHORIZER}
         kafka = ApacheKafka(kafka_jars(), Path(directory), settings=settings)
@@ -379,7 +379,7 @@ def answers_of_apache_kafka() -> list[Plain]:
 
 
 def answers_at(host: str, port: int) -> list[Plain]:
-    """What is kept of the answers of a broker that has just begun, with the settings of `AUTHORIZER`."""
+    """Return the comparable answers of a broker that has just begun, with the settings of `AUTHORIZER`."""
     matrix = cases()
     peer = SocketPeer(host, port)
     try:

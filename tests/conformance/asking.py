@@ -72,7 +72,7 @@ def parked(connection: str) -> dict[str, Any]:
 
 
 def by_topic(rows: tuple[Row, ...], partition_row: Callable[[Row], Row]) -> list[Row]:
-    """What is asked of each partition, by its topic; rows begin with the topic."""
+    """Group the questions of partitions by topic; rows begin with the topic."""
     return [(topic, [*map(partition_row, group)]) for topic, group in groupby(rows, key=lambda row: row[0])]
 
 
@@ -84,7 +84,7 @@ def metadata_of(*names: str, version: int = 6, may_create: bool = False, **optio
 
 
 def by_name(*names: str) -> list[Row]:
-    """What a Metadata request asks for."""
+    """The topics of a Metadata request, by name."""
     return [(ZERO_UUID, name) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""What no library sends, in a generated conversation: odd message sets, requests that lie about their lengths.
+"""Oddities that no library sends, in a generated conversation: odd message sets, requests that lie about their lengths.
 
 And what few do: ListOffsets in the name of a replica, topics whose configuration changes under traffic.
 """

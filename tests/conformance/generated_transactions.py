@@ -29,7 +29,7 @@ TOPICS = ("@a", MORTAL)
 
 @dataclass
 class TransactionalProducer:
-    """What it was told so far; `step` is the one that made it."""
+    """The producer's answers so far; `step` is the one that made it."""
 
     transactional_id: str
     step: str

@@ -1,4 +1,4 @@
-"""What Apache Kafka 2.0.1 has of each API, and which settings it does not have."""
+"""The versions of each API in Apache Kafka 2.0.1, and the settings that it does not have."""
 
 from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE, TOPIC_CONFIGS_SINCE
 

@@ -94,7 +94,7 @@ def drawn(seed: int) -> History:
 
 
 def throttle_times(history: History) -> list[int]:
-    """What this broker makes of a history: the throttle time of each use."""
+    """Play a history on this broker; return the throttle time of each use."""
     quota, now_ms, times = made(history.lines[0]), 0, []
     for line in history.lines[1:]:
         step, *fields = line.split("\t")

@@ -128,7 +128,7 @@ class Talk:
 
 
 def facts_of(key: ApiKey, body: Any) -> Any:
-    """What of an answer is the same in each run."""
+    """Return those facts of an answer that are the same in each run."""
     if key is ApiKey.FETCH:
         rows = [
             [topic.topic, row.partition, row.error_code, len(row.records or b"")]

@@ -1,4 +1,4 @@
-"""What Apache Kafka 2.0.1 answered to the scripted conversations, kept in tests/golden/."""
+"""The answers of Apache Kafka 2.0.1 to the scripted conversations, kept in tests/golden/."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 class Comparison(NamedTuple):
-    """What a live Apache Kafka answered, and how this broker's answers differ: a text each."""
+    """The answers of a live Apache Kafka, and the differences of this broker's: a text each."""
 
     recording: Any
     case_count: int
@@ -33,7 +33,7 @@ Compare = Callable[[range], Comparison]
 
 
 class Subject(NamedTuple):
-    """What is compared. Where cases are drawn, those of `seeds` are recorded, those of `other_seeds` are not."""
+    """A subject of comparison. Where cases are drawn, those of `seeds` are recorded, those of `other_seeds` are not."""
 
     file_name: str
     compare: Compare

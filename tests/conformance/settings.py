@@ -52,7 +52,7 @@ Settings = dict[str, str]
 
 
 class Verdict(NamedTuple):
-    """What Apache Kafka 2.0.1 makes of a file."""
+    """The verdict of Apache Kafka 2.0.1 on a file."""
 
     settings: Settings
     outcome: str

@@ -1,4 +1,4 @@
-"""What is asked in a conversation, as plain values: it can be printed as a script, shrunk, and asked of any broker.
+"""The steps of a conversation as plain values: they can be printed as a script, shrunk, and asked of any broker.
 
 Three things in a request depend on the run, and are put in when it is sent: `@` in a string is the prefix of
 the run's topics, `FromNow` a time around the present, `SessionOf` the fetch session that an earlier step began.
@@ -169,7 +169,7 @@ class ProducerOf(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Told(Shown):
-    """What the answer to the step of that name gave a member: its `member_id`, or its `generation_id`."""
+    """A value that the answer to the step of that name gave a member: its `member_id`, or its `generation_id`."""
 
     step: str
     name: str = "member_id"
@@ -291,7 +291,7 @@ def script_text(script: Script) -> str:
 
 
 def read_script(text: str) -> Script:
-    """What `script_text` wrote."""
+    """Read a script that `script_text` wrote."""
     put_in = (Batch, Wrapper, Joined, Lie, FromNow, SessionOf, ProducerOf, Told)
     known = {each.__name__: each for each in (*put_in, call, look, take, drop)}
     script: Script = list(eval(f"({text})", known))

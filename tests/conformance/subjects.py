@@ -1,4 +1,4 @@
-"""What is compared with a live Apache Kafka 2.0.1, beside conversations: each of these has its recording."""
+"""The subjects compared with a live Apache Kafka 2.0.1, beside conversations: each has its recording."""
 
 from __future__ import annotations
 

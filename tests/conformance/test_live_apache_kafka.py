@@ -1,4 +1,4 @@
-"""What is recorded of Apache Kafka 2.0.1 is what a live one answers, and this broker answers alike."""
+"""The recordings of Apache Kafka 2.0.1 are the answers of a live one, and this broker answers alike."""
 
 from __future__ import annotations
 

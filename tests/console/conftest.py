@@ -177,7 +177,7 @@ class Tab:
         return self.page
 
     def axe(self, rules: list[str] | None = None) -> list[str]:
-        """What axe-core finds on the page now, by all rules or some: nothing, if the page is accessible."""
+        """Return the findings of axe-core on the page, by all rules or some: none, if the page is accessible."""
         if self.page.evaluate("typeof axe") == "undefined":
             self.page.evaluate(AXE.read_text(encoding="utf-8"))
         only = {"type": "tag", "values": AXE_TAGS} if rules is None else {"type": "rule", "values": rules}
@@ -189,7 +189,7 @@ class Tab:
         ]
 
     def sideways(self) -> list[str]:
-        """What is wider than its place: the page, which would be scrolled sideways, or what a panel holds."""
+        """Return what is wider than its place: the page, which would be scrolled sideways, or a panel's content."""
         return [str(each) for each in self.page.evaluate(SIDEWAYS)]
 
     def answer_from(self, answers: dict[str, Any]) -> None:
@@ -210,7 +210,7 @@ class Tab:
         self.page.route("**/api/**", fulfil)
 
     def compare(self, name: str) -> list[str]:
-        """What is different from the picture of that name: nothing, if it is only a few pixels."""
+        """Compare with the picture of that name; return the difference, nothing for a few pixels."""
         taken = self.page.screenshot(full_page=True, animations="disabled", caret="hide")
         differs = difference(taken, REFERENCE / f"{name}.png", Path(tempfile.gettempdir()))
         return [] if differs is None else [differs]

@@ -353,5 +353,5 @@ def lengthened(answers: Any) -> Any:
 
 
 def answer_to(url: str, answers: dict[str, Any]) -> Any:
-    """What the console answers to an address; None for one that the moment does not have."""
+    """Return the console's answer to an address; None for one that the moment does not have."""
     return answers.get(unquote(urlsplit(url).path))

@@ -233,7 +233,7 @@ class Recorder:
         raise SystemExit("no fetch was woken as the document tells it; record again")
 
     def _ended(self, seq: int) -> tuple[Json, Json, Json] | None:
-        """What is kept once a fetch has ended, its row, and that of what woke it; None if that is not kept."""
+        """Return a fetch that has ended, its row, and that of what woke it; None if that is not kept."""
         for _ in range(40):
             kept = self.get("/api/inside/exchanges")
             rows = {row["seq"]: row for row in rows_in(kept)}

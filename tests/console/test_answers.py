@@ -1,4 +1,4 @@
-"""What the console answers, without a browser: lists, messages, groups, changes, and refusals with the next step."""
+"""The console's answers, without a browser: lists, messages, groups, changes, and refusals with the next step."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 
 def run(page: Page, module: str, expression: str, *given: object) -> Any:
-    """What `expression` is, with the module's names in scope as `m` and what is given as `given`."""
+    """Evaluate `expression`, with the module's names in scope as `m` and the argument as `given`."""
     script = f"async given => {{ const m = await import('/static/inside/{module}.js'); return {expression} }}"
     return page.evaluate(script, list(given))
 

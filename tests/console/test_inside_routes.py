@@ -1,4 +1,4 @@
-"""What a change of the page Inside may ask for; the rest of the routes is tested with a broker."""
+"""The changes that the page Inside may ask for; the rest of the routes is tested with a broker."""
 
 from __future__ import annotations
 

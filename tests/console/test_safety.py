@@ -1,4 +1,4 @@
-"""What a page elsewhere could make a browser send, and what the console refuses of it."""
+"""Requests that a page elsewhere could make a browser send, and the console's refusals."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ async def test_row_71_an_append_that_fails_half_way_leaves_nothing_to_read(
 
 
 async def first_offset_from(broker: InMemoryBroker, offset: int) -> int | None:
-    """Where the first batch begins that a fetch gets; None if it gets nothing."""
+    """Return the offset of the first batch that a fetch gets; None if it gets nothing."""
     row = row_of(await broker.fetch(("t", 0, offset)))
     assert row.error_code == ErrorCode.NONE
     return next((view.base_offset for view in views_of(bytes(row.records))), None)

@@ -49,7 +49,7 @@ class UnavailableError(Exception):
 
 
 class ClientError(Exception):
-    """What the client library raised."""
+    """The error that the client library raised."""
 
     def __init__(self, client: str, error: dict[str, Any]) -> None:
         super().__init__(f"{client}: {error['kind']} (code {error['code']}): {error['message']}")

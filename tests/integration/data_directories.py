@@ -58,7 +58,7 @@ READ_COMMITTED = 1
 
 
 class Served(NamedTuple):
-    """What one broker says of one partition."""
+    """One broker's facts of one partition."""
 
     log_start_offset: int
     high_watermark: int

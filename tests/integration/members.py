@@ -41,7 +41,7 @@ class GroupMember(DriverProcess):
         return cast(list[int], self.call("lost"))
 
     def failure(self) -> dict[str, Any] | None:
-        """What ended its polling, if anything did: kind, Kafka's code where the library says it, message."""
+        """The error that ended its polling, if one did: kind, Kafka's code where the library says it, message."""
         return cast(dict[str, Any] | None, self.call("failure"))
 
     def values(self) -> list[str]:

@@ -41,7 +41,7 @@ class Record:
 
 
 def records_of(rows: list[dict[str, Any]]) -> list[Record]:
-    """What a driver has read."""
+    """The records that a driver has read."""
     return [
         Record(
             key=to_bytes(row["key"]),
@@ -89,7 +89,7 @@ def with_null_header_and_nothing() -> list[Record]:
 
 
 def shapes_for_a_command_line() -> list[Record]:
-    """What kcat can be made to write: keys and headers of text, no timestamps of its own."""
+    """Records that kcat can be made to write: keys and headers of text, no timestamps of its own."""
     return [
         Record(key=b"key", value=b"value"),
         Record(key=None, value=ALL_BYTES * 3),

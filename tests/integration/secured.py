@@ -77,7 +77,7 @@ class SecuredBroker:
         return f"{self.process.host}:{self.ports[protocol]}"
 
     def access(self, protocol: str, mechanism: str, user: str, password: str | None = None) -> Access:
-        """What a client shows this listener; in SSL the user's certificate."""
+        """The settings with which a client comes by this listener; in SSL the user's certificate."""
         has_tls = protocol.endswith("SSL")
         return Access(
             self.address(protocol),

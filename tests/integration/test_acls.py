@@ -20,7 +20,7 @@ ANSWER_SECONDS = 30.0
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Minibroker]:
-    """Who comes by the plain listener may do everything, who logs in may do nothing yet."""
+    """A broker whose plain listener may do everything; a user that logs in may do nothing yet."""
     settings = {
         **SETTINGS,
         "listeners": LISTENERS,

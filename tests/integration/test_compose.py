@@ -80,7 +80,7 @@ class Stack:
         return done.stdout
 
     def in_container(self, program: str) -> str:
-        """What a Python program printed that ran in a container of its own."""
+        """Run a Python program in a container of its own; return what it printed."""
         run = ("run", "--rm", "--no-deps", "-T", "replay", "python", "-c")
         return self.compose(*run, textwrap.dedent(program))
 

@@ -97,7 +97,7 @@ def commit_until(bootstrap: str, group: str) -> None:
 
 
 def seen_groups(bootstrap: str) -> dict[str, SeenGroup]:
-    """What the broker knows of GROUPS, in terms of requests that Kafka 2.0.1 and minibroker both answer."""
+    """Describe GROUPS in terms of requests that Kafka 2.0.1 and minibroker both answer."""
     with connection_to(bootstrap) as connection:
         return {group: seen_group(connection, group) for group in GROUPS}
 

@@ -194,7 +194,7 @@ def test_each_record_comes_out_once_and_in_order_after_kills(
 
 
 def differences(found: list[list[bytes]], wanted: list[list[bytes]]) -> list[str]:
-    """What is wrong with each partition that has not what is wanted."""
+    """Describe each partition that has not what is wanted."""
     wrong = []
     for partition, (values, right) in enumerate(zip(found, wanted, strict=True)):
         if values != right:

@@ -77,7 +77,7 @@ class Troop:
         self._seen.update(member.values())
 
     def seen(self) -> set[str]:
-        """What members have read: those that are here, and those that are gone before they committed the last time."""
+        """Return what members have read: those here, and those gone before they committed the last time."""
         return self._seen.union(*(member.values() for member in self.members))
 
 

@@ -39,7 +39,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 
 def events(text: str) -> list[dict[str, Any]]:
-    """What the verifiable clients print, a JSON object a line."""
+    """Return the events that the verifiable clients print, a JSON object a line."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 

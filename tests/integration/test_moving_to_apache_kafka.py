@@ -44,7 +44,7 @@ log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 def unpack(jars: Path, folder: Path) -> None:
-    """What of Kafka's distribution the recipe uses."""
+    """Unpack the part of Kafka's distribution that the recipe uses."""
     scripts = folder / "bin"
     scripts.mkdir(parents=True)
     (folder / "log4j.properties").write_text(LOG4J)

@@ -107,7 +107,7 @@ def test_no_secret_is_in_any_output(tmp_path: Path) -> None:
 
 
 def ran(*arguments: str) -> str:
-    """What a command prints, right or wrong."""
+    """Run a command; return what it prints, right or wrong."""
     command = [sys.executable, "-P", "-m", "minibroker", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr

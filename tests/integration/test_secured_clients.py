@@ -90,7 +90,7 @@ class Clients:
         self._read_until = self._drivers.log_path.stat().st_size
 
     def log(self) -> str:
-        """What the drivers in Python have logged since."""
+        """Return what the drivers in Python have logged since."""
         return self._drivers.log_path.read_bytes()[self._read_until :].decode()
 
     def _started(self, library: str, command: Callable[[], list[str]]) -> DriverProcess:

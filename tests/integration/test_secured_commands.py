@@ -237,7 +237,7 @@ def commands(secured: SecuredBroker, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.fixture(params=["librdkafka", "kafka-python"])
 def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reads and writes the records of `consume` and `produce`."""
+    """The client that reads and writes the records of `consume` and `produce`."""
     if request.param == "kafka-python":
         monkeypatch.setitem(sys.modules, "minibroker.any_cluster.librdkafka", None)
 

@@ -61,7 +61,7 @@ def created(bootstrap: str, name: str, partitions: int = 1) -> str:
 
 
 def read(bootstrap: str, topic: str) -> list[bytes]:
-    """What is committed of the topic's partition."""
+    """Read the committed records of the topic's partition."""
     (values,) = values_in(bootstrap, topic)
     return values
 

@@ -31,7 +31,7 @@ def create_topic_over(
 
 
 def records_in(data: bytes) -> list[Record]:
-    """What the batches of a fetch hold, markers of transactions left out."""
+    """Return the records in the batches of a fetch, markers of transactions left out."""
     return [
         record
         for batch in scan_batches(data, 0, len(data))

@@ -77,7 +77,7 @@ class Book(NamedTuple):
     sessions: list[Session]
 
     def after(self, word: str) -> list[str]:
-        """What follows this word in lines of the head."""
+        """Return what follows this word in lines of the head."""
         return [line.removeprefix(word).strip() for line in self.head.splitlines() if line.split()[:1] == [word]]
 
     @property
@@ -141,7 +141,7 @@ def held(session: Session, bootstrap: str, directory: Path) -> str:
 
 
 def command(line: str) -> list[str]:
-    """What a line typed at a terminal prints."""
+    """Return what a line typed at a terminal prints."""
     words, pattern, data = shlex.split(line), "", b""
     if words[-3:-1] == ["|", "grep"]:
         words, pattern = words[:-3], words[-1]
@@ -198,7 +198,7 @@ def run(arguments: list[str], data: bytes) -> tuple[int, str, str]:
 
 
 def asked(call: str, bootstrap: str, stack: ExitStack) -> list[str]:
-    """What a client's call returns."""
+    """Return what a client's call returns."""
     name, _, arguments = call.partition(" ")
     verb = getattr(Records(bootstrap), name)
     found = eval(f"verb({arguments})", {"verb": verb, "FIVE": FIVE})

@@ -38,7 +38,7 @@ class Records:
             producer.flush(20)
 
     def transaction(self, topic: str, values: Sequence[str], *, commit: bool) -> None:
-        """Those values in one transaction."""
+        """A transaction with these values."""
         with closing(KafkaProducer(bootstrap_servers=self._bootstrap, transactional_id=f"of-{topic}")) as producer:
             producer.init_transactions()
             producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""What each client library is given to log in; the integration tests show that the libraries take it."""
+"""The settings with which each client library logs in; the integration tests show that the libraries take them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ OF_THEIR_OWN = ("serve", "console")
 
 
 def every_command(command: Any) -> Iterator[Any]:
-    """Those that do something, but `serve` and `console`, which read their own arguments."""
+    """List the commands that do something, but `serve` and `console`, which read their own arguments."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield command

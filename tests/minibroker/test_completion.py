@@ -1,4 +1,4 @@
-"""What Tab offers: as a shell asks for it, by the words so far in the environment."""
+"""Completion by Tab: as a shell asks for it, by the words so far in the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNREACHABLE = "127.0.0.1:9"
 
 
 def offered(words: str, **environment: str) -> list[str]:
-    """What is offered for the last of the words, which may be empty."""
+    """Return the offers for the last of the words, which may be empty."""
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_MINIBROKER_COMPLETE": "complete_bash"}
     done = minibroker(**asked, **environment)
     assert done.err == ""

@@ -1,4 +1,4 @@
-"""What librdkafka reports of a producer that becomes unusable, in whatever order."""
+"""Reports of librdkafka about a producer that becomes unusable, in whatever order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command shows a secured broker, by its client properties: stores, users and tokens."""
+"""Logins of a command at a secured broker, by its client properties: stores, users and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus gets: names, lag, the endpoint, and a dashboard whose every query finds a series."""
+"""Metrics for Prometheus: names, lag, the endpoint, and a dashboard whose every query finds a series."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_lag_in_seconds_is_the_time_since_the_end_was_there(
 
 
 class Scraped:
-    """What an endpoint scrapes: `scrape` returns the families above, or raises."""
+    """A scraped broker: `scrape` returns the families above, or raises."""
 
     error: Exception | None = None
 

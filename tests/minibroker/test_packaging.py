@@ -44,7 +44,7 @@ def modules_in_the_tree() -> set[str]:
 
 
 def files_of_the_page() -> set[str]:
-    """What the console serves to browsers, as it is named in a wheel."""
+    """The files that the console serves to browsers, as they are named in a wheel."""
     source = ROOT / "src"
     static = source / "minibroker" / "console" / "static"
     return {str(path.relative_to(source)) for path in static.rglob("*") if path.is_file()}
@@ -85,11 +85,11 @@ class Environment:
         run(*pip, "install", "--quiet", "--disable-pip-version-check", *what)
 
     def size_bytes(self) -> int:
-        """What site-packages takes on the disk, as du counts it."""
+        """Measure what site-packages takes on the disk, as du counts it."""
         return sum(path.lstat().st_blocks * 512 for path in self._site_packages.rglob("*"))
 
     def names(self) -> set[str]:
-        """What can be imported at the top."""
+        """List the names that can be imported at the top."""
         return {path.name.removesuffix(".py") for path in self._site_packages.iterdir()}
 
 

@@ -1,4 +1,4 @@
-"""What `minibroker` and `minibroker.Broker` show of themselves: names, help, warnings, and the decorator."""
+"""The public face of `minibroker` and `minibroker.Broker`: names, help, warnings, and the decorator."""
 
 from __future__ import annotations
 

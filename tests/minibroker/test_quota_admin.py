@@ -1,4 +1,4 @@
-"""What `minibroker quotas` asks a cluster, and how it reads the answers, without a cluster."""
+"""The requests of `minibroker quotas`, and how it reads the answers, without a cluster."""
 
 from __future__ import annotations
 

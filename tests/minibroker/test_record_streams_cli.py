@@ -37,6 +37,14 @@ def produced(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, data: bytes, *ar
     return status, err
 
 
+def test_a_header_keeps_bytes_that_are_not_utf_8(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = cli.topic()
+
+    assert produced(cli, monkeypatch, b"one\n", topic, "-H", "source=t\udcffwer")[0] == 0
+
+    assert [each.headers for each in cli.records.read(topic, 1)] == [[("source", b"t\xffwer")]]
+
+
 @pytest.mark.parametrize("name", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_is_written_and_read(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str, client: str

@@ -1,4 +1,4 @@
-"""What is printed at a terminal: colours, long lines, and text that would control it."""
+"""Output at a terminal: colours, long lines, and text that would control it."""
 
 from __future__ import annotations
 

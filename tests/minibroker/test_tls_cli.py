@@ -78,7 +78,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(certificate: Path) -> Iterator[int]:
-    """Where a broker answers in TLS only, as far as its clients know."""
+    """The port of a broker that answers in TLS only, as far as its clients know."""
     proxy = Proxy(certificate)
     settings = {"advertised.listeners": f"PLAINTEXT://{HOST}:{proxy.port}", "group.initial.rebalance.delay.ms": 0}
     with Broker(settings=settings) as broker, proxy.serving(broker):

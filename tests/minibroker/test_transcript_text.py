@@ -30,7 +30,7 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)
 
 
 def page(text: str) -> str:
-    """What is printed, as it stands in a test: a little further to the right."""
+    """The printed page, as it stands in a test: a little further to the right."""
     return indent(dedent(text).removeprefix("\n"), "  ")
 
 

@@ -83,7 +83,9 @@ def test_a_password_is_asked_twice_without_an_echo(
     _, out, err = printed(capsys, "users", "add", "alice", "--data-dir", tmp_path)
 
     assert outcome in out + err
-    assert "hunter" not in out + err
+    stored = tmp_path / "minibroker.json"
+    assert "hunter" not in out + err + (stored.read_text() if stored.exists() else "")
+    assert stored.exists() == (outcome == "added: alice")
     assert asked[0] == "password of alice: "
 
 

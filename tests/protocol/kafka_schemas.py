@@ -47,7 +47,7 @@ class KafkaSchema:
         return is_in(version, self._flexible)
 
     def fields(self, version: int) -> tuple[WireField, ...]:
-        """Those on the wire of a version, in order, those with a tag at the end."""
+        """Return the fields on the wire of a version, in order, those with a tag at the end."""
         return tuple(sorted(wire_fields(self._fields, version), key=lambda field: field.tag))
 
 

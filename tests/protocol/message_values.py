@@ -78,7 +78,7 @@ def as_built(kind: Any, value: Any) -> Any:
 
 
 def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
-    """What construct parsed, as the NamedTuples of the generated codec."""
+    """Convert what construct parsed to the NamedTuples of the generated codec."""
     values = {}
     for field in message.fields_at(path):
         if not field.is_in(version):

@@ -96,7 +96,7 @@ MESSAGES = [message for message in declared_messages() if message.name not in NO
 
 
 def declared_fields(fields: Sequence[Field], version: int) -> tuple[WireField, ...]:
-    """What we declare of a version, in the form of the schemas."""
+    """Return our declaration of a version, in the form of the schemas."""
     wire = (
         wire_field(field, version)
         for field in sorted(fields, key=lambda field: -1 if field.tag is None else field.tag)
@@ -134,7 +134,7 @@ def on_the_wire(field: WireField, *, is_flexible: bool) -> WireField:
 def differences(
     name: str, path: str, kafkas: Sequence[WireField], ours: Sequence[WireField], *, is_flexible: bool
 ) -> list[str]:
-    """Where a row of ours is not that of the schema."""
+    """List the rows of ours that are not those of the schema."""
     unused = UNUSED_TAGS.get(name, set())
     kafkas = [field for field in kafkas if field.tag < 0 or f"{path}{field.name}" not in unused]
     names = [field.name for field in kafkas], [field.name for field in ours]

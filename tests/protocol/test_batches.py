@@ -1,4 +1,4 @@
-"""What storage needs of batches in any format: where they are, and which holds an offset."""
+"""Batches of any format as storage needs them: where they are, and which holds an offset."""
 
 from __future__ import annotations
 

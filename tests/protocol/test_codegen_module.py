@@ -40,7 +40,7 @@ class Codecs(NamedTuple):
 
 @cache
 def written() -> Codecs:
-    """Those of all modules."""
+    """Write out the codecs of all modules."""
     codecs = Codecs({}, {})
     for name, text in modules(list(families())).items():
         names: dict[str, Any] = {}

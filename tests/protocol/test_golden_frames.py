@@ -1,4 +1,4 @@
-"""What Apache Kafka 2.0.1 sent and answered decodes, and encodes to the very same bytes."""
+"""Frames that Apache Kafka 2.0.1 sent and answered decode, and encode to the very same bytes."""
 
 from __future__ import annotations
 

@@ -69,14 +69,14 @@ Flexible = versions("Flexible", 0, 0, "name" / String, "rows" / array("id" / Int
 
 
 def encoded(message: Message, version: int, value: Any) -> bytes:
-    """What the generated codec makes of a value, which must be what the interpreted one makes."""
+    """Encode by the generated codec, whose bytes must be those of the interpreted one."""
     data = b"".join(bytes(chunk) for chunk in message.encode(version, value))
     assert data == interpreted_encode(message, version, value)
     return data
 
 
 def decoded(message: Message, version: int, data: bytes) -> Any:
-    """What both codecs read."""
+    """Decode by both codecs."""
     value, position = message.decode(version, bytearray(data))
     assert position == len(data)
     assert interpreted_decode(message, version, data) == value

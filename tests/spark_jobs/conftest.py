@@ -31,7 +31,7 @@ from minibroker.spark_jobs.session import ConnectorUnavailable, connector_jars, 
 
 
 class Kafka(NamedTuple):
-    """What a test does with the broker, besides the reading and writing that Spark does."""
+    """The broker as a test uses it, besides the reading and writing that Spark does."""
 
     bootstrap: str
     admin: AdminClient

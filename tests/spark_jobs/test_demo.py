@@ -325,7 +325,7 @@ def test_the_last_line_is_for_the_shell_it_is_pasted_into(
 
 
 def printed_on_terminal(command: list[str], folder: Path) -> str:
-    """What the command prints on a terminal of 80 columns."""
+    """Run the command on a terminal of 80 columns; return what it prints."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, COLUMNS))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}

@@ -1,4 +1,4 @@
-"""What `make demo` shows beside the Spark job: a console, and a group of consumers."""
+"""The pages of `make demo` beside the Spark job: a console, and a group of consumers."""
 
 from __future__ import annotations
 

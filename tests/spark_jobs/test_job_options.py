@@ -1,4 +1,4 @@
-"""What the flight job makes of its options, and the line it prints for a batch; no Spark is started."""
+"""The flight job's options, and the line it prints for a batch; no Spark is started."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def told(records: Sequence[Record] | Iterator[Record]) -> str:
 
 
 def told_of(log: Log, *, recovery_point: bool = True) -> list[str]:
-    """What a log is: its bounds, its records, and what lies in its directory beside its segments."""
+    """Describe a log: its bounds, its records, and what lies in its directory beside its segments."""
     bases = segment_bases(log)
     facts = [f"segments {' '.join(map(str, bases))}", f"{log.log_start_offset} to {log.log_end_offset}"]
     facts += [f"high watermark {log.high_watermark}"]

@@ -19,7 +19,7 @@ NOW_MS = 1_000_000
 
 
 class Batch(NamedTuple):
-    """What a test appends and expects to read."""
+    """A batch that a test appends and expects to read."""
 
     data: bytes
     base_offset: int

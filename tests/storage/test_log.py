@@ -1,4 +1,4 @@
-"""What is appended to a log and read from it, with producers and transactions."""
+"""Appends to a log and reads from it, with producers and transactions."""
 
 from __future__ import annotations
 

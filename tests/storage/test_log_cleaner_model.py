@@ -1,4 +1,4 @@
-"""Whatever is written and whenever it is compacted, a reader learns the same."""
+"""A reader learns the same, whatever is written and whenever it is compacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log does with its segments: rolling, flushing, truncating, deleting."""
+"""A log and its segments: rolling, flushing, truncating, deleting."""
 
 from __future__ import annotations
 

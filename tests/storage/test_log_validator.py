@@ -1,4 +1,4 @@
-"""What is checked before an append, and what becomes of batches the topic wants otherwise."""
+"""Checks before an append, and batches that the topic wants otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a crash may leave of a segment, and what is made of it."""
+"""Segments as a crash may leave them, and their recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transcript hides: tokens, salted passwords, secret settings; and what it keeps of their messages."""
+"""Secrets in a transcript: tokens, salted passwords, secret settings; and what it keeps of their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator and a client that finds its way ask."""
+"""Questions of an administrator, and of a client that finds its way."""
 
 from __future__ import annotations
 

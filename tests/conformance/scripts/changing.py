@@ -1,4 +1,4 @@
-"""What an administrator changes of topics that are there, and asks of log directories.
+"""An administrator's changes of existing topics, and questions about log directories.
 
 Apache Kafka tells its own parts of a change through ZooKeeper, after it has answered: `settle` goes between a change
 and a question whose answer depends on it.

@@ -1,4 +1,4 @@
-"""What no library sends: odd message sets, odd readers, lengths and texts that cannot be."""
+"""Requests that no library sends: odd message sets, odd readers, lengths and texts that cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written, right and wrong, in every version, codec and format."""
+"""Records written right and wrong, in every version, codec and format."""
 
 from __future__ import annotations
 

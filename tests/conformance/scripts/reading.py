@@ -1,4 +1,4 @@
-"""What is read: Fetch with every knob, ListOffsets, and where the log begins."""
+"""Reads: Fetch with every knob, ListOffsets, and where the log begins."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def offsets_and_errors() -> Script:
 
 
 def readers() -> Script:
-    """Who reads: consumers, followers that are and are not replicas, the debugging and the future replica."""
+    """Readers: consumers, followers that are and are not replicas, the debugging and the future replica."""
     script = filled(batches=2)
     for replica in (-1, -2, -3, -4, 0, 1, 5):
         for offset in (0, 3, 6, 7):

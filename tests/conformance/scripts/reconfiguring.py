@@ -1,4 +1,4 @@
-"""What an administrator changes of a broker that runs: for it alone, and for every broker."""
+"""An administrator's changes of a running broker: for it alone, and for every broker."""
 
 from __future__ import annotations
 

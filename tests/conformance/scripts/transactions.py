@@ -47,7 +47,7 @@ def init_once(transactional_id: str = "@t", *, timeout_ms: int = 60_000) -> Step
 
 
 def of(epoch: int = 0, name: str = "p", transactional_id: str = "@t") -> dict[str, Any]:
-    """Who asks: the producer that the step of that name made."""
+    """The asking producer, made by the step of that name."""
     return {"transactional_id": transactional_id, "producer_id": ProducerOf(name), "producer_epoch": epoch}
 
 
@@ -74,7 +74,7 @@ def ended(is_commit: bool = True, **who: Any) -> list[Step]:
 def seen(
     *topics: str, offsets: Iterable[int] = (0,), times: Iterable[int] = (-1, -2, TIME_MS, TIME_MS + 1)
 ) -> list[Step]:
-    """What readers of both kinds are told."""
+    """Show what readers of both kinds get."""
     steps = []
     for topic in topics or ("@a",):
         for level in (0, READ_COMMITTED):
@@ -146,7 +146,7 @@ def transactional_identities() -> Script:
 
 
 def transactions_in_wrong_order() -> Script:
-    """What a transactional producer may not do."""
+    """Requests that a transactional producer may not send."""
     nobody: dict[str, Any] = {"transactional_id": "@nobody"}
     no_id: dict[str, Any] = {"transactional_id": ""}
     script: Script = [create("@a", 2), create("@old", 1, message_format_version="0.10.2"), find(), find("@nobody")]

@@ -33,7 +33,7 @@ Settings = dict[str, Any]
 
 
 class Member:
-    """What a test asks of a member, over the few calls in which the libraries differ."""
+    """A member as tests ask it, over the few calls in which the libraries differ."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer

@@ -1,4 +1,4 @@
-"""What the drivers of client libraries have in common: what is made is kept, and polling goes on until it is enough."""
+"""The common part of the drivers of client libraries: what is made is kept, and polling goes on until it is enough."""
 
 from __future__ import annotations
 

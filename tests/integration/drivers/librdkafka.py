@@ -1,4 +1,4 @@
-"""What librdkafka calls the settings that tests give to a client."""
+"""librdkafka's names of the settings that tests give to a client."""
 
 from __future__ import annotations
 

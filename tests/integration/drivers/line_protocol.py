@@ -24,7 +24,7 @@ JsonRecord = dict[str, Any]
 
 
 class DeadlineError(Exception):
-    """What was waited for did not come in time."""
+    """The awaited event did not come in time."""
 
 
 class Deadline:
