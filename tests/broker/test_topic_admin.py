@@ -163,7 +163,7 @@ def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("topic_id", ["short", 7, "!" * 22])
-def test_a_broken_id_is_said_before_anything_starts(tmp_path: Path, topic_id: str | int) -> None:
+def test_a_broken_id_is_reported_before_anything_starts(tmp_path: Path, topic_id: str | int) -> None:
     topics = {"t": OLD_TOPIC | {"topic_id": topic_id}}
     (tmp_path / FILE_NAME).write_text(json.dumps(OLD_FILE | {"topics": topics}))
 
