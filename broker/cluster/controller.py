@@ -239,7 +239,7 @@ def elect(
 
 
 def refused_election(image: Image, state: PartitionState | None, *, is_unclean: bool) -> tuple[ErrorCode, str | None]:
-    """Why there is no election; NONE if there is one."""
+    """Return the reason against an election; NONE if there is one."""
     if state is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
     if is_unclean:

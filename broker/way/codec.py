@@ -75,7 +75,7 @@ class Watch(Stage):
 
 
 class Handlers(Stage):
-    """The handlers by API: they answer what comes so far."""
+    """The handlers by API: they answer each request that comes this far."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self.by_key = handlers_of(families)

@@ -63,7 +63,7 @@ class Logins(Stage):
         rules = self._rules.get(client.listener)
         if rules is not None:
             client.log_in(Login(rules, self._timers.clock))
-            self._limit_frames(client)
+            self.limit_frames(client)
 
     def enter(self, exchange: Exchange) -> Any:
         login = exchange.client.login
@@ -74,8 +74,10 @@ class Logins(Stage):
         answer = login.handle(request)
         if isinstance(answer, Failure):
             return self.fail(exchange, answer)
+        if answer is None:
+            return GO_ON
         self.follow(exchange.client, login)
-        return GO_ON if answer is None else answer
+        return answer
 
     def follow(self, client: Client, login: Login) -> None:
         """Serve the client as its user, once it has authenticated; let it send longer requests."""
@@ -83,9 +85,10 @@ class Logins(Stage):
             client.authenticate(login.principal)
             if login.is_over:
                 client.log_in(None)
-        self._limit_frames(client)
+        self.limit_frames(client)
 
-    def _limit_frames(self, client: Client) -> None:
+    def limit_frames(self, client: Client) -> None:
+        """Let the client send as much as it may in the state of its login."""
         if client.frames is None:
             return
         if client.login is None or client.login.is_done:
@@ -125,7 +128,8 @@ class LoginFrames(Stage):
             login.admit(frame)
         except SessionEndedError as ended:
             raise CloseConnectionError(str(ended)) from None
-        self._logins.follow(exchange.client, login)
+        if not login.is_done:  # it may have begun again
+            self._logins.limit_frames(exchange.client)
         return GO_ON
 
     def _token(self, exchange: Exchange, login: Login) -> Any:

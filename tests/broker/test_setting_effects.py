@@ -401,7 +401,7 @@ async def test_a_config_of_a_topic_changes_what_is_seen(make_broker: MakeBroker,
     assert await look(plain) != await look(changed)
 
 
-# Other values than the defaults, for settings that "5" is no value of.
+# Values other than the defaults, for settings that do not take "5".
 VALUES = {
     "compression.type": "gzip", "log.cleanup.policy": "compact", "log.message.format.version": "1.1",
     "log.message.timestamp.type": "LogAppendTime", "log.cleaner.min.cleanable.ratio": "0.25",

@@ -46,7 +46,7 @@ def read(file_name: str) -> Any:
 
 
 def keep(file_name: str, recording: Any) -> None:
-    """Write a recording. There is no time in it: the same answers are the same bytes."""
+    """Write a recording. It holds no time: the same answers are the same bytes."""
     text = json.dumps(recording, separators=(",", ":"))
     (GOLDEN / file_name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
