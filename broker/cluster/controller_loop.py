@@ -60,6 +60,11 @@ class ControllerLoop:
         for error in failures.values():
             raise error
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return True
+
     def stop(self) -> None:
         """This broker is about to end: others take over what they can."""
         try:

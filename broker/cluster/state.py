@@ -52,20 +52,27 @@ class Change(NamedTuple):
     scram_salt_key: bytes | None = None
 
     def fits(self, topics: Mapping[str, TopicState]) -> bool:
-        """Whether each state of a partition is the stored one, or the next version of it."""
+        """Whether each topic is the stored one, and each state of a partition that one or the next version of it."""
         return all(
-            state is (before := stored.partitions.get(number))
-            or before is None
-            or state.state_version == before.state_version + 1
-            or state == before
+            topic.topic_id == stored.topic_id
+            and all(
+                state is (before := stored.partitions.get(number))
+                or before is None
+                or state.state_version == before.state_version + 1
+                or state == before
+                for number, state in topic.partitions.items()
+            )
             for name, topic in self.topics.items()
             if topic is not None and (stored := topics.get(name)) is not None
-            for number, state in topic.partitions.items()
         )
 
 
 class ClusterState(Protocol):
     """The stored sections, and the one way to change them."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other brokers read and change it too: then a controller leads this broker by requests."""
 
     @property
     def cluster_id(self) -> str: ...
