@@ -9,21 +9,22 @@ together, all or none: one fsync instead of a hundred.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from minibroker.broker.cluster import controller
-from minibroker.broker.cluster.controller import Image, Plan
+from minibroker.broker.cluster import controller, reassignment
+from minibroker.broker.cluster.controller import NOTHING, Image, Plan, Replica
 from minibroker.broker.cluster.own_broker import OwnBroker
+from minibroker.broker.cluster.reassignment import Outcome, Wanted
 from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, Broker, Decision, Obeyed, StopReplica
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
-from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-CONTROLLER_EPOCH = 1  # one broker: no controller replaces another
 
 Failures = Mapping[TopicPartition, KafkaError]
 
@@ -35,17 +36,19 @@ class ControllerLoop:
         self._config = config
         self._state = state
         self._own = own
+        self._deleted: set[Replica] = set()  # of topics that are being deleted
 
     def image(self) -> Image:
         config, state = self._config, self._state
         broker = Broker(config.advertised_endpoints, config.broker_rack)
         return Image(
             config.broker_id,
-            CONTROLLER_EPOCH,
+            FIRST_CONTROLLER_EPOCH,  # one broker: no controller replaces another
             {config.broker_id: broker},
             state.topics,
             state.being_deleted,
             config.unclean_leader_election_enable,
+            state.is_shared,
         )
 
     def start(self, newest_epochs: Mapping[TopicPartition, int]) -> None:
@@ -59,6 +62,7 @@ class ControllerLoop:
         )
         for error in failures.values():
             raise error
+        self.go_on()
 
     @property
     def is_active(self) -> bool:
@@ -85,7 +89,50 @@ class ControllerLoop:
             return plan
 
         self.perform("the in-sync replicas", change)
+        self.go_on()
         return outcomes
+
+    def reassign(self, wanted: Sequence[Wanted]) -> list[Outcome]:
+        """Begin to move partitions to other brokers, None to move one back. Raises KafkaError as `perform`."""
+        outcomes: list[Outcome] = []
+
+        def begin(image: Image) -> Plan:
+            nonlocal outcomes
+            plan, outcomes = reassignment.reassign(image, wanted)
+            return plan
+
+        self.perform("the reassignment", begin)
+        self.go_on()
+        return outcomes
+
+    def rebalance_leaders(self) -> None:
+        """Have the preferred replicas lead, where a broker leads too few. Raises KafkaError as `perform`."""
+        if self.is_active:
+            percentage = self._config.leader_imbalance_per_broker_percentage
+            self.perform("the leaders", partial(controller.rebalance_leaders, percentage=percentage))
+
+    def go_on(self) -> None:
+        """Take the steps of reassignments and deletions that are due: after in-sync replicas or brokers have changed,
+        or a broker has deleted replicas. Raises KafkaError as `perform`."""
+        is_due = True
+
+        def next_step(image: Image) -> Plan:
+            nonlocal is_due
+            plan = reassignment.continue_reassignments(image)
+            plan = controller.replicas_deleted(image, self._deleted) if plan is NOTHING else plan
+            is_due = plan is not NOTHING
+            return plan
+
+        while is_due:
+            self.perform("the reassignment", next_step)
+        self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.being_deleted}
+
+    def note_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
+        """Note what a broker has deleted; a topic is gone once all its replicas are (`go_on`)."""
+        if not self._state.is_shared or obeyed.error is not ErrorCode.NONE:
+            return
+        if isinstance(decision, StopReplica) and decision.delete_partitions:
+            self._deleted |= {(each, broker_id) for each in decision.partitions if each not in obeyed.failures}
 
     def perform(self, what: str, event: Callable[[Image], Plan]) -> Failures:
         """Plan for an event until the plan is not stale, store it, and have it obeyed; return what failed of that.
@@ -99,5 +146,7 @@ class ControllerLoop:
             self._own.set_topic_configs(name, configs)
         failures: dict[TopicPartition, KafkaError] = {}
         for decision in plan.decisions.get(self._config.broker_id, ()):
-            failures |= self._own.obey(decision).failures
+            obeyed = self._own.obey(decision)
+            failures |= obeyed.failures
+            self.note_answer(self._config.broker_id, decision, obeyed)
         return failures

@@ -70,8 +70,8 @@ class TopicAdmin:
         return self._state.topics.get(name)
 
     def topics(self) -> Iterable[TopicState]:
-        """All topics, with all their partitions."""
-        return self._state.topics.values()
+        """All topics that are not being deleted, with all their partitions."""
+        return self._controller.image().kept_topics.values()
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
         return next((topic for topic in self.topics() if topic.topic_id == topic_id), None)
@@ -134,7 +134,9 @@ class TopicAdmin:
         deleted = self._performed("the deletion", gone, lambda image: controller.delete_topics(image, gone))
         for name in done(deleted):
             logger.info("deleted topic %s", name)
-        if done(deleted):
+        if self._state.is_shared:
+            self._controller.go_on()
+        elif done(deleted):
             # Stored at once: before the next start, Apache Kafka may create directories of the same names.
             left = self._state.being_deleted - done(deleted).keys()
             attempt(self._state.save, "the end of a deletion", Change(being_deleted=left))
@@ -212,6 +214,10 @@ class TopicAdmin:
 
     def _grown_topic(self, wanted: NewPartitions, request: TopicsRequest) -> TopicState:
         topic = self._state.topics.get(wanted.name)
+        if topic is not None and wanted.name in self._state.being_deleted:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        if any(each.reassignments for each in self.topics()):
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "A partition reassignment is in progress.")
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
         count = len(topic.partitions)
@@ -229,7 +235,7 @@ class TopicAdmin:
         if not self._config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
         topic = self._state.topics.get(name)
-        if topic is None:
+        if topic is None or name in self._state.being_deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 

@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.replica.decisions import Broker, PartitionState
+from minibroker.broker.cluster.state import Change
+from minibroker.broker.replica.decisions import Broker, LeaderAndIsr, Obeyed, PartitionState, StopReplica
+from minibroker.broker.replica.isr import IsrChange
+from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 
 pytestmark = pytest.mark.pure
 
 NOT_CONTROLLER = ErrorCode.NOT_CONTROLLER
+T0 = TopicPartition("t", 0)
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
@@ -131,3 +137,123 @@ async def test_only_the_controller_changes_topics_and_their_leaders(beside: Call
     assert moved.error_code == NOT_CONTROLLER
     listed = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=None, timeout_ms=9)
     assert (listed.error_code, listed.topics) == (NOT_CONTROLLER, [])
+
+
+async def stored(broker: InMemoryBroker, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> None:
+    """Have the partition of a new topic in this state."""
+    assigned = [(0, list(replicas))]
+    await broker.call(ApiKey.CREATE_TOPICS, 1, topics=[("t", -1, -1, assigned, [])], timeout_ms=9)
+    topic = broker.app._state.topics["t"]
+    state = PartitionState(leader, 1, isr, replicas, topic.partitions[0].state_version + 1)
+    broker.app._state.save("a test", Change({"t": topic._replace(partitions={0: state})}))
+
+
+def state_of(broker: InMemoryBroker) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    state = broker.app._state.topics["t"].partitions[0]
+    return state.leader, state.in_sync_replicas, state.replicas
+
+
+async def test_partitions_are_moved_listed_and_moved_back(beside: Callable[..., InMemoryBroker]) -> None:
+    broker = beside()
+    await stored(broker, 0, (0,), (0,))
+
+    async def moved(replicas: list[int] | None) -> int:
+        topics = [("t", [(0, replicas)]), ("u", [(0, [1])])]
+        answer = await broker.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=topics)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def listed(topics: Any = None) -> list[Any]:
+        answer = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
+        return [(topic.name, *row) for topic in answer.topics for row in topic.partitions]
+
+    assert await listed() == []
+    assert await moved([1, 0]) == ErrorCode.NONE
+    assert await listed() == await listed([("t", [0])]) == [("t", 0, [1, 0], [1], [])]
+    assert await listed([("t", [1]), ("u", [0])]) == []
+    grown = await broker.call(ApiKey.CREATE_PARTITIONS, 0, topics=[("t", 2, None)], timeout_ms=9)
+    assert grown.results[0].error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+    assert await moved(None) == ErrorCode.NONE
+    assert (await listed(), state_of(broker)) == ([], (0, (0,), (0,)))
+    assert await moved(None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert await moved([1]) == ErrorCode.NONE
+    state = broker.app._state.topics["t"].partitions[0]
+    broker.parts.controller_loop.save_isr({T0: IsrChange((0, 1), state.leader_epoch, state.state_version)})
+
+    assert (await listed(), state_of(broker)) == ([], (1, (1,), (1,)))
+    assert broker.parts.replica_manager.partitions.any(T0) is None
+    assert T0 not in broker.app._log_manager.logs
+
+
+async def test_a_topic_is_deleted_once_all_brokers_have_deleted_it(beside: Callable[..., InMemoryBroker]) -> None:
+    broker = beside()
+    await stored(broker, 0, (0, 1), (0, 1))
+    state, loop = broker.app._state, broker.parts.controller_loop
+
+    codes = []
+    for _ in range(2):
+        deleted = await broker.call(ApiKey.DELETE_TOPICS, 3, topic_names=["t"], timeout_ms=9)
+        codes.append(deleted.topics[0].error_code)
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (await created(broker, 1)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    grown = await broker.call(ApiKey.CREATE_PARTITIONS, 0, topics=[("t", 2, None)], timeout_ms=9)
+    assert grown.results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert T0 not in broker.app._log_manager.logs
+    assert "t" in state.topics
+
+    deletion = StopReplica(0, 1, True, [T0])
+    loop.note_answer(1, deletion, Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {}))
+    loop.note_answer(1, deletion, Obeyed(ErrorCode.NONE, {T0: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)}))
+    loop.note_answer(1, deletion._replace(delete_partitions=False), Obeyed(ErrorCode.NONE, {}))
+    loop.go_on()
+    assert "t" in state.topics
+    loop.note_answer(1, deletion, Obeyed(ErrorCode.NONE, {}))
+    loop.go_on()
+
+    assert (state.topics, state.being_deleted) == ({}, frozenset())
+    assert (await created(broker, 2)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_active", "seconds", "leader"),
+    [
+        ({}, True, 301, 0),
+        ({}, True, 299, 1),
+        ({"leader.imbalance.check.interval.seconds": 2}, True, 3, 0),
+        ({"auto.leader.rebalance.enable": "false"}, True, 301, 1),
+        ({"leader.imbalance.per.broker.percentage": 100}, True, 301, 1),
+        ({}, False, 301, 1),
+    ],
+)
+async def test_the_controller_has_preferred_replicas_lead_again(
+    beside: Callable[..., InMemoryBroker],
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, object],
+    is_active: bool,
+    seconds: int,
+    leader: int,
+) -> None:
+    broker = beside(**settings)
+    await stored(broker, 1, (0, 1), (0, 1))
+    monkeypatch.setattr(ControllerLoop, "is_active", property(lambda self: is_active))
+    compaction = Compaction(broker.app._config, broker.app._log_manager, broker.clock)
+    broker.app._start_upkeep(broker.parts, broker.nursery, compaction)
+
+    await trio.sleep(seconds)
+
+    assert state_of(broker)[0] == leader
+
+
+async def test_a_replica_that_moves_away_is_in_sync_until_the_controller_removes_it(
+    beside: Callable[..., InMemoryBroker],
+) -> None:
+    broker = beside()
+    await broker.create_topic("t")
+
+    broker.parts.own.obey(LeaderAndIsr(0, 1, {T0: PartitionState(0, 5, (0, 1), (0,))}))
+    broker.parts.replica_manager.drop_lagging_replicas()
+
+    assert broker.parts.replica_manager.partitions.led(T0).in_sync_replicas == (0, 1)
