@@ -16,14 +16,12 @@ from minibroker.broker.cluster.controller import Image, Plan
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, Broker
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
-from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-CONTROLLER_EPOCH = 1  # one broker: no controller replaces another
 
 Failures = Mapping[TopicPartition, KafkaError]
 
@@ -41,7 +39,7 @@ class ControllerLoop:
         broker = Broker(config.advertised_endpoints, config.broker_rack)
         return Image(
             config.broker_id,
-            CONTROLLER_EPOCH,
+            FIRST_CONTROLLER_EPOCH,  # one broker: no controller replaces another
             {config.broker_id: broker},
             state.topics,
             state.being_deleted,
@@ -60,12 +58,36 @@ class ControllerLoop:
         for error in failures.values():
             raise error
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return True
+
     def stop(self) -> None:
         """This broker is about to end: others take over what they can."""
         try:
             self.perform("the leaders", lambda image: controller.shut_down(image, self._config.broker_id))
         except KafkaError as error:
             logger.warning("no other broker leads before the end of this one: %s", error)
+
+    def shut_down(self, broker_id: int) -> list[TopicPartition]:
+        """A broker is about to end: others take over what they can; return the partitions that it leads still.
+
+        One of a single replica does not count. Raises KafkaError: STALE_CONTROLLER_EPOCH if this broker is not the
+        controller, BROKER_NOT_AVAILABLE for a broker that is not alive.
+        As kafka 2.0.1 KafkaController.ControlledShutdown.
+        """
+        if not self.is_active:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, "this broker is not the controller")
+        if broker_id not in self.image().brokers:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+        self.perform("the leaders", lambda image: controller.shut_down(image, broker_id))
+        return [
+            TopicPartition(name, number)
+            for name, topic in self._state.topics.items()
+            for number, state in topic.partitions.items()
+            if state.leader == broker_id and len(state.replicas) > 1
+        ]
 
     def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
         """Save what leaders ask for. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing.

@@ -55,6 +55,8 @@ class FileStateError(Exception):
 class FileState:
     """Reads and writes the file; a ClusterState."""
 
+    is_shared = False
+
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
         self._journal = ChangeJournal(log_dir)

@@ -68,6 +68,10 @@ class ClusterState(Protocol):
     """The stored sections, and the one way to change them."""
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other brokers read and change it too: then a controller leads this broker by requests."""
+
+    @property
     def cluster_id(self) -> str: ...
     @property
     def topics(self) -> Mapping[str, TopicState]: ...
