@@ -16,6 +16,7 @@ from minibroker.broker.replica.decisions import (
     Broker,
     Decision,
     LeaderAndIsr,
+    Obeyed,
     PartitionState,
     StopReplica,
     TopicMetadata,
@@ -62,6 +63,7 @@ def update_metadata_of(body: Body, known: Topics, topic_id_of: Callable[[str], u
     changed: dict[str, dict[int, Body]] = {}
     for row in body.partition_states:
         changed.setdefault(row.topic_name, {})[row.partition] = row
+    brokers = {row.broker_id: broker_of(row) for row in body.live_brokers}
     topics: dict[str, TopicMetadata | None] = {}
     for name, rows in changed.items():
         before = known.get(name)
@@ -72,12 +74,12 @@ def update_metadata_of(body: Body, known: Topics, topic_id_of: Callable[[str], u
                 partitions.pop(number, None)
             else:
                 partitions[number] = state_of(row)
+            down = tuple(each for each in row.offline_replicas if each in brokers)
             offline.pop(number, None)
-            if row.offline_replicas:
-                offline[number] = tuple(row.offline_replicas)
+            if down:
+                offline[number] = down
         in_order = {number: partitions[number] for number in sorted(partitions)}
         topics[name] = TopicMetadata(name, topic_id_of(name), in_order, offline) if in_order else None
-    brokers = {row.broker_id: broker_of(row) for row in body.live_brokers}
     return UpdateMetadata(body.controller_id, body.controller_epoch, brokers, topics)
 
 
@@ -191,7 +193,8 @@ class Shown:
         for number, state in shown.items():
             if number not in partitions:
                 deleted = state._replace(leader=LEADER_OF_DELETED, leader_epoch=0, state_version=0)
-                yield (*row_of(TopicPartition(name, number), deleted), ())
+                down = tuple(each for each in state.replicas if each not in brokers)
+                yield (*row_of(TopicPartition(name, number), deleted), down)
 
 
 def row_of(topic_partition: TopicPartition, state: PartitionState) -> tuple[Any, ...]:
@@ -213,3 +216,22 @@ def endpoint_rows(broker: Broker) -> list[tuple[int, str, str, int]]:
         (port, host, listener, PROTOCOLS.index(protocols.get(listener, PLAINTEXT)))
         for listener, (host, port) in broker.endpoints.items()
     ]
+
+
+def obeyed_of(api_key: ApiKey, body: Body) -> Obeyed:
+    """The outcome that a broker has answered."""
+    rows = () if api_key is ApiKey.UPDATE_METADATA else body.partition_errors
+    failures = {
+        TopicPartition(row.topic_name, row.partition): KafkaError(known_error(row.error_code))
+        for row in rows
+        if row.error_code
+    }
+    return Obeyed(known_error(body.error_code), failures)
+
+
+def known_error(code: int) -> ErrorCode:
+    """The error of a code; UNKNOWN_SERVER_ERROR for one that only later releases have."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
