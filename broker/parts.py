@@ -20,6 +20,7 @@ from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import GroupApis
+from minibroker.broker.apis.inter_broker import InterBrokerApis
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
@@ -205,13 +206,13 @@ def build(
     for entity, limits in state.client_quotas.items():
         quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
-    apis = offered(config.profile)
+    apis = offered(config.profile, is_cluster_broker=state.is_shared)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
         topic_admin=topic_admin,
         reset_topics=reset_topics,
-        served=list(apis.values()),
+        listed=[api for api in apis.values() if not api.is_unlisted],
         authorizer=authorizer,
     )
     scram_users = ScramUsers(state)
@@ -249,6 +250,7 @@ def build(
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(state, quotas),
+        InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
     return BrokerParts(
         config=config,
@@ -273,11 +275,14 @@ def build(
     )
 
 
-def offered(profile: Profile) -> dict[int, Api]:
-    """The APIs in the versions of the release that this broker acts as."""
+def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
+    """The APIs in the versions of the release that this broker acts as; those of its controller in all versions."""
     if profile is EVERYTHING:
-        return dict(sorted(API_TABLE.items()))
-    return {key: API_TABLE[key].until(last) for key, last in sorted(versions_of(profile.name).items())}
+        listed = {key: api for key, api in API_TABLE.items() if not api.is_unlisted}
+    else:
+        listed = {key: API_TABLE[key].until(last) for key, last in versions_of(profile.name).items()}
+    unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
+    return dict(sorted((listed | unlisted).items()))
 
 
 def limit_of(default: int) -> float | None:

@@ -25,7 +25,6 @@ from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-
 Failures = Mapping[TopicPartition, KafkaError]
 
 
@@ -75,6 +74,25 @@ class ControllerLoop:
             self.perform("the leaders", lambda image: controller.shut_down(image, self._config.broker_id))
         except KafkaError as error:
             logger.warning("no other broker leads before the end of this one: %s", error)
+
+    def shut_down(self, broker_id: int) -> list[TopicPartition]:
+        """A broker is about to end: others take over what they can; return the partitions that it leads still.
+
+        One of a single replica does not count. Raises KafkaError: STALE_CONTROLLER_EPOCH if this broker is not the
+        controller, BROKER_NOT_AVAILABLE for a broker that is not alive.
+        As kafka 2.0.1 KafkaController.ControlledShutdown.
+        """
+        if not self.is_active:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, "this broker is not the controller")
+        if broker_id not in self.image().brokers:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+        self.perform("the leaders", lambda image: controller.shut_down(image, broker_id))
+        return [
+            TopicPartition(name, number)
+            for name, topic in self._state.topics.items()
+            for number, state in topic.partitions.items()
+            if state.leader == broker_id and len(state.replicas) > 1
+        ]
 
     def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
         """Save what leaders ask for. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing.
@@ -127,8 +145,16 @@ class ControllerLoop:
             self.perform("the reassignment", next_step)
         self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.being_deleted}
 
-    def note_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
-        """Note what a broker has deleted; a topic is gone once all its replicas are (`go_on`)."""
+    def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
+        """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it.
+
+        Raises KafkaError as `perform`.
+        """
+        self._note_deleted(broker_id, decision, obeyed)
+        if isinstance(decision, StopReplica):
+            self.go_on()
+
+    def _note_deleted(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
         if not self._state.is_shared or obeyed.error is not ErrorCode.NONE:
             return
         if isinstance(decision, StopReplica) and decision.delete_partitions:
@@ -148,5 +174,5 @@ class ControllerLoop:
         for decision in plan.decisions.get(self._config.broker_id, ()):
             obeyed = self._own.obey(decision)
             failures |= obeyed.failures
-            self.note_answer(self._config.broker_id, decision, obeyed)
+            self._note_deleted(self._config.broker_id, decision, obeyed)
         return failures

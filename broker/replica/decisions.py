@@ -50,7 +50,7 @@ class Broker(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as clients see it. `offline_replicas` are, by partition, those that do not serve on a live broker."""
+    """A topic as clients see it. `offline_replicas` are, by partition, those on live brokers that do not serve."""
 
     name: str
     topic_id: uuid.UUID

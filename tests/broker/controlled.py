@@ -6,7 +6,7 @@ import uuid
 
 from minibroker.broker.cluster.controller import Image, Plan
 from minibroker.broker.cluster.state import TopicState
-from minibroker.broker.replica.decisions import Broker, Decision, PartitionState, StopReplica, UpdateMetadata
+from minibroker.broker.replica.decisions import Broker, Decision, PartitionState, StopReplica
 from minibroker.protocol.primitives import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -23,7 +23,7 @@ def sent(plan: Plan) -> dict[int, str]:
     """The decisions of each broker, in their order: L(eaderAndIsr), U(pdateMetadata), S(topReplica), D(elete)."""
 
     def letter(decision: Decision) -> str:
-        assert isinstance(decision, UpdateMetadata) or decision[:2] == (3, 8)
+        assert decision[:2] == (3, 8)
         is_deletion = isinstance(decision, StopReplica) and decision.delete_partitions
         return "D" if is_deletion else type(decision).__name__[0]
 

@@ -58,6 +58,7 @@ def after(plan: Plan) -> After | None:
     if state is None:
         return None
     assert state.state_version == LED_BY_1.state_version + 1
+    assert state.controller_epoch == 8 or state.leader_epoch == LED_BY_1.leader_epoch
     return After(state.leader, state.leader_epoch, state.in_sync_replicas)
 
 

@@ -204,13 +204,11 @@ async def test_a_topic_is_deleted_once_all_brokers_have_deleted_it(beside: Calla
     assert "t" in state.topics
 
     deletion = StopReplica(0, 1, True, [T0])
-    loop.note_answer(1, deletion, Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {}))
-    loop.note_answer(1, deletion, Obeyed(ErrorCode.NONE, {T0: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)}))
-    loop.note_answer(1, deletion._replace(delete_partitions=False), Obeyed(ErrorCode.NONE, {}))
-    loop.go_on()
+    loop.on_answer(1, deletion, Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {}))
+    loop.on_answer(1, deletion, Obeyed(ErrorCode.NONE, {T0: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)}))
+    loop.on_answer(1, deletion._replace(delete_partitions=False), Obeyed(ErrorCode.NONE, {}))
     assert "t" in state.topics
-    loop.note_answer(1, deletion, Obeyed(ErrorCode.NONE, {}))
-    loop.go_on()
+    loop.on_answer(1, deletion, Obeyed(ErrorCode.NONE, {}))
 
     assert (state.topics, state.being_deleted) == ({}, frozenset())
     assert (await created(broker, 2)).error_code == ErrorCode.NONE
