@@ -131,6 +131,7 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
+        is_known=metadata_cache.is_known,
         observer=probes,
     )
     group_log = CoordinatorLog(

@@ -50,7 +50,8 @@ class Observer(PurgatoryObserver, Protocol):
 class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
-    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up.
+    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up, `is_known` whether metadata have
+    a partition.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ReplicaManager:
         background: Background,
         save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
+        is_known: Callable[[TopicPartition], bool] = lambda topic_partition: False,
         observer: Observer | None = None,
     ) -> None:
         self._config = config
@@ -70,7 +72,7 @@ class ReplicaManager:
         self._clock = clock
         self.is_alive = is_alive
         self.partitions = Partitions(
-            config=config, log_manager=log_manager, clock=clock, on_change=self.complete_delayed
+            config=config, log_manager=log_manager, clock=clock, on_change=self.complete_delayed, is_known=is_known
         )
         self._observer = observer
         self.followers = Followers(

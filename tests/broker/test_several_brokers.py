@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ from trio.testing import MockClock
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.state import Change
-from minibroker.broker.replica.decisions import Broker, LeaderAndIsr, Obeyed, PartitionState, StopReplica
+from minibroker.broker.replica.decisions import (
+    Broker,
+    LeaderAndIsr,
+    Obeyed,
+    PartitionState,
+    StopReplica,
+    TopicMetadata,
+    UpdateMetadata,
+)
 from minibroker.broker.replica.isr import IsrChange
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
@@ -255,3 +264,90 @@ async def test_a_replica_that_moves_away_is_in_sync_until_the_controller_removes
     broker.parts.replica_manager.drop_lagging_replicas()
 
     assert broker.parts.replica_manager.partitions.led(T0).in_sync_replicas == (0, 1)
+
+
+def show(broker: InMemoryBroker, state: PartitionState, brokers: tuple[int, ...]) -> None:
+    """Have a controller show a topic of one partition to the broker's clients, and the brokers that are alive."""
+    alive = {each: Broker({"PLAINTEXT": ("h", 9092 + each)}) for each in brokers}
+    topics = {"t": TopicMetadata("t", uuid.UUID(int=7), {0: state})}
+    broker.parts.own.obey(UpdateMetadata(0, 1, alive, topics))
+
+
+async def test_a_partition_that_is_on_other_brokers_alone_is_not_led_here(
+    beside: Callable[..., InMemoryBroker],
+) -> None:
+    """As kafka 2.0.1 ReplicaManager.getPartitionAndLeaderReplicaIfLocal."""
+    broker = beside()
+    show(broker, PartitionState(1, 3, (1,), (1,)), (0, 1))
+    other = ErrorCode.NOT_LEADER_FOR_PARTITION
+
+    assert (await broker.produce("t", [b"v"])).error_code == other
+    assert (await broker.fetch(("t", 0, 0))).topics[0].partitions[0].error_code == other
+    listed = await broker.call(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[("t", [(0, -1, -1, 1)])])
+    assert listed.topics[0].partitions[0].error_code == other
+    deleted = await broker.call(ApiKey.DELETE_RECORDS, 0, topics=[("t", [(0, 0)])], timeout_ms=9)
+    assert deleted.topics[0].partitions[0].error_code == other
+    for version, code in ((1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (2, other)):
+        found = await broker.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=[("t", [(0, -1, 0)])])
+        assert found.topics[0].partitions[0].error_code == code
+
+
+@pytest.mark.parametrize(
+    ("leader", "replicas", "isr", "v0", "later"),
+    [
+        # What kafka 2.0.1 MetadataCache answers for these states, brokers 0 and 1 being alive.
+        (2, (2, 0), (2,), ("LEADER_NOT_AVAILABLE", -1, [0], []), ("LEADER_NOT_AVAILABLE", -1, [2, 0], [], [2])),
+        (-1, (2, 0), (2,), ("LEADER_NOT_AVAILABLE", -1, [0], []), ("LEADER_NOT_AVAILABLE", -1, [2, 0], [], [2])),
+        (0, (0, 2), (0, 2), ("REPLICA_NOT_AVAILABLE", 0, [0], [0]), ("NONE", 0, [0, 2], [0, 2], [2])),
+        (0, (0, 2), (0,), ("REPLICA_NOT_AVAILABLE", 0, [0], [0]), ("NONE", 0, [0, 2], [0], [2])),
+        (0, (0, 1), (0,), ("NONE", 0, [0, 1], [0]), ("NONE", 0, [0, 1], [0], [])),
+    ],
+)
+async def test_metadata_shows_which_replicas_are_on_dead_brokers(
+    beside: Callable[..., InMemoryBroker],
+    leader: int,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    v0: tuple[Any, ...],
+    later: tuple[Any, ...],
+) -> None:
+    broker = beside()
+    show(broker, PartitionState(leader, 3, isr, replicas), (0, 1))
+
+    for version in (0, 1, 5, 6, 9):
+        answer = await broker.call(ApiKey.METADATA, version, topics=[(ZERO_UUID, "t")])
+
+        ((_, _, _, _, (row,), _),) = answer.topics
+        assert [each.node_id for each in answer.brokers] == [0, 1]
+        found = ErrorCode(row.error_code).name, row.leader_id, list(row.replica_nodes), list(row.isr_nodes)
+        assert found == (v0 if version == 0 else later[:4])
+        assert version < 5 or list(row.offline_replicas) == later[4]
+        assert version < 7 or row.leader_epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("leader", "error", "node"),
+    [(1, "NONE", 1), (2, "COORDINATOR_NOT_AVAILABLE", -1), (-1, "COORDINATOR_NOT_AVAILABLE", -1)],
+)
+async def test_the_coordinator_is_the_live_leader_of_the_partition_of_a_group(
+    beside: Callable[..., InMemoryBroker], leader: int, error: str, node: int
+) -> None:
+    broker = beside()
+    alive = {each: Broker({"PLAINTEXT": ("h", 9092 + each)}) for each in (0, 1)}
+    state = PartitionState(leader, 3, (1, 2), (1, 2, 0))
+    topic = TopicMetadata(OFFSETS, uuid.UUID(int=7), {0: state})
+    broker.parts.own.obey(UpdateMetadata(0, 1, alive, {OFFSETS: topic}))
+
+    found = await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
+
+    assert (ErrorCode(found.error_code).name, found.node_id) == (error, node)
+    joined = await broker.call(
+        ApiKey.JOIN_GROUP,
+        2,
+        group_id="g",
+        session_timeout_ms=9999,
+        member_id="",
+        protocol_type="c",
+        protocols=[("p", b"")],
+    )
+    assert joined.error_code == ErrorCode.NOT_COORDINATOR
