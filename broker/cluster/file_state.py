@@ -111,7 +111,8 @@ class FileState:
         """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
         if not change.fits(self.topics):
             return False
-        sections = {name: value for name, value in change._asdict().items() if value is not None and name != "topics"}
+        rest = change._replace(topics=None, controller_epoch=None)  # of a cluster of one
+        sections = {name: value for name, value in rest._asdict().items() if value is not None}
         before = {name: getattr(self, name) for name in sections}
         topics_before = {name: self.topics.get(name) for name in change.topics}
         self._install(change.topics, sections)
@@ -305,6 +306,7 @@ def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
             int(partition["leader_epoch"]),
             tuple(map(int, partition["isr"])),
             tuple(map(int, partition["replicas"])),
+            int(partition.get("version", 0)),
         )
         for number, partition in document["partitions"].items()
     }

@@ -38,7 +38,8 @@ NO_TOPICS: Mapping[str, TopicState | None] = {}
 class Change(NamedTuple):
     """The changes of one write. A section that is None stays as it is; others are replaced.
 
-    Of the topics only those named here change; None is for one that is gone.
+    Of the topics only those named here change; None is for one that is gone. With the epoch of a controller it is
+    stale once a newer one has been elected.
     """
 
     topics: Mapping[str, TopicState | None] = NO_TOPICS
@@ -50,6 +51,7 @@ class Change(NamedTuple):
     acls: Sequence[Mapping[str, str]] | None = None
     scram_credentials: ScramCredentials | None = None
     scram_salt_key: bytes | None = None
+    controller_epoch: int | None = None
 
     def fits(self, topics: Mapping[str, TopicState]) -> bool:
         """Whether each state of a partition is the stored one, or the next version of it."""
