@@ -133,6 +133,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=host_and_port,
         help="serve metrics to Prometheus at http://HOST:PORT/metrics, by a process beside the broker (default none)",
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="DIR",
+        type=Path,
+        help="be one of several brokers on this machine, which share this directory; each has a broker.id, an address "
+        "and a data directory of its own (`minibroker serve --brokers 3` starts three)",
+    )
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
@@ -299,7 +306,8 @@ def start_and_run(options: argparse.Namespace) -> None:
             listeners,
             options.ready_file,
             ServeOptions(
-                control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count
+                control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count,
+                cluster_dir=options.cluster,
             ),
         )
 
@@ -426,6 +434,7 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.file_state import FileStateError
+    from minibroker.broker.cluster.shared_state import SharedStateError
     from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.protocol.form import form
     from minibroker.storage.files.checkpoints import write_atomically
@@ -464,7 +473,7 @@ def run(
 
     try:
         run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
-    except (FileStateError, KeyStoreError) as error:
+    except (FileStateError, SharedStateError, KeyStoreError) as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
         next_step = "name another directory with --data-dir DIR"

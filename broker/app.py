@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.cluster.file_state import FileState
+from minibroker.broker.cluster.member import ClusterMember
+from minibroker.broker.cluster.shared_state import SharedState
+from minibroker.broker.cluster.state import News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
+from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 10.0
+READY_POLL_SECONDS = 0.002
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
 
@@ -67,7 +72,11 @@ class BrokerApp:
             broker_id=config.broker_id,
             producer_expiration_ms=config.transactional_id_expiration_ms,
         )
-        self._state = FileState(config.log_dir, config.broker_id)
+        self._state = (
+            FileState(config.log_dir, config.broker_id)
+            if options.cluster_dir is None
+            else SharedState(options.cluster_dir, config.broker_id)
+        )
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
         self._tls: dict[str, TlsListener] = {}
@@ -78,7 +87,7 @@ class BrokerApp:
     def load(self) -> None:
         """Open the data directory, and the key stores of listeners.
 
-        Raises LogDirectoryError, FileStateError or KeyStoreError with one line for the operator.
+        Raises LogDirectoryError, FileStateError, SharedStateError or KeyStoreError with one line for the operator.
         """
         self._log_manager.lock()
         left_over = self._state.load(self._log_manager.partitions_on_disk())
@@ -109,6 +118,7 @@ class BrokerApp:
         """Serve until a signal asks for the end, then stop in order."""
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
+        member = self._member(parts, listeners)
         connections: set[Connection] = set()
         logins = self._logins(parts)
         faults, tracer = self._controlled(parts, connections)
@@ -135,15 +145,58 @@ class BrokerApp:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep, compaction)
                 async with trio.open_nursery() as serving:
-                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults)
-                    settle_memory()
-                    on_ready(host, port)
+                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member)
+                    if member is not None:
+                        serving.start_soon(self._join, member, parts, serving.cancel_scope, partial(on_ready, host, port))
+                    else:
+                        settle_memory()
+                        on_ready(host, port)
                     if self._options.metrics is not None and calls is not None:
                         serving.start_soon(self._options.metrics.run, calls)
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
+
+    def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> ClusterMember | None:
+        """Make this broker a member of its cluster; None in a cluster of one."""
+        if not isinstance(self._state, SharedState):
+            return None
+        config = self._config
+        ports = dict(zip((each.name for each in config.endpoints), listeners, strict=True))
+
+        def shown() -> Broker:
+            """This broker as the others reach it: at the addresses where it listens, unless it advertises others."""
+            return Broker(
+                {
+                    name: (host, port) if host else ports[name].getsockname()[:2]
+                    for name, (host, port) in config.advertised_endpoints.items()
+                },
+                config.broker_rack,
+            )
+
+        def on_news(news: News) -> None:
+            parts.shared_settings.on_news(news)
+            parts.controller_loop.on_news(news)
+
+        return ClusterMember(
+            self._state,
+            broker_id=config.broker_id,
+            broker=shown,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            on_news=on_news,
+        )
+
+    async def _join(
+        self, member: ClusterMember, parts: BrokerParts, serving: trio.CancelScope, on_ready: Callable[[], None]
+    ) -> None:
+        """Live in the cluster; be ready once the controller has shown it to this broker."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.run)
+            while parts.metadata_cache.controller_id < 0:
+                await trio.sleep(READY_POLL_SECONDS)
+            settle_memory()
+            on_ready()
 
     def _logins(self, parts: BrokerParts) -> Logins | None:
         """Make the stages that authenticate the clients of SASL listeners; None without any."""
@@ -238,7 +291,12 @@ class BrokerApp:
         return calls
 
     async def _stop_on_signal(
-        self, signals: AsyncIterator[int], server: Server, parts: BrokerParts, faults: FaultInjector | None
+        self,
+        signals: AsyncIterator[int],
+        server: Server,
+        parts: BrokerParts,
+        faults: FaultInjector | None,
+        member: ClusterMember | None,
     ) -> None:
         async for number in signals:
             logger.info("stopping on %s", signal.Signals(number).name)
@@ -248,7 +306,10 @@ class BrokerApp:
         server.stop_accepting()
         if faults is not None:
             faults.lift_all()
-        parts.controller_loop.stop()
+        if member is None:
+            parts.controller_loop.stop()
+        else:
+            await parts.leave(member)
         parts.groups.stop()
         parts.replica_manager.complete_all_delayed()
         await trio.sleep(STOP_GRACE_SECONDS)  # cut short when the last connection has ended

@@ -183,9 +183,11 @@ def build(
         on_leadership=(groups.on_leadership, transactions.on_leadership),
         on_deleted=groups.on_partitions_deleted,
     )
-    controller_loop = ControllerLoop(config=config, state=state, own=own)
+    channels = BrokerChannels(config) if state.is_shared else None
+    controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
-    controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
+    if not state.is_shared:  # else the controller has this broker take its roles
+        controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
     transactions.start()
     producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
     authorizer, acls = None, None

@@ -116,6 +116,21 @@ def change_configs(image: Image, *, name: str, configs: Configs) -> Plan:
     return Plan(Change({name: image.topics[name]._replace(configs=configs)}), configs={name: configs})
 
 
+def topics_changed(image: Image, names: Collection[str]) -> Plan:
+    """Brokers have written topics into the state: leaders their in-sync replicas, and others topics without leaders."""
+    states: dict[TopicPartition, PartitionState] = {}
+    for name in names:
+        topic = image.topics.get(name)
+        for number, state in topic.partitions.items() if topic is not None else ():
+            first = new_partition(image, state.replicas)
+            if not state.had_leader and first.leader != NO_LEADER:
+                states[TopicPartition(name, number)] = first._replace(state_version=state.state_version + 1)
+    changed = changed_topics(image, states)
+    seen = {name: changed.get(name) or image.topics.get(name) for name in names}
+    decisions = with_update(image, leaders(image, states, is_new=True), seen, first=False)
+    return Plan(Change(changed) if changed else None, decisions)
+
+
 # -- brokers --------------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +163,27 @@ def brokers_changed(
             changed[name] = topic._replace(partitions={**topic.partitions, **partitions})
     roles = leaders(image, states)
     return Plan(Change(changed), with_update(image, roles, {**image.topics, **changed}, first=True))
+
+
+def controller_elected(image: Image) -> Plan:
+    """This broker has become the controller: each broker gets the whole cluster, and its roles, in case it lacks some.
+
+    Partitions without a leader get one, if they can. As kafka 2.0.1 KafkaController.onControllerFailover.
+    """
+    changed: dict[str, TopicState] = {}
+    states: dict[TopicPartition, PartitionState] = {}
+    for name, topic in image.topics.items():
+        partitions = {}
+        for number, state in topic.partitions.items():
+            after = after_brokers(image, topic, state, (), (), -1)
+            states[TopicPartition(name, number)] = after
+            if after is not state:
+                partitions[number] = after
+        if partitions:
+            changed[name] = topic._replace(partitions={**topic.partitions, **partitions})
+    roles = leaders(image, states)
+    change = Change(changed) if changed else None
+    return Plan(change, with_update(image, roles, {**image.topics, **changed}, first=True))
 
 
 def after_brokers(

@@ -33,7 +33,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.replica.decisions import Broker, PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -53,7 +53,12 @@ class FileStateError(Exception):
 
 
 class FileState:
-    """Reads and writes the file; a ClusterState."""
+    """Reads and writes the file; a ClusterState of one broker, which is its controller."""
+
+    is_shared = False
+    is_controller = True
+    controller_epoch = 1
+    brokers: Mapping[int, Broker] = {}
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME

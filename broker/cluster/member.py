@@ -1,9 +1,10 @@
 """This broker as a member of a cluster on one machine: it lives, sees the others live and end, and may be elected.
 
 A broker that has died is found at once, by its lock. One that stands still is found by its heartbeats: each broker
-counts `BEATS` of them in zookeeper.session.timeout.ms, and one that has counted none while this one has counted more
-than that has expired. So a machine that was suspended expires none. A broker that finds itself expired begins another
-life, as after an expired session of ZooKeeper.
+counts `BEATS` of them in zookeeper.session.timeout.ms, and one that has counted none while this one has counted that
+many has expired. So a machine that was suspended expires none; and no clock that tests turn does, since the others have
+some real time to turn theirs. A broker that finds itself expired begins another life, as after an expired session of
+ZooKeeper.
 
 What others have written into the state comes here as news, and goes to `on_news` in its order.
 """
@@ -11,20 +12,33 @@ What others have written into the state comes here as news, and goes to `on_news
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import trio
 
 from minibroker.broker.cluster.directory_watch import DirectoryWatch
-from minibroker.broker.cluster.shared_state import NO_CONTROLLER, News, SharedState
+from minibroker.broker.cluster.shared_state import SharedState
+from minibroker.broker.cluster.state import NO_CONTROLLER, News
 from minibroker.broker.replica.decisions import Broker
 from minibroker.protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
 BEATS = 6
+STILL_SECONDS = 0.2  # of real time
+SUSPICION_POLL_SECONDS = 0.05
 UNLOCKING_SECONDS = 0.05  # the kernel shows the close of a file before it drops its locks
 UNLOCKING_POLL_SECONDS = 0.001
+
+
+class Stillness(NamedTuple):
+    """The heartbeats of a broker, and how many of ours, since when, have passed without another one of its own."""
+
+    beats: int
+    own_beats: int
+    since_seconds: float
 
 
 class ClusterMember:
@@ -44,7 +58,7 @@ class ClusterMember:
         self._broker = broker
         self._beat_seconds = session_timeout_ms / BEATS / 1000
         self._on_news = on_news
-        self._still: dict[int, tuple[int, int]] = {}  # by broker: its heartbeats, and ours since they stand still
+        self._still: dict[int, Stillness] = {}
 
     async def run(self) -> None:
         """Live until cancelled. Raises OSError and KafkaError where the directory fails."""
@@ -93,25 +107,36 @@ class ClusterMember:
         while True:
             self._state.locks.beat()
             try:
-                self._end_dead_lives()
+                is_suspicious = self._end_dead_lives()
                 self.look()
             except KafkaError as error:
                 logger.error("cannot write the cluster's state: %s", error)
-            await trio.sleep(self._beat_seconds)
+                is_suspicious = False
+            await trio.sleep(SUSPICION_POLL_SECONDS if is_suspicious else self._beat_seconds)
 
-    def _end_dead_lives(self) -> None:
-        """End the lives of brokers whose locks are free, or whose heartbeats stand still."""
+    def _end_dead_lives(self) -> bool:
+        """End the lives of brokers whose locks are free, or whose heartbeats stand still; return whether some still
+        stand too shortly."""
         state = self._state
+        is_suspicious = False
         for broker_id in list(state.lives):
             if broker_id == self._broker_id:
                 continue
-            beats = state.locks.beats_of(broker_id)
-            before, count = self._still.get(broker_id, (-1, 0))
-            self._still[broker_id] = beats, count + 1 if beats == before else 0
+            beats, before = state.locks.beats_of(broker_id), self._still.get(broker_id)
+            if before is None or before.beats != beats:
+                still = Stillness(beats, 0, time.monotonic())
+            else:
+                still = before._replace(own_beats=before.own_beats + 1)
+            self._still[broker_id] = still
             if not state.locks.is_held(broker_id):
                 logger.info("broker %d has ended", broker_id)
-            elif beats == before and count >= BEATS:
-                logger.warning("broker %d stands still: its session has expired", broker_id)
-            else:
+            elif still.own_beats < BEATS:
                 continue
+            elif time.monotonic() - still.since_seconds < STILL_SECONDS:
+                is_suspicious = True
+                continue
+            else:
+                logger.warning("broker %d stands still: its session has expired", broker_id)
             state.end_life_of(broker_id)
+            del self._still[broker_id]
+        return is_suspicious

@@ -24,7 +24,7 @@ import base64
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,40 +42,31 @@ from minibroker.broker.cluster.file_state import (
     topic_document,
 )
 from minibroker.broker.cluster.shared_journal import Line, SharedJournal
-from minibroker.broker.cluster.state import Change, Configs, OldOffsets, ScramCredentials, TopicState, kafka_id_text
+from minibroker.broker.cluster.state import (
+    NO_CONTROLLER,
+    BrokerGone,
+    BrokerReturned,
+    Change,
+    Configs,
+    ControllerChanged,
+    News,
+    OldOffsets,
+    ScramCredentials,
+    TopicState,
+    kafka_id_text,
+)
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import Entity
 from minibroker.broker.replica.decisions import Broker
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
 
-NO_CONTROLLER = -1
 COMPACTED_BYTES = 64 * 1024  # a journal up to this size is left as it is
 
 
 class SharedStateError(Exception):
     """The directory cannot be used; the message names it and the next step."""
-
-
-class BrokerReturned(NamedTuple):
-    """A broker has begun a life."""
-
-    broker_id: int
-
-
-class BrokerGone(NamedTuple):
-    """A broker's life has ended."""
-
-    broker_id: int
-
-
-class ControllerChanged(NamedTuple):
-    """Another controller has been elected, NO_CONTROLLER for none."""
-
-    controller_id: int
-
-
-News = BrokerReturned | BrokerGone | ControllerChanged | Change
 
 
 class Life(NamedTuple):
@@ -87,6 +78,8 @@ class Life(NamedTuple):
 
 class SharedState:
     """`open` it, `register` this broker, and `close` it."""
+
+    is_shared = True
 
     def __init__(self, directory: Path, broker_id: int) -> None:
         self.directory = directory
@@ -114,6 +107,20 @@ class SharedState:
         self._journal: SharedJournal
 
     # -- life -------------------------------------------------------------------------------------------------
+
+    def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Begin this broker's life, and read the state; return the partitions that are no longer this broker's.
+
+        Raises SharedStateError.
+        """
+        self.open()
+        return [
+            each
+            for each in partitions_on_disk
+            if (topic := self.topics.get(each.topic)) is None
+            or (state := topic.partitions.get(each.partition)) is None
+            or self._broker_id not in state.replicas
+        ]
 
     def open(self) -> None:
         """Begin this broker's life, and read the state. Raises SharedStateError."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import Entity
-from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.replica.decisions import Broker, PartitionState
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 
@@ -32,6 +32,7 @@ class TopicState(NamedTuple):
     topic_id: uuid.UUID
 
 
+NO_CONTROLLER = -1
 NO_TOPICS: Mapping[str, TopicState | None] = {}
 
 
@@ -66,8 +67,43 @@ class Change(NamedTuple):
         )
 
 
+class BrokerReturned(NamedTuple):
+    """A broker has begun a life."""
+
+    broker_id: int
+
+
+class BrokerGone(NamedTuple):
+    """A broker's life has ended."""
+
+    broker_id: int
+
+
+class ControllerChanged(NamedTuple):
+    """Another controller has been elected, NO_CONTROLLER for none."""
+
+    controller_id: int
+
+
+News = BrokerReturned | BrokerGone | ControllerChanged | Change
+
+
 class ClusterState(Protocol):
-    """The stored sections, and the one way to change them."""
+    """The stored sections, and the one way to change them; and who lives, and who controls."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several brokers share it; a cluster of one has no other brokers, and never has."""
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller."""
+
+    @property
+    def controller_epoch(self) -> int: ...
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """The live brokers by id, of a shared state."""
 
     @property
     def cluster_id(self) -> str: ...
@@ -102,6 +138,12 @@ class ClusterState(Protocol):
 
         Raises KafkaError(KAFKA_STORAGE_ERROR), which names `what`; nothing has changed then.
         """
+
+
+def store(state: ClusterState, what: str, change_of: Callable[[], Change]) -> None:
+    """Store a change of what the state is now, again if that has changed meanwhile. Raises as `ClusterState.save`."""
+    while not state.save(what, change_of()):
+        pass
 
 
 def kafka_id_text(identity: uuid.UUID) -> str:

@@ -17,7 +17,7 @@ from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
 from minibroker.broker.cluster.open_files import check_open_files
-from minibroker.broker.cluster.state import Change, ClusterState, TopicState
+from minibroker.broker.cluster.state import Change, ClusterState, TopicState, store
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -153,8 +153,11 @@ class TopicAdmin:
         if validate_only:
             return
         change.check_storable()
-        stored = {**self._state.broker_configs, broker: dict(configs)}
-        self._state.save("the settings", Change(broker_configs=stored))
+        store(
+            self._state,
+            "the settings",
+            lambda: Change(broker_configs={**self._state.broker_configs, broker: dict(configs)}),
+        )
         self._dynamic_config.apply(change)
         self._controller.perform("the brokers", controller.broker_altered)
         logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))

@@ -56,7 +56,6 @@ UNUSED = {
         zookeeper.connect                                      string    -
         zookeeper.connection.timeout.ms                        int       -
         zookeeper.max.in.flight.requests                       int       10 1
-        zookeeper.session.timeout.ms                           int       6000
         zookeeper.set.acl                                      boolean   false
         zookeeper.sync.time.ms                                 int       2000
     """,
