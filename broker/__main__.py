@@ -138,8 +138,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--brokers",
         metavar="N",
         type=broker_count,
-        help=f"start a cluster of N brokers, 1 to {BROKERS_MAX}, with the ports after that of --listen; they replicate to "
-        "each other, and each has its process, and its directory under --data-dir",
+        help=f"start a cluster of N brokers, 1 to {BROKERS_MAX}, with the ports after that of --listen; they "
+        "replicate to each other, and each has its process, and its directory under --data-dir",
     )
     parser.add_argument(
         "--cluster",
@@ -272,7 +272,7 @@ def launch_cluster(options: argparse.Namespace, arguments: list[str]) -> None:
     if options.cluster is not None:
         raise StartFailed("--brokers makes a cluster, and --cluster joins one: give one of them")
     if options.control is not None:
-        raise StartFailed(f"each broker of --brokers has a control socket, in the data directory; leave --control away")
+        raise StartFailed("each broker of --brokers has a control socket, in the data directory; leave --control away")
     try:
         launch(options, arguments)
     except LaunchFailed as error:
@@ -339,7 +339,13 @@ def start_and_run(options: argparse.Namespace) -> None:
             listeners,
             options.ready_file,
             ServeOptions(
-                control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count,
+                control,
+                recorder,
+                options.busy_poll_ms,
+                options.faults_max,
+                console,
+                endpoint,
+                counts=options.count,
                 cluster_dir=options.cluster,
             ),
         )

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 10.0
-READY_POLL_SECONDS = 0.002
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
 
@@ -147,7 +146,9 @@ class BrokerApp:
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member)
                     if member is not None:
-                        serving.start_soon(self._join, member, parts, serving.cancel_scope, partial(on_ready, host, port))
+                        serving.start_soon(
+                            self._join, member, parts, serving.cancel_scope, partial(on_ready, host, port)
+                        )
                     else:
                         settle_memory()
                         on_ready(host, port)
@@ -193,8 +194,7 @@ class BrokerApp:
         """Live in the cluster; be ready once the controller has shown it to this broker."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member.run)
-            while parts.metadata_cache.controller_id < 0:
-                await trio.sleep(READY_POLL_SECONDS)
+            await parts.own.knows_cluster.wait()
             settle_memory()
             on_ready()
 

@@ -112,7 +112,9 @@ class Launcher:
             ready_file = self._ready_file(broker_id)
             while not ready_file.exists():
                 if process.poll() is not None:
-                    raise LaunchFailed(f"broker {broker_id} has ended with status {process.returncode}:\n{self._end_of_log(broker_id)}")
+                    raise LaunchFailed(
+                        f"broker {broker_id} has ended with status {process.returncode}:\n{self._end_of_log(broker_id)}"
+                    )
                 if time.monotonic() > deadline:
                     raise LaunchFailed(f"broker {broker_id} is not ready:\n{self._end_of_log(broker_id)}")
                 time.sleep(READY_POLL_SECONDS)

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 BEATS = 6
 STILL_SECONDS = 0.2  # of real time
 SUSPICION_POLL_SECONDS = 0.05
-UNLOCKING_SECONDS = 0.05  # the kernel shows the close of a file before it drops its locks
-UNLOCKING_POLL_SECONDS = 0.001
+UNLOCKING_POLL_SECONDS = 0.001  # the kernel shows the close of a file before it drops its locks
+UNLOCKING_POLLS = 50
 
 
 class Stillness(NamedTuple):
@@ -97,11 +97,12 @@ class ClusterMember:
 
     async def _end_life_of(self, broker_id: int) -> None:
         """End the life of a broker, if it has dropped its lock."""
-        with trio.move_on_after(UNLOCKING_SECONDS):
-            while self._state.locks.is_held(broker_id):
-                await trio.sleep(UNLOCKING_POLL_SECONDS)
-            logger.info("broker %d has ended", broker_id)
-            self._state.end_life_of(broker_id)
+        for _ in range(UNLOCKING_POLLS):
+            if not self._state.locks.is_held(broker_id):
+                logger.info("broker %d has ended", broker_id)
+                self._state.end_life_of(broker_id)
+                return
+            await trio.sleep(UNLOCKING_POLL_SECONDS)
 
     async def _beat(self) -> None:
         while True:

@@ -105,6 +105,7 @@ class SharedState:
         self._news: list[News] = []
         self._directory_lock = -1
         self._journal: SharedJournal
+        self.is_open = False
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -133,6 +134,7 @@ class SharedState:
             self._directory_lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             is_alone = lock(self._directory_lock, fcntl.F_WRLCK)
             self._journal = SharedJournal(self.directory / "state")
+            self.is_open = True
             self.look()
             if is_alone and self._journal.position > COMPACTED_BYTES:
                 self._compact()
@@ -193,6 +195,7 @@ class SharedState:
             if self.is_registered:
                 self.end_life_of(self._broker_id)
         finally:
+            self.is_open = False
             self.locks.release()
             self._journal.close()
             os.close(self._directory_lock)
@@ -240,7 +243,9 @@ class SharedState:
             if value is not None and name in WRITERS
         }
         if change.old_offsets is not None:
-            changed = {each: rows for each, rows in change.old_offsets.items() if rows is not self.old_offsets.get(each)}
+            changed = {
+                each: rows for each, rows in change.old_offsets.items() if rows is not self.old_offsets.get(each)
+            }
             gone = self.old_offsets.keys() - change.old_offsets.keys()
             document["old_offsets"] = offsets_document(changed) | dict.fromkeys(gone)
         if change.topics:
@@ -298,7 +303,9 @@ class SharedState:
         if controller_id == NO_CONTROLLER:
             if epoch != self.controller_epoch or self.controller_id == NO_CONTROLLER:
                 return False
-        elif epoch != self.controller_epoch + 1 or self.controller_id != NO_CONTROLLER or controller_id not in self.lives:
+        elif (
+            epoch != self.controller_epoch + 1 or self.controller_id != NO_CONTROLLER or controller_id not in self.lives
+        ):
             return False
         self.controller_id, self.controller_epoch = controller_id, epoch
         self._news.append(ControllerChanged(controller_id))
@@ -343,8 +350,7 @@ class SharedState:
         if known is None:
             return "topic_id" in document
         return all(
-            (before := known.partitions.get(int(number))) is None
-            or int(state["version"]) == before.state_version + 1
+            (before := known.partitions.get(int(number))) is None or int(state["version"]) == before.state_version + 1
             for number, state in document["partitions"].items()
         )
 
@@ -391,7 +397,9 @@ def changes_of(known: TopicState | None, topic: TopicState) -> Line:
     if known is None:
         return document
     before = versioned_document(known)
-    changed = {number: each for number, each in document["partitions"].items() if each != before["partitions"].get(number)}
+    changed = {
+        number: each for number, each in document["partitions"].items() if each != before["partitions"].get(number)
+    }
     rest = {name: value for name, value in document.items() if name != "partitions"}
     is_same = all(before.get(name) == value for name, value in rest.items())
     return {"partitions": changed} if is_same else {**rest, "partitions": changed}

@@ -1,8 +1,8 @@
 """A cluster of brokers on this machine, each a process of its own, which replicate to each other.
 
-    with Cluster(brokers=3) as cluster:
-        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-        cluster.kill(cluster.leader_of("orders", 0))
+with Cluster(brokers=3) as cluster:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
+    cluster.kill(cluster.leader_of("orders", 0))
 """
 
 from __future__ import annotations

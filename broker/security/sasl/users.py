@@ -80,9 +80,7 @@ class ScramUsers:
         """
         while True:
             changed, outcomes = self._altered(deletions, upsertions)
-            if None not in outcomes.values() or self._state.save(
-                "the credentials", Change(scram_credentials=changed)
-            ):
+            if None not in outcomes.values() or self._state.save("the credentials", Change(scram_credentials=changed)):
                 return outcomes
 
     def _altered(
