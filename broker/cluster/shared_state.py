@@ -41,6 +41,7 @@ from minibroker.broker.cluster.file_state import (
     text_pairs,
     topic_document,
 )
+from minibroker.broker.cluster.local_disk import network_file_system
 from minibroker.broker.cluster.shared_journal import Line, SharedJournal
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
@@ -127,6 +128,12 @@ class SharedState:
         """Begin this broker's life, and read the state. Raises SharedStateError."""
         try:
             (self.directory / "brokers").mkdir(parents=True, exist_ok=True)
+            kind = network_file_system(self.directory)
+            if kind is not None:
+                raise SharedStateError(
+                    f"the cluster's directory {self.directory} is on a network ({kind}), where locks do not hold; name "
+                    "one on a local disk: a cluster over several machines is Apache Kafka's"
+                )
             if not self.locks.hold(self._broker_id):
                 raise SharedStateError(
                     f"broker {self._broker_id} of the cluster in {self.directory} is running; choose another broker.id"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.broker.cluster import local_disk
 from minibroker.broker.cluster.broker_locks import BrokerLocks
 from minibroker.broker.cluster.shared_journal import SharedJournal
 from minibroker.broker.cluster.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
@@ -203,6 +204,15 @@ def test_a_broker_that_is_alone_writes_a_long_journal_anew(joined: Joined, tmp_p
     assert again.brokers == {1: broker_at(1)}
     assert again.claim_controller()
     assert again.controller_epoch == 2
+
+
+def test_a_directory_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = os.stat(tmp_path).st_dev
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / {tmp_path} rw - nfs4 host:/ rw\n")
+    monkeypatch.setattr(local_disk, "MOUNTS", mounts)
+    with pytest.raises(SharedStateError, match=r"is on a network \(nfs4\), where locks do not hold; name one on a local"):
+        SharedState(tmp_path, 1).open()
 
 
 def test_a_line_that_was_cut_off_is_skipped_by_all(tmp_path: Path) -> None:
