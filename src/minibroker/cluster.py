@@ -20,7 +20,6 @@ from typing import Any
 
 from minibroker.errors import BrokerError
 from minibroker.process import START_TIMEOUT_SECONDS, Broker
-from minibroker.unknown_arguments import refusing_unknown
 
 MOST_REPLICAS = 3
 
@@ -38,7 +37,6 @@ class Cluster:
     A Cluster is not thread-safe.
     """
 
-    @refusing_unknown
     def __init__(
         self,
         brokers: int = 3,

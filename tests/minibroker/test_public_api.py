@@ -97,7 +97,7 @@ def test_a_setting_that_kafka_does_not_have_is_an_error_or_a_warning_where_it_is
 @pytest.mark.parametrize(
     ("arguments", "next_step"),
     [
-        ({"brokers": 3}, "a Broker is one broker, and clusters of several are not offered"),
+        ({"brokers": 3}, "a Broker is one broker; write Cluster(brokers=3)"),
         ({"port": 9092}, 'write listen="127.0.0.1:9092"'),
         ({"replication_factor": 3}, "a partition has one replica, since there is one broker"),
         ({"partitions": 3}, 'write settings={"num.partitions": 3}, or partitions=3 of create_topic'),
