@@ -303,13 +303,13 @@ class BrokerApp:
             break
         if self._options.console is not None:
             self._options.console.stop()
+        if member is not None:
+            await member.leave(parts.shut_down)
         server.stop_accepting()
         if faults is not None:
             faults.lift_all()
         if member is None:
             parts.controller_loop.stop()
-        else:
-            await parts.leave(member)
         parts.groups.stop()
         parts.replica_manager.complete_all_delayed()
         await trio.sleep(STOP_GRACE_SECONDS)  # cut short when the last connection has ended

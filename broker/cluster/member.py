@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import trio
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 BEATS = 6
 STILL_SECONDS = 0.2  # of real time
 SUSPICION_POLL_SECONDS = 0.05
+LEAVE_ATTEMPTS = 40
+LEAVE_RETRY_SECONDS = 0.05
 UNLOCKING_POLL_SECONDS = 0.001  # the kernel shows the close of a file before it drops its locks
 UNLOCKING_POLLS = 50
 
@@ -58,6 +60,7 @@ class ClusterMember:
         self._broker = broker
         self._beat_seconds = session_timeout_ms / BEATS / 1000
         self._on_news = on_news
+        self._is_leaving = False
         self._still: dict[int, Stillness] = {}
 
     async def run(self) -> None:
@@ -78,6 +81,21 @@ class ClusterMember:
         finally:
             watch.close()
 
+    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
+        """Have others lead in place of this broker, and control; it joins no more.
+
+        `shut_down` asks a controller for that, and returns whether it has answered: it may be about to end, too.
+        """
+        self._is_leaving = True
+        for _ in range(LEAVE_ATTEMPTS):
+            self.look()
+            if set(self._state.lives) <= {self._broker_id}:
+                return
+            if self._state.controller_id != NO_CONTROLLER and await shut_down(self._state.controller_id):
+                break
+            await trio.sleep(LEAVE_RETRY_SECONDS)
+        self._state.resign_controller()
+
     def join(self) -> None:
         """Show this broker to the cluster. Raises KafkaError."""
         self._state.register(self._broker())
@@ -89,6 +107,8 @@ class ClusterMember:
         while state.has_news:
             for each in state.take_news():
                 self._on_news(each)
+            if self._is_leaving:
+                continue
             if not state.is_registered:
                 logger.warning("this broker stood still for too long: the others took it for dead; it joins again")
                 self.join()
