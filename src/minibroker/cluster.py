@@ -32,7 +32,8 @@ class Cluster:
     `settings`: Kafka's broker settings by name, of all brokers. Without values for them, new topics have a replica on
     up to three brokers (`default.replication.factor`), and so have those of the coordinators.
     `racks`: the rack of each broker, in the order of their ids.
-    Other arguments are those of `Broker`, for each of them; `control` is on, as the verbs of a cluster need it.
+    `log_prefix`: where the brokers log, `PREFIX-1.log` and so on; kept if it is given.
+    Other arguments are those of `Broker`, for each of them. All have `clock` and `faults`.
 
     A Cluster is not thread-safe.
     """
@@ -44,7 +45,7 @@ class Cluster:
         data_dir: str | os.PathLike[str] | None = None,
         settings: Mapping[str, object] | None = None,
         racks: Sequence[str] | None = None,
-        control: bool = True,
+        log_prefix: str | os.PathLike[str] | None = None,
         **of_each: Any,
     ) -> None:
         if brokers < 1:
@@ -64,7 +65,8 @@ class Cluster:
                     "broker.id": broker_id,
                     **({} if racks is None else {"broker.rack": racks[broker_id - 1]}),
                 },
-                control=control,
+                control=True,
+                log_file=None if log_prefix is None else f"{os.fspath(log_prefix)}-{broker_id}.log",
                 **of_each,
             )
             for broker_id in range(1, brokers + 1)
@@ -115,6 +117,20 @@ class Cluster:
         if broker_id not in self._brokers:
             raise BrokerError(f"there is no broker {broker_id}; the ids are {', '.join(map(str, self._brokers))}")
         return self._brokers[broker_id]
+
+    def restore(self) -> None:
+        """Have all brokers run: start those that have ended, and let paused ones go on; lift their faults."""
+        for broker_id, broker in self._brokers.items():
+            if broker.is_running:
+                self.resume(broker_id)
+        self.start()
+        for broker in self._brokers.values():
+            broker.faults.lift_all()
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """All brokers, in the order of their ids."""
+        return list(self._brokers.values())
 
     @property
     def broker_ids(self) -> list[int]:
