@@ -5,6 +5,7 @@ replicas -> groups -> transactions, whose offsets groups keep -> controller, whi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import GroupApis
+from minibroker.broker.apis.inter_broker import InterBrokerApis
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
@@ -27,6 +29,7 @@ from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
+from minibroker.broker.cluster.broker_channels import BrokerChannels
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.own_broker import OwnBroker
@@ -41,6 +44,7 @@ from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.network.peer import Peer, PeerError
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
@@ -51,6 +55,7 @@ from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.shared_settings import SharedSettings
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
@@ -60,12 +65,16 @@ from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
 from minibroker.broker.way.codec import Handlers
 from minibroker.broker.way.probes import Probes
-from minibroker.protocol.api import API_TABLE, Api
+from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
+from minibroker.protocol.messages.inter_broker import ControlledShutdownRequest
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
 PRODUCER_IDS_END = 1 << 62  # a broker never gives out greater ones
@@ -76,6 +85,8 @@ class BrokerParts:
     """The parts that answer requests, and `start_tasks`, which starts their timers and background work."""
 
     config: KafkaConfig
+    channels: BrokerChannels | None  # of a cluster of several brokers
+    shared_settings: SharedSettings
     timers: TimerLoop
     background: Background
     afterwards: Afterwards
@@ -104,7 +115,30 @@ class BrokerParts:
         """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.background.run)
+        if self.channels is not None:
+            nursery.start_soon(self.channels.run)
         nursery.start_soon(self._watch_followers)
+
+    async def shut_down(self, controller_id: int) -> bool:
+        """Ask the controller to have others lead in place of this broker; return whether it did.
+
+        As kafka 2.0.1 KafkaServer.controlledShutdown.
+        """
+        me = self.config.broker_id
+        try:
+            if controller_id == me:
+                self.controller_loop.shut_down(me)
+                return True
+            broker = self.metadata_cache.brokers[controller_id]
+            peer = peer_at(self.config, *broker.endpoints[self.config.inter_broker_listener])
+            try:
+                answer = await peer.ask(ApiKey.CONTROLLED_SHUTDOWN, 1, ControlledShutdownRequest(broker_id=me))
+            finally:
+                peer.close()
+        except (PeerError, KafkaError, KeyError) as error:
+            logger.info("the controller, broker %d, has not had others lead: %s", controller_id, error)
+            return False
+        return bool(answer.error_code == ErrorCode.NONE)
 
     async def _watch_followers(self) -> None:
         """Remove lagging followers from the in-sync replicas, each half of replica.lag.time.max.ms."""
@@ -183,7 +217,12 @@ def build(
         on_leadership=(groups.on_leadership, transactions.on_leadership),
         on_deleted=groups.on_partitions_deleted,
     )
-    channels = BrokerChannels(config) if state.is_shared else None
+    channels = BrokerChannels(
+        own_id=config.broker_id,
+        connect=partial(peer_at, config),
+        listener=config.inter_broker_listener,
+        on_answer=lambda *answer: controller_loop.on_answer(*answer),
+    )
     controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
     if not state.is_shared:  # else the controller has this broker take its roles
@@ -207,13 +246,13 @@ def build(
     for entity, limits in state.client_quotas.items():
         quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
-    apis = offered(config.profile)
+    apis = offered(config.profile, is_cluster_broker=state.is_shared)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
         topic_admin=topic_admin,
         reset_topics=reset_topics,
-        served=list(apis.values()),
+        listed=[api for api in apis.values() if not api.is_unlisted],
         authorizer=authorizer,
     )
     scram_users = ScramUsers(state)
@@ -251,9 +290,12 @@ def build(
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(state, quotas),
+        InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
     return BrokerParts(
         config=config,
+        channels=channels if state.is_shared else None,
+        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, quotas=quotas, acls=acls),
         timers=timers,
         background=background,
         afterwards=afterwards,
@@ -275,11 +317,19 @@ def build(
     )
 
 
-def offered(profile: Profile) -> dict[int, Api]:
-    """The APIs in the versions of the release that this broker acts as."""
+def peer_at(config: KafkaConfig, host: str, port: int) -> Peer:
+    """A connection of this broker as a controller, or to one."""
+    return Peer(host, port, client_id=str(config.broker_id), timeout_ms=config.controller_socket_timeout_ms)
+
+
+def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
+    """The APIs in the versions of the release that this broker acts as; those of its controller in all versions."""
     if profile is EVERYTHING:
-        return dict(sorted(API_TABLE.items()))
-    return {key: API_TABLE[key].until(last) for key, last in sorted(versions_of(profile.name).items())}
+        listed = {key: api for key, api in API_TABLE.items() if not api.is_unlisted}
+    else:
+        listed = {key: API_TABLE[key].until(last) for key, last in versions_of(profile.name).items()}
+    unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
+    return dict(sorted((listed | unlisted).items()))
 
 
 def limit_of(default: int) -> float | None:

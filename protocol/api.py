@@ -13,7 +13,7 @@ from minibroker.protocol.primitives import TEXT_ERRORS
 
 __all__ = [
     "API_TABLE", "HEADER", "Api", "ApiKey", "Request", "decode_request", "decode_response", "encode_request",
-    "encode_response", "joined", "response_has_tags", "skip_header_tags",
+    "encode_response", "has_client_id", "joined", "response_has_tags", "skip_header_tags",
 ]  # fmt: skip
 
 TESTS_CLIENT_ID = "minibroker-tests"  # of the requests that tests make through `Broker`
@@ -21,6 +21,8 @@ HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of t
 _unpack_header: Callable[..., tuple[int, int, int, int]] = HEADER.unpack_from
 SIZE_AND_CORRELATION = struct.Struct(">ii")
 CORRELATION_BYTES = 4
+HEADER_WITHOUT_CLIENT_ID = struct.Struct(">hhi")
+CONTROLLED_SHUTDOWN = int(ApiKey.CONTROLLED_SHUTDOWN)
 
 
 class Request:
@@ -60,7 +62,9 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
         raise KafkaProtocolError(f"a request of {len(frame)} bytes has no header") from None
     position = HEADER.size
     client_id = None
-    if size >= 0:
+    if not has_client_id(key, version):
+        position = HEADER_WITHOUT_CLIENT_ID.size
+    elif size >= 0:
         if size > len(frame) - position:
             raise KafkaProtocolError(f"a client id of {size} bytes, {len(frame) - position} left")
         try:
@@ -80,6 +84,11 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
     if version >= message.first_flexible:
         position = skip_header_tags(frame, position)
     return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0], len(frame))
+
+
+def has_client_id(api_key: int, version: int) -> bool:
+    """Whether the request header has a client id: all but that of ControlledShutdown v0 do."""
+    return api_key != CONTROLLED_SHUTDOWN or version != 0
 
 
 def skip_header_tags(frame: bytearray | bytes, position: int) -> int:
@@ -115,8 +124,11 @@ def encode_response(request: Request, body: Any) -> list[Any]:
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Any) -> bytes:
     """Encode a whole frame with its size."""
     api = API_TABLE[api_key]
-    name = b"" if client_id is None else client_id.encode()
-    header = HEADER.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    if not has_client_id(api_key, version):
+        header = HEADER_WITHOUT_CLIENT_ID.pack(api_key, version, correlation_id)
+    else:
+        name = b"" if client_id is None else client_id.encode()
+        header = HEADER.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     if version >= api.request.first_flexible:
         header += b"\0"
     payload = header + joined(api.request.encode(version, body))

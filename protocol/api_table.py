@@ -17,6 +17,7 @@ from minibroker.protocol.messages import (
     configs,
     fetch,
     groups,
+    inter_broker,
     metadata,
     produce,
     quotas,
@@ -50,6 +51,10 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -128,6 +133,7 @@ class Api(NamedTuple):
     joined              joins rows of a request into the first array that names the subject of the answer's rows
     is_between_brokers  brokers send it to each other: no quota holds for it, unless a client sends it
     is_brief            its answer names only what its request does, and so is no longer
+    is_unlisted         only a broker of a cluster of several serves it, and ApiVersions does not list it
     """
 
     key: ApiKey
@@ -141,6 +147,7 @@ class Api(NamedTuple):
     joined: Callable[[Body], Body] | None = None
     is_between_brokers: bool = False
     is_brief: bool = False
+    is_unlisted: bool = False
 
     @property
     def name(self) -> str:
@@ -192,6 +199,14 @@ DECLARATIONS = (
         rights=(DESCRIBE.on(TOPIC).by_handler(), CREATE.on(CLUSTER).or_(CREATE.on(TOPIC)).by_handler()),
         later_codes=(LaterCode(ErrorCode.LISTENER_NOT_FOUND, 6, ErrorCode.LEADER_NOT_AVAILABLE),),
         failed=metadata.failed_metadata),
+    Api(ApiKey.LEADER_AND_ISR, inter_broker.LeaderAndIsrRequest, inter_broker.LeaderAndIsrResponse,
+        since("0.10", 0, 0, 1, 1), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True, is_unlisted=True),
+    Api(ApiKey.STOP_REPLICA, inter_broker.StopReplicaRequest, inter_broker.StopReplicaResponse,
+        since("0.10", 0, 0, 0, 0), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True, is_unlisted=True),
+    Api(ApiKey.UPDATE_METADATA, inter_broker.UpdateMetadataRequest, inter_broker.UpdateMetadataResponse,
+        since("0.10", 2, 3, 4, 4), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True, is_unlisted=True),
+    Api(ApiKey.CONTROLLED_SHUTDOWN, inter_broker.ControlledShutdownRequest, inter_broker.ControlledShutdownResponse,
+        since("0.10", 1, 1, 1, 1), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True, is_unlisted=True),
     Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse, since("0.10", 2, 3, 3, 4),
         rights=(READ.on(GROUP), READ.on(TOPIC)), is_brief=True),
     Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse, since("0.10", 2, 3, 3, 4),
@@ -298,8 +313,10 @@ for _api in DECLARATIONS:
 
 
 def versions_of(release: str) -> dict[int, int]:
-    """The last version of each API that one of RELEASES has, by API key."""
+    """The last version of each API that one of RELEASES lists and this broker has, by API key."""
     place = RELEASES.index(release) - len(RELEASES)
     return {
-        key: api.since.last_versions[place] for key, api in API_TABLE.items() if len(api.since.last_versions) >= -place
+        key: api.since.last_versions[place]
+        for key, api in API_TABLE.items()
+        if len(api.since.last_versions) >= -place and not api.is_unlisted
     }

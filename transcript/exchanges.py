@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response
+from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response, has_client_id
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.transcript.file import Entry, Frame, Kind, TranscriptError, TranscriptReader
 
@@ -224,6 +224,8 @@ def read_head(frame: bytes) -> Head:
         key, version, correlation_id, size = HEADER.unpack_from(frame)
     except struct.error:
         return Head(None, 0, 0, None)
+    if not has_client_id(key, version):
+        return Head(key, version, correlation_id, None)
     name = frame[HEADER.size : HEADER.size + max(0, size)].decode(errors="replace")
     return Head(key, version, correlation_id, name if size >= 0 else None)
 

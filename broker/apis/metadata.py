@@ -46,7 +46,7 @@ Body = Any
 
 
 class MetadataApis:
-    """Handlers of ApiVersions and Metadata. `served` are the APIs that the broker offers."""
+    """Handlers of ApiVersions and Metadata. `listed` are the APIs that the broker offers to clients."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class MetadataApis:
         metadata_cache: MetadataCache,
         topic_admin: TopicAdmin,
         reset_topics: ResetTopics,
-        served: Sequence[Api],
+        listed: Sequence[Api],
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
@@ -63,7 +63,7 @@ class MetadataApis:
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
         self._reset_topics = reset_topics
-        self._served = served
+        self._listed = listed
         self._offer: Body | None = None  # the same for all clients, made at the first request
         # The rows of topics by listener, made at the first request for these values.
         self._rows: dict[tuple[str, str], tuple[TopicMetadata, object, Body]] = {}
@@ -80,7 +80,7 @@ class MetadataApis:
         if not all(map(is_software_name, (request.body.client_software_name, request.body.client_software_version))):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
-            rows = [(api.key, *api.versions) for api in self._served]
+            rows = [(api.key, *api.versions) for api in self._listed]
             self._offer = ApiVersionsResponse(api_keys=rows)
             ApiVersionsResponse.remember(self._offer)
         return self._offer
@@ -198,7 +198,11 @@ class MetadataApis:
         if made is not None and made[0] is topic and made[1] is brokers:
             return made[2]
         reached = {each for each, broker in brokers.items() if client.listener in broker.endpoints}
-        partitions = [partition_row(number, state, brokers, reached) for number, state in topic.partitions.items()]
+        offline = topic.offline_replicas
+        partitions = [
+            partition_row(number, state, brokers, reached, offline.get(number, ()))
+            for number, state in topic.partitions.items()
+        ]
         row = topic_row(topic.name, ErrorCode.NONE, partitions, topic_id=topic.topic_id.bytes)
         if len(self._rows) > ROWS_KEPT + 2 * len(self._metadata_cache.topics):
             self._rows.clear()  # also of topics that are gone
@@ -206,13 +210,22 @@ class MetadataApis:
         return row
 
 
-def partition_row(number: int, state: PartitionState, alive: Container[int], reached: Container[int]) -> Body:
-    """The row for clients that reach these brokers; without a leader that they reach (as kafka 2.0.1 MetadataCache)."""
+def partition_row(
+    number: int,
+    state: PartitionState,
+    alive: Container[int],
+    reached: Container[int],
+    offline_replicas: Container[int] = (),
+) -> Body:
+    """The row for clients that reach these brokers; without a leader that they reach (as kafka 2.0.1 MetadataCache).
+
+    `offline_replicas` are offline although their brokers are alive.
+    """
     error, leader, in_sync = ErrorCode.NONE, state.leader, state.in_sync_replicas
     if leader not in reached:
         error = ErrorCode.LISTENER_NOT_FOUND if leader in alive else ErrorCode.LEADER_NOT_AVAILABLE
         leader, in_sync = NO_BROKER, ()
-    offline = tuple(replica for replica in state.replicas if replica not in alive)
+    offline = tuple(each for each in state.replicas if each not in alive or each in offline_replicas)
     return new(PARTITION_ROW, (error, number, leader, state.leader_epoch, state.replicas, in_sync, offline))
 
 

@@ -71,7 +71,8 @@ NOTHING: Final = Plan()
 def new_partition(image: Image, replicas: Sequence[int]) -> PartitionState:
     """The first state of a partition: the first live replica leads, and all that are alive are in sync."""
     alive = tuple(replica for replica in replicas if replica in image.brokers)
-    return PartitionState(alive[0] if alive else NO_LEADER, 0, alive, tuple(replicas))
+    leader = alive[0] if alive else NO_LEADER
+    return PartitionState(leader, 0, alive, tuple(replicas), controller_epoch=image.controller_epoch)
 
 
 def create_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
@@ -211,7 +212,7 @@ def after_brokers(
             in_sync = tuple(each for each in state.replicas if each in image.brokers)
         elif leader not in in_sync:
             in_sync = (leader,)
-    return successor(state, leader, in_sync, newest_epoch)
+    return successor(image, state, leader, in_sync, newest_epoch)
 
 
 def first_leader(image: Image, topic: TopicState, state: PartitionState) -> int:
@@ -243,7 +244,7 @@ def shut_down(image: Image, broker_id: int) -> Plan:
             live = [each for each in state.replicas if each in others and each in image.brokers]
             if live and (state.leader == broker_id or others != state.in_sync_replicas):
                 leader = live[0] if state.leader == broker_id else state.leader
-                states[TopicPartition(name, number)] = successor(state, leader, others)
+                states[TopicPartition(name, number)] = successor(image, state, leader, others)
     plan = elections(image, states, without=broker_id)
     if plan is NOTHING:
         return plan
@@ -270,7 +271,9 @@ def elect(
         outcomes[topic_partition] = error, message
         if error is ErrorCode.NONE and state is not None:
             leader = next(each for each in state.replicas if each in image.brokers)
-            states[topic_partition] = successor(state, leader, (leader,) if is_unclean else state.in_sync_replicas)
+            states[topic_partition] = successor(
+                image, state, leader, (leader,) if is_unclean else state.in_sync_replicas
+            )
     return elections(image, states), outcomes
 
 
@@ -318,10 +321,11 @@ def change_isr(image: Image, changes: IsrChanges) -> tuple[Plan, dict[TopicParti
 
 
 def successor(
-    state: PartitionState, leader: int, in_sync_replicas: tuple[int, ...], newest_epoch: int = -1
+    image: Image, state: PartitionState, leader: int, in_sync_replicas: tuple[int, ...], newest_epoch: int = -1
 ) -> PartitionState:
     epoch = max(state.leader_epoch, newest_epoch) + 1
-    return PartitionState(leader, epoch, in_sync_replicas, state.replicas, state.state_version + 1)
+    version = state.state_version + 1
+    return PartitionState(leader, epoch, in_sync_replicas, state.replicas, version, image.controller_epoch)
 
 
 def changed_topics(image: Image, states: States) -> dict[str, TopicState]:
@@ -370,7 +374,7 @@ def with_update(
     """The decisions of each live broker, with the topics that change in its metadata before or after its roles."""
     seen = {name: None if topic is None else metadata_of(topic) for name, topic in topics.items()}
     known = {name: each for name, each in seen.items() if each is None or each.partitions}
-    update = [UpdateMetadata(image.controller_id, image.brokers, known)]
+    update = [UpdateMetadata(image.controller_id, image.controller_epoch, image.brokers, known)]
     return {
         broker_id: [*update, *roles.get(broker_id, ())] if first else [*roles.get(broker_id, ()), *update]
         for broker_id in image.brokers

@@ -28,7 +28,7 @@ from minibroker.broker.cluster.state import (
     News,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker, Decision
+from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -44,30 +44,23 @@ class Channels(Protocol):
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
         """Reach these brokers from now on, and no others."""
 
+    def forget(self, broker_id: int) -> None:
+        """A broker has ended: drop what it was to obey."""
+
     def send(self, broker_id: int, decisions: Sequence[Decision]) -> None:
         """Have a broker obey, in order, and until it has; return at once."""
-
-
-class NoChannels:
-    """The ways to other brokers where there are none."""
-
-    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
-        pass
-
-    def send(self, broker_id: int, decisions: Sequence[Decision]) -> None:
-        raise AssertionError(f"broker {broker_id} is not in a cluster of one")
 
 
 class ControllerLoop:
     """The controller, if this broker is it; `own` is this broker as it obeys."""
 
     def __init__(
-        self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker, channels: Channels | None = None
+        self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker, channels: Channels
     ) -> None:
         self._config = config
         self._state = state
         self._own = own
-        self._channels = channels or NoChannels()
+        self._channels = channels
         self._is_behind = False  # whether a plan could not be stored
 
     def image(self) -> Image:
@@ -93,12 +86,36 @@ class ControllerLoop:
         for error in failures.values():
             raise error
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return True
+
     def stop(self) -> None:
         """This broker is about to end: others take over what they can."""
         try:
             self.perform("the leaders", lambda image: controller.shut_down(image, self._config.broker_id))
         except KafkaError as error:
             logger.warning("no other broker leads before the end of this one: %s", error)
+
+    def shut_down(self, broker_id: int) -> list[TopicPartition]:
+        """A broker is about to end: others take over what they can; return the partitions that it leads still.
+
+        One of a single replica does not count. Raises KafkaError: STALE_CONTROLLER_EPOCH if this broker is not the
+        controller, BROKER_NOT_AVAILABLE for a broker that is not alive.
+        As kafka 2.0.1 KafkaController.ControlledShutdown.
+        """
+        if not self._state.is_controller:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, "this broker is not the controller")
+        if broker_id not in self.image().brokers:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+        self.perform("the leaders", lambda image: controller.shut_down(image, broker_id))
+        return [
+            TopicPartition(name, number)
+            for name, topic in self._state.topics.items()
+            for number, state in topic.partitions.items()
+            if state.leader == broker_id and len(state.replicas) > 1
+        ]
 
     def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
         """Save what leaders of this broker ask for. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing.
@@ -150,6 +167,12 @@ class ControllerLoop:
                 failures |= self._own.obey(decision).failures
         return failures
 
+    def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
+        """Take the answer of another broker; a decision that it has obeyed already is no fault."""
+        for topic_partition, error in obeyed.failures.items():
+            if error.code is not ErrorCode.STALE_CONTROLLER_EPOCH:
+                logger.error("broker %d: %s: %s", broker_id, topic_partition, error)
+
     # -- news -------------------------------------------------------------------------------------------------
 
     def on_news(self, news: News) -> None:
@@ -165,6 +188,7 @@ class ControllerLoop:
                 self._reach_brokers()
                 self._react(partial(controller.brokers_changed, returned=[broker_id]))
             case BrokerGone(broker_id):
+                self._channels.forget(broker_id)
                 self._reach_brokers()
                 self._react(partial(controller.brokers_changed, gone=[broker_id]))
             case Change(topics=topics, controller_epoch=None) if topics:

@@ -35,8 +35,14 @@ class OwnBroker:
         self._on_leadership = on_leadership
         self._on_deleted = on_deleted
         self.knows_cluster = trio.Event()
+        self._controller_epoch = 0
 
     def obey(self, decision: Decision) -> Obeyed:
+        """Perform a decision. STALE_CONTROLLER_EPOCH for one of a controller that has been replaced: a later one has
+        been obeyed, since this broker started."""
+        if decision.controller_epoch < self._controller_epoch:
+            return Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {})
+        self._controller_epoch = decision.controller_epoch
         if isinstance(decision, UpdateMetadata):
             deleted = self._metadata_cache.update(decision)
             self.knows_cluster.set()

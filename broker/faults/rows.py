@@ -2,7 +2,7 @@
 
 `ROWS` has the APIs whose answers can fail for a single topic or partition, derived from their messages. A fault splits
 such a request: the broker serves the part that is not struck, and its answer gets rows with the error for the struck
-part. The other APIs fail as a whole.
+part. The other APIs fail as a whole, and so do those of a controller.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def topic_rows(message: Message, version: int | None = None, *, failing: bool = 
 ROWS: dict[int, TopicRows] = {
     key: found
     for key, api in API_TABLE.items()
-    if topic_rows(api.request) is not None and (found := topic_rows(api.response, failing=True)) is not None
+    if not api.is_unlisted
+    and topic_rows(api.request) is not None
+    and (found := topic_rows(api.response, failing=True)) is not None
 }
 
 

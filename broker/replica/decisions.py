@@ -1,8 +1,8 @@
 """The decisions of a controller that a broker obeys, as values: which replicas lead or follow, which stop, and what the
 broker's clients see of the cluster.
 
-The names and fields are those of the requests in which a controller of Kafka 2.0.1 sends them; the controller of this
-broker passes them in a call.
+The names and fields are those of the requests in which a controller of Kafka 2.0.1 sends them to another broker
+(`cluster/decision_messages.py`); to its own broker it passes them in a call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
 NO_LEADER = -1
+FIRST_CONTROLLER_EPOCH = 1
 
 
 class PartitionState(NamedTuple):
@@ -28,6 +29,7 @@ class PartitionState(NamedTuple):
     in_sync_replicas: tuple[int, ...]
     replicas: tuple[int, ...]
     state_version: int = 0  # larger by one with each change
+    controller_epoch: int = FIRST_CONTROLLER_EPOCH  # of the controller that decided who leads
 
     @property
     def had_leader(self) -> bool:
@@ -38,19 +40,22 @@ class PartitionState(NamedTuple):
 class Broker(NamedTuple):
     """A live broker: by listener the host and port that it advertises, and its rack.
 
-    An empty host or port 0 is the one that the client has used, which works for it.
+    An empty host or port 0 is the one that the client has used, which works for it. `security_protocols` are those of
+    listeners that are not plaintext.
     """
 
     endpoints: Mapping[str, tuple[str, int]]
     rack: str | None = None
+    security_protocols: Mapping[str, str] = {}
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as clients see it."""
+    """A topic as clients see it. `offline_replicas` are, by partition, those on live brokers that do not serve."""
 
     name: str
     topic_id: uuid.UUID
     partitions: Mapping[int, PartitionState]
+    offline_replicas: Mapping[int, tuple[int, ...]] = {}
 
 
 class LeaderAndIsr(NamedTuple):
@@ -75,6 +80,7 @@ class UpdateMetadata(NamedTuple):
     """All live brokers by id, and the topics that have changed; None for a deleted one."""
 
     controller_id: int
+    controller_epoch: int
     brokers: Mapping[int, Broker]
     topics: Mapping[str, TopicMetadata | None]
 
@@ -84,7 +90,7 @@ Decision = RoleDecision | UpdateMetadata
 
 
 class Obeyed(NamedTuple):
-    """The outcome of a decision on roles: the error of the whole, those of partitions, and whose leadership changed."""
+    """The outcome of a decision: the error of the whole, those of partitions, and whose leadership changed."""
 
     error: ErrorCode
     failures: Mapping[TopicPartition, KafkaError]

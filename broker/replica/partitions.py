@@ -26,7 +26,7 @@ NO_ROLES: Mapping[TopicPartition, Role] = {}
 class Partitions:
     """The roles of this broker. Calls `on_change` with a partition whose role has changed or ended."""
 
-    __slots__ = ("_clock", "_config", "_controller_epoch", "_log_manager", "_on_change", "_roles")
+    __slots__ = ("_clock", "_config", "_log_manager", "_on_change", "_roles")
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class Partitions:
         self._log_manager = log_manager
         self._clock = clock
         self._on_change = on_change
-        self._controller_epoch = 0
         self._roles: dict[TopicPartition, Role] = {}
 
     # -- asking -----------------------------------------------------------------------------------------------
@@ -77,13 +76,10 @@ class Partitions:
     # -- obeying ----------------------------------------------------------------------------------------------
 
     def apply(self, decision: RoleDecision) -> Obeyed:
-        """Change roles as a controller has decided. STALE_CONTROLLER_EPOCH for one that has been replaced.
+        """Change roles as a controller has decided.
 
         As kafka 2.0.1 ReplicaManager.becomeLeaderOrFollower and stopReplicas.
         """
-        if decision.controller_epoch < self._controller_epoch:
-            return Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {})
-        self._controller_epoch = decision.controller_epoch
         failures: dict[TopicPartition, KafkaError] = {}
         gained: list[TopicPartition] = []
         lost: list[TopicPartition] = []

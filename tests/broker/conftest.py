@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.app import BrokerApp, way_of
+from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
@@ -161,6 +162,12 @@ MakeBroker = Callable[..., InMemoryBroker]
 def by_name(*names: str) -> list[Any]:
     """The topics of a Metadata request, by name."""
     return [(ZERO_UUID, name) for name in names]
+
+
+@pytest.fixture
+def in_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the brokers that a test makes serve a controller, as those do that share the state of their cluster."""
+    monkeypatch.setattr(FileState, "is_shared", True)
 
 
 @pytest.fixture

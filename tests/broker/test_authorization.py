@@ -20,6 +20,7 @@ async def test_an_open_broker_has_no_guard(broker: InMemoryBroker) -> None:
         assert getattr(handler, "__name__", "").upper() == ApiKey(key).name, handler
 
 
+@pytest.mark.usefixtures("in_cluster")
 @pytest.mark.parametrize("key", API_TABLE, ids=lambda key: API_TABLE[key].name)
 async def test_a_user_without_rights_gets_an_answer_in_every_version(make_broker: MakeBroker, key: ApiKey) -> None:
     broker = make_broker(authorizer_class_name="kafka.security.auth.SimpleAclAuthorizer")

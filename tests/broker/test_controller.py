@@ -54,7 +54,7 @@ def sent(plan: Plan) -> dict[int, str]:
     """The decisions of each broker, in their order: L(eaderAndIsr), U(pdateMetadata), S(topReplica), D(elete)."""
 
     def letter(decision: Decision) -> str:
-        assert isinstance(decision, UpdateMetadata) or decision[:2] == (3, 8)
+        assert decision[:2] == (3, 8)
         is_deletion = isinstance(decision, StopReplica) and decision.delete_partitions
         return "D" if is_deletion else type(decision).__name__[0]
 
@@ -74,6 +74,7 @@ def after(plan: Plan) -> After | None:
     if state is None:
         return None
     assert state.state_version == LED_BY_1.state_version + 1
+    assert state.controller_epoch == (LED_BY_1.controller_epoch if state.leader_epoch == LED_BY_1.leader_epoch else 8)
     return After(state.leader, state.leader_epoch, state.in_sync_replicas)
 
 
@@ -209,7 +210,7 @@ def test_a_new_topic_is_led_by_its_first_live_replica(
 
     plan = create_topics(image, {"t": topic})
 
-    assert topic.partitions[0] == PartitionState(leader, 0, tuple({*replicas} & {1, 2, 3})[::-1], replicas)
+    assert topic.partitions[0] == PartitionState(leader, 0, tuple({*replicas} & {1, 2, 3})[::-1], replicas, 0, 8)
     assert plan.change == Change({"t": topic}, frozenset("u"))
     assert plan.configs == {"t": topic.configs}
     assert sent(plan) == decisions
@@ -235,4 +236,5 @@ def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:
 
     assert plan.change == Change({"t": None}, frozenset("t"))
     assert sent(plan) == {1: "UD", 3: "UD"}
-    assert plan.decisions[1][0][2] == {"t": None}
+    update = plan.decisions[1][0]
+    assert isinstance(update, UpdateMetadata) and update.topics == {"t": None}

@@ -22,7 +22,7 @@ CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.fixture
-async def faulty(make_broker: MakeBroker) -> Faulty:
+async def faulty(make_broker: MakeBroker, in_cluster: None) -> Faulty:
     broker = make_broker(**FEW)
     await broker.create_topic("orders")
     await broker.create_topic("other")

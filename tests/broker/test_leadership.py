@@ -114,4 +114,4 @@ def seen_by_clients(broker: InMemoryBroker, topic: str, *, leader: int) -> None:
     cache = broker.parts.metadata_cache
     known = cache.topics[topic]
     state = known.partitions[0]._replace(leader=leader)
-    broker.parts.own.obey(UpdateMetadata(0, cache.brokers, {topic: known._replace(partitions={0: state})}))
+    broker.parts.own.obey(UpdateMetadata(0, 1, cache.brokers, {topic: known._replace(partitions={0: state})}))

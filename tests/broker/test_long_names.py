@@ -67,6 +67,7 @@ def with_texts(value: Any, text: str) -> Any:
     return value
 
 
+@pytest.mark.usefixtures("in_cluster")
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
 async def test_texts_that_are_not_utf8_are_answered_in_every_version(
     broker: InMemoryBroker, api: Api, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

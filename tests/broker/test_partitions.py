@@ -29,7 +29,7 @@ def decide(broker: InMemoryBroker, controller_epoch: int = 5, **fields: object) 
 
 
 def outcome(broker: InMemoryBroker, decision: LeaderAndIsr | StopReplica, where: TopicPartition) -> ErrorCode:
-    obeyed = broker.parts.replica_manager.partitions.apply(decision)
+    obeyed = broker.parts.own.obey(decision)
     failure = obeyed.failures.get(where)
     return obeyed.error or (ErrorCode.NONE if failure is None else failure.code)
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.broker.conftest import broker, make_broker
+from tests.broker.conftest import broker, in_cluster, make_broker
 
-__all__ = ["broker", "make_broker"]
+__all__ = ["broker", "in_cluster", "make_broker"]

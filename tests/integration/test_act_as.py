@@ -107,7 +107,7 @@ def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
 @beside_the_releases
 def test_both_close_at_an_api_after_the_release_and_refuse_a_later_api_versions(pair: Pair) -> None:
     last = versions_of(pair.name)
-    apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS]
+    apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS and not api.is_unlisted]
     script = [Step(api.name, last.get(api.key, -1) + 1, raw=bytes(40), connection=api.name) for api in apis]
     versions = [Step("ApiVersions", version, raw=b"") for version in (last[ApiKey.API_VERSIONS] + 1, 99)]
 

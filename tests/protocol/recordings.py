@@ -12,7 +12,9 @@ from typing import Any
 from minibroker.protocol.api import API_TABLE
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-FILES = ("kafka-2.0.1-frames.jsonl.gz", "kafka-2.0.1-acl-frames.jsonl.gz")  # the second of a broker with ACLs
+BETWEEN_BROKERS = "kafka-2.0.1-cluster-frames.jsonl.gz"  # also with a broker 3 that a test played
+# The second is of a broker with ACLs.
+FILES = ("kafka-2.0.1-frames.jsonl.gz", "kafka-2.0.1-acl-frames.jsonl.gz", BETWEEN_BROKERS)
 
 Recording = dict[str, Any]
 
@@ -22,11 +24,15 @@ def recordings() -> dict[tuple[str, int], list[Recording]]:
     """By API and version, in the order of sending."""
     by_version = defaultdict(list)
     for file in FILES:
-        with gzip.open(GOLDEN / file, "rt") as lines:
-            for line in lines:
-                recording = json.loads(line)
-                by_version[recording["api"], recording["version"]].append(recording)
+        for recording in recordings_of(file):
+            by_version[recording["api"], recording["version"]].append(recording)
     return by_version
+
+
+def recordings_of(file: str) -> list[Recording]:
+    """In the order of sending."""
+    with gzip.open(GOLDEN / file, "rt") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def key_of(api: str) -> int:

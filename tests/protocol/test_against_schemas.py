@@ -24,6 +24,7 @@ NOT_KAFKAS = {"ConsumerProtocolAssignment", "ConsumerProtocolSubscription", "Ins
 
 # What a field is called here, and what Kafka calls it.
 KAFKAS_NAMES = {
+    "broker_id": "id",
     "commit_timestamp_ms": "commit_timestamp",
     "current_state_timestamp_ms": "current_state_timestamp",
     "error_code": "partition_error_code",
@@ -32,6 +33,7 @@ KAFKAS_NAMES = {
     "generation_id": "generation generation_id_or_member_epoch",
     "group_id": "group",
     "group_names": "groups_names",
+    "host": "host_name v0_host",
     "is_commit": "committed transaction_result",
     "last_update_ms": "transaction_last_update_timestamp_ms",
     "leader_epoch": "committed_leader_epoch",
@@ -43,7 +45,10 @@ KAFKAS_NAMES = {
     "partition": "index partition_id partition_index",
     "partitions": """
         partition_data partition_indexes partition_ids partition_responses partition_result results_by_partition
+        ungrouped_partitions
     """,
+    "partition_states": "ungrouped_partition_states",
+    "port": "v0_port",
     "producer_epoch": "v3_and_below_producer_epoch",
     "producer_id": "v3_and_below_producer_id",
     "rebalance_timeout_ms": "rebalance_timeout",
@@ -52,6 +57,7 @@ KAFKAS_NAMES = {
     "start_ms": "transaction_start_timestamp_ms",
     "start_time_ms": "transaction_start_time_ms",
     "state": "transaction_state",
+    "state_version": "partition_epoch zk_version",
     "status": "transaction_status",
     "timeout_ms": "transaction_timeout_ms",
     "topic": "name",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from minibroker.protocol.api import ApiKey, decode_request, decode_response, encode_request, encode_response
-from tests.protocol.recordings import key_of, recordings
+from tests.protocol.recordings import Recording, key_of, recordings
 
 FRAME_SIZE_BYTES = 4
-RECORDED = 416 + 166
+RECORDED = 416 + 166 + 1105
 
 every_recorded_version = pytest.mark.parametrize(("api", "version"), sorted(recordings()))
+
+
+def name_of(recording: Recording) -> str:
+    return str(recording.get("scenario") or recording["event"])
 
 
 def test_every_recording_is_looked_at() -> None:
@@ -27,8 +31,8 @@ def test_recorded_requests_decode_and_encode_to_the_same_bytes(api: str, version
             request.api_key, request.api_version, request.correlation_id, request.client_id, request.body
         )
 
-        assert (request.api_key, request.api_version) == (key_of(api), version), recording["scenario"]
-        assert encoded[FRAME_SIZE_BYTES:] == frame, recording["scenario"]
+        assert (request.api_key, request.api_version) == (key_of(api), version), name_of(recording)
+        assert encoded[FRAME_SIZE_BYTES:] == frame, name_of(recording)
 
 
 @every_recorded_version
@@ -42,8 +46,8 @@ def test_recorded_responses_decode_and_encode_to_the_same_bytes(api: str, versio
         correlation_id, body = decode_response(key_of(api), version, frame)
         encoded = b"".join(encode_response(request, body))
 
-        assert correlation_id == request.correlation_id, recording["scenario"]
-        assert encoded == len(frame).to_bytes(FRAME_SIZE_BYTES, "big") + frame, recording["scenario"]
+        assert correlation_id == request.correlation_id, name_of(recording)
+        assert encoded == len(frame).to_bytes(FRAME_SIZE_BYTES, "big") + frame, name_of(recording)
 
 
 def test_fetch_answers_of_kafka_hold_views_of_the_frame() -> None:

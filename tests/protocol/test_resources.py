@@ -20,8 +20,8 @@ NAMED = {
     "AlterConfigs DescribeConfigs IncrementalAlterConfigs": {TOPIC, CLUSTER},
     """
         AlterReplicaLogDirs CreatePartitions CreateTopics DeleteRecords DeleteTopics DescribeLogDirs
-        DescribeProducers ElectLeaders Fetch ListOffsets ListPartitionReassignments Metadata OffsetForLeaderEpoch
-        WriteTxnMarkers
+        DescribeProducers ElectLeaders Fetch LeaderAndIsr ListOffsets ListPartitionReassignments Metadata
+        OffsetForLeaderEpoch StopReplica UpdateMetadata WriteTxnMarkers
     """: {TOPIC},
     "DeleteGroups DescribeGroups Heartbeat JoinGroup LeaveGroup SyncGroup": {GROUP},
     "DescribeTransactions EndTxn InitProducerId": {TRANSACTIONAL_ID},

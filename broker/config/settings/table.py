@@ -186,6 +186,7 @@ class KafkaSettings:
     delete_records_purgatory_purge_interval_requests = setting(INT, 1, ANY, "ended waits kept, likewise")
     replica_lag_time_max_ms = setting(LONG, 10_000, ANY, "a follower that lags longer leaves the ISR")
     replica_fetch_wait_max_ms = setting(INT, 500, ANY, "how long a follower's fetch waits")
+    controller_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests of the controller")
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
 

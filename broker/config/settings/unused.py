@@ -73,7 +73,6 @@ UNUSED = {
         controlled.shutdown.enable                             boolean   true
         controlled.shutdown.max.retries                        int       3
         controlled.shutdown.retry.backoff.ms                   long      5000
-        controller.socket.timeout.ms                           int       30000
         leader.imbalance.check.interval.seconds                long      300
         leader.imbalance.per.broker.percentage                 int       10
         num.replica.alter.log.dirs.threads                     int       -

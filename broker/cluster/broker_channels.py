@@ -1,0 +1,156 @@
+"""The controller's channels to the other brokers: each a queue of decisions, sent in their order, one after the other.
+
+A decision is sent again every 100 ms until the broker has answered, or has left the cluster. As kafka 2.0.1
+ControllerChannelManager; the controller's own broker needs no channel, since it obeys in a call.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import trio
+
+from minibroker.broker.cluster.decision_messages import Message, Shown, obeyed_of
+from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+
+
+class OtherBroker(Protocol):
+    """A connection to another broker, made for the first request."""
+
+    async def ask(self, api_key: int, version: int, request: Any) -> Any:
+        """Send a request, return the body of its answer. Raises ConnectionError."""
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[str, int], OtherBroker]
+OnAnswer = Callable[[int, Decision, Obeyed], None]  # with the id of the broker
+
+
+class BrokerChannels:
+    """A channel to each other live broker, at its `listener`; calls `on_answer` with each answer.
+
+    `run` sends; before, and after `close`, decisions wait or are dropped with their channels.
+    """
+
+    def __init__(self, *, own_id: int, connect: Connect, listener: str, on_answer: OnAnswer) -> None:
+        self._own_id = own_id
+        self._connect = connect
+        self._listener = listener
+        self._on_answer = on_answer
+        self._channels: dict[int, Channel] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Send the decisions of all channels, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for channel in self._channels.values():
+                nursery.start_soon(channel.run)
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """Open channels to brokers that are new, and close those to brokers that are gone, with what they have not
+        sent. A broker that has started again is to be gone in between (`forget`)."""
+        for broker_id in self._channels.keys() - brokers.keys():
+            self.forget(broker_id)
+        for broker_id, broker in brokers.items():
+            address = broker.endpoints.get(self._listener)
+            if broker_id in self._channels:
+                self._channels[broker_id].move_to(address)
+            elif broker_id != self._own_id:
+                self._open(broker_id, address)
+
+    def forget(self, broker_id: int) -> None:
+        """Close the channel to a broker that has ended, if there is one."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Send nothing more: this broker is no longer the controller."""
+        self.set_brokers({})
+
+    def send(self, broker_id: int, decisions: Sequence[Decision]) -> None:
+        """Send decisions after those before them, without a wait; to a broker without a channel none."""
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            channel.send(decisions)
+
+    def _open(self, broker_id: int, address: tuple[str, int] | None) -> None:
+        channel = Channel(broker_id, address, self._connect, self._listener, self._on_answer)
+        self._channels[broker_id] = channel
+        if self._nursery is not None:
+            self._nursery.start_soon(channel.run)
+
+
+class Channel:
+    """The queue to one broker."""
+
+    def __init__(
+        self, broker_id: int, address: tuple[str, int] | None, connect: Connect, listener: str, on_answer: OnAnswer
+    ) -> None:
+        self._broker_id = broker_id
+        self._address = address
+        self._connect = connect
+        self._listener = listener
+        self._on_answer = on_answer
+        self._shown = Shown()
+        self._broker: OtherBroker | None = None
+        self._queue, self._decisions = trio.open_memory_channel[Decision](math.inf)
+        self._scope = trio.CancelScope()
+
+    def send(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self._queue.send_nowait(decision)
+
+    def move_to(self, address: tuple[str, int] | None) -> None:
+        """Reach the broker at this address from now on; what it has not answered is sent there again."""
+        if address != self._address:
+            self._address = address
+            self._disconnect()
+
+    def close(self) -> None:
+        self._scope.cancel()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+    async def run(self) -> None:
+        with self._scope:
+            async for decision in self._decisions:
+                message = self._shown.message_of(decision, self._listener)
+                answer = await self._answer(message)
+                self._on_answer(self._broker_id, decision, obeyed_of(message.api_key, answer))
+
+    async def _answer(self, message: Message) -> Any:
+        """Send a message until it is answered."""
+        has_failed = False
+        while True:
+            try:
+                return await self._connected().ask(*message)
+            except ConnectionError as error:
+                if not has_failed:
+                    logger.warning("broker %d has not got %s: %s", self._broker_id, message.api_key.name, error)
+                has_failed = True
+            await trio.sleep(RETRY_MS / 1000)
+
+    def _connected(self) -> OtherBroker:
+        if self._address is None:
+            raise ConnectionError(f"it advertises no listener {self._listener}")
+        if self._broker is None:
+            self._broker = self._connect(*self._address)
+        return self._broker
