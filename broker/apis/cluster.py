@@ -169,6 +169,7 @@ class ClusterApis:
     # -- ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments -----------------------------
 
     def elect_leaders(self, request: Request, client: Client) -> Body:
+        self._topic_admin.check_is_controller()
         election_type = request.body.election_type
         if election_type not in (ELECT_PREFERRED, ELECT_UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
@@ -196,6 +197,7 @@ class ClusterApis:
 
     def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Accept the replicas that a partition has, and refuse others: the cluster has no other broker."""
+        self._topic_admin.check_is_controller()
         topics: list[tuple[str, list[Outcome]]] = []
         for name, partitions in request.body.topics:
             topic = self._topic_admin.topic(name)
@@ -214,6 +216,7 @@ class ClusterApis:
 
     def list_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Answer with none: this broker never reassigns partitions."""
+        self._topic_admin.check_is_controller()
         return ListPartitionReassignmentsResponse()
 
 

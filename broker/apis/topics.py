@@ -82,6 +82,7 @@ class TopicApis:
     # -- CreateTopics -----------------------------------------------------------------------------------------
 
     def create_topics(self, request: Request, client: Client) -> Body:
+        self._topic_admin.check_is_controller()
         times = Counter(topic.name for topic in request.body.topics)
         duplicates = duplicate_topics(request.client_id, [name for name, count in times.items() if count > 1])
         wanted = {
@@ -151,6 +152,7 @@ class TopicApis:
     # -- CreatePartitions -------------------------------------------------------------------------------------
 
     def create_partitions(self, request: Request, client: Client) -> Body:
+        self._topic_admin.check_is_controller()
         times = Counter(topic.name for topic in request.body.topics)
         for name, count in times.items():
             if count == 1:
@@ -168,6 +170,7 @@ class TopicApis:
     # -- DeleteTopics -----------------------------------------------------------------------------------------
 
     def delete_topics(self, request: Request, client: Client) -> Body:
+        self._topic_admin.check_is_controller()
         make_row = DeleteTopicsResponse.row("topics")
         asked = self._to_delete(request)
         denied = {

@@ -76,7 +76,11 @@ def new_partition(image: Image, replicas: Sequence[int]) -> PartitionState:
 
 
 def create_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
-    """Create topics, or replace them by those that have more partitions."""
+    """Create topics, or replace them by those that have more partitions.
+
+    What is stored of a topic meanwhile stays: in-sync replicas, or the topic of that name which another broker made.
+    """
+    topics = created(image, topics)
     made: dict[TopicPartition, PartitionState] = {}
     for name, topic in topics.items():
         known = image.topics[name].partitions if name in image.topics else {}
@@ -91,6 +95,32 @@ def create_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
         with_update(image, leaders(image, made, is_new=True), topics, first=False),
         {name: topic.configs for name, topic in topics.items()},
     )
+
+
+def enter_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
+    """Create topics at a broker that is not the controller: that one elects their leaders (`topics_appeared`)."""
+    leaderless = {
+        name: topic._replace(
+            partitions={
+                number: state._replace(leader=NO_LEADER, in_sync_replicas=())
+                for number, state in topic.partitions.items()
+            }
+        )
+        for name, topic in created(image, topics).items()
+    }
+    return Plan(Change(leaderless, image.being_deleted - leaderless.keys()))
+
+
+def created(image: Image, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+    """The topics as they are to be stored: none of a name that another topic has, and no partition that is there."""
+    found: dict[str, TopicState] = {}
+    for name, topic in topics.items():
+        stored = image.topics.get(name)
+        if stored is None:
+            found[name] = topic
+        elif stored.topic_id == topic.topic_id:
+            found[name] = stored._replace(partitions={**topic.partitions, **stored.partitions})
+    return found
 
 
 def delete_topics(image: Image, names: Collection[str]) -> Plan:

@@ -62,6 +62,8 @@ class FileState:
 
     is_shared = False
 
+    is_shared = False
+
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
         self._journal = ChangeJournal(log_dir)

@@ -55,15 +55,18 @@ class Change(NamedTuple):
     controller_epoch: int | None = None
 
     def fits(self, topics: Mapping[str, TopicState]) -> bool:
-        """Whether each state of a partition is the stored one, or the next version of it."""
+        """Whether each topic is the stored one, and each state of a partition that one or the next version of it."""
         return all(
-            state is (before := stored.partitions.get(number))
-            or before is None
-            or state.state_version == before.state_version + 1
-            or state == before
+            topic.topic_id == stored.topic_id
+            and all(
+                state is (before := stored.partitions.get(number))
+                or before is None
+                or state.state_version == before.state_version + 1
+                or state == before
+                for number, state in topic.partitions.items()
+            )
             for name, topic in self.topics.items()
             if topic is not None and (stored := topics.get(name)) is not None
-            for number, state in topic.partitions.items()
         )
 
 
@@ -104,6 +107,10 @@ class ClusterState(Protocol):
     @property
     def brokers(self) -> Mapping[int, Broker]:
         """The live brokers by id, of a shared state."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other brokers read and change it too: then a controller leads this broker by requests."""
 
     @property
     def is_shared(self) -> bool:

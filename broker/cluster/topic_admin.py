@@ -10,9 +10,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import chain
+from random import randrange
 
 from minibroker.broker.cluster import controller
-from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
+from minibroker.broker.cluster.assignment import (
+    Draw,
+    Racks,
+    added_partitions,
+    assign_replicas,
+    assignment_of_topic,
+)
 from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
@@ -21,7 +28,7 @@ from minibroker.broker.cluster.state import Change, ClusterState, TopicState, st
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
+from minibroker.broker.replica.decisions import PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.text import counted
@@ -42,12 +49,19 @@ class TopicAdmin:
         dynamic_config: DynamicConfig,
         state: ClusterState,
         controller_loop: ControllerLoop,
+        draw: Draw = randrange,
     ) -> None:
         self._config = config
         self._dynamic_config = dynamic_config
         self._state = state
         self._controller = controller_loop
-        self._internal_topics = internal_topics(config)
+        self._draw = draw
+        self._internal_topics = internal_topics(config, is_alone=not state.is_shared)
+
+    def check_is_controller(self) -> None:
+        """Raises KafkaError(NOT_CONTROLLER), as Kafka without a message: clients ask the controller then."""
+        if not self._controller.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
     # -- topics -----------------------------------------------------------------------------------------------
 
@@ -67,21 +81,25 @@ class TopicAdmin:
 
         They are stored together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
         """
-        request = TopicsRequest(self._controller.image())
+        request = TopicsRequest(self._controller.image(), self._config.broker_id)
         outcomes: Outcomes = {}
         for each in wanted:
             outcome = outcomes[each.name] = attempt(self._new_topic, each, request)
             if not validate_only and isinstance(outcome, TopicState):
                 request.made[each.name] = outcome
-        made = self._performed("the topic", request.made, lambda image: controller.create_topics(image, request.made))
+        create = controller.create_topics if self._controller.is_active else controller.enter_topics
+        made = self._performed("the topic", request.made, lambda image: create(image, request.made))
         for topic in done(made).values():
+            if self._state.topics[topic.name].topic_id != topic.topic_id:  # another broker was faster
+                made[topic.name] = already_exists(topic.name)
+                continue
             logger.info("created topic %s with %s", topic.name, counted(len(topic.partitions), "partition"))
         return outcomes | made
 
     def create_missing_topics(self, names: Iterable[str]) -> Outcomes:
         """Create topics that a client asked for, with the broker's defaults, or those of a coordinator's topic.
 
-        As kafka 2.0.1 KafkaApis.createTopic and createInternalTopic.
+        Any broker creates them. As kafka 2.0.1 KafkaApis.createTopic and createInternalTopic.
         """
         return self.create_topics(self._missing_topic(name) for name in names)
 
@@ -94,7 +112,7 @@ class TopicAdmin:
 
         They are stored together. As kafka 2.0.1 AdminManager.createPartitions.
         """
-        request = TopicsRequest(self._controller.image())
+        request = TopicsRequest(self._controller.image(), self._config.broker_id)
         grown: Outcomes = {each.name: attempt(self._grown_topic, each, request) for each in wanted}
         if validate_only:
             return {
@@ -184,17 +202,15 @@ class TopicAdmin:
             check_new_name(wanted.name, self._state.topics, request.made)
             replicas = assignment_of_topic(wanted.assignment)
         else:
-            replicas = assign_replicas(self._config.broker_id, wanted.partition_count, wanted.replication_factor)
+            replicas = assign_replicas(request.racks, wanted.partition_count, wanted.replication_factor, self._draw)
             check_new_name(wanted.name, self._state.topics, request.made)
         partitions = {number: new_partition(request.image, brokers) for number, brokers in enumerate(replicas)}
         request.check_open_files(partitions.values())
         return TopicState(wanted.name, partitions, configs, uuid.uuid4())
 
     def _missing_topic(self, name: str) -> NewTopic:
-        """Describe a topic to create: with one live broker, a coordinator's topic has one replica."""
         if name in self._internal_topics:
-            partition_count, configs = self._internal_topics[name]
-            return NewTopic(name, partition_count, 1, {}, configs)
+            return self._internal_topics[name]
         return NewTopic(name, self._config.num_partitions, self._config.default_replication_factor, {}, {})
 
     def _grown_topic(self, wanted: NewPartitions, request: TopicsRequest) -> TopicState:
@@ -207,7 +223,7 @@ class TopicAdmin:
                 ErrorCode.INVALID_PARTITIONS, f"The partitions of topic '{wanted.name}' are not numbered 0, 1, 2 ..."
             )
         existing = [topic.partitions[number].replicas for number in range(count)]
-        added = added_partitions(existing, wanted.total_count, wanted.assignment, self._config.broker_id)
+        added = added_partitions(existing, wanted.total_count, wanted.assignment, request.racks)
         partitions = {number: new_partition(request.image, brokers) for number, brokers in enumerate(added, count)}
         request.check_open_files(partitions.values())
         return topic._replace(partitions={**topic.partitions, **partitions})
@@ -232,23 +248,25 @@ class TopicAdmin:
 class TopicsRequest:
     """The common state of the topics of one request: the cluster, those made before, and the open files they share."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, broker_id: int) -> None:
         self.image = image
+        self.racks: Racks = {each: broker.rack for each, broker in image.brokers.items()}
+        self._broker_id = broker_id
         self.made: dict[str, TopicState] = {}
         self._logs = 0
 
     def check_open_files(self, partitions: Collection[PartitionState]) -> None:
         """Raises KafkaError(POLICY_VIOLATION) if logs of these, and of others of the request, need too many."""
-        led = sum(partition.leader != NO_LEADER for partition in partitions)
-        check_open_files(self._logs + led)
-        self._logs += led
+        own = sum(self._broker_id in partition.replicas for partition in partitions)
+        check_open_files(self._logs + own)
+        self._logs += own
 
 
 def check_new_name(name: str, *taken: Collection[str]) -> None:
     """Raises KafkaError."""
     check_topic_name(name)
     if any(name in each for each in taken):
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise already_exists(name)
     colliding = colliding_names(name, chain(*taken))
     if colliding:
         raise KafkaError(
@@ -257,28 +275,37 @@ def check_new_name(name: str, *taken: Collection[str]) -> None:
         )
 
 
-def internal_topics(config: KafkaConfig) -> dict[str, tuple[int, dict[str, str]]]:
-    """The partition counts and configs of the topics of coordinators, by name.
+def already_exists(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def internal_topics(config: KafkaConfig, *, is_alone: bool) -> dict[str, NewTopic]:
+    """The topics of coordinators by name. A broker that is the whole cluster has one replica of each.
 
     As kafka 2.0.1 GroupMetadataManager.offsetsTopicConfigs and TransactionStateManager.transactionTopicConfigs.
     """
-    return {
-        GROUP_METADATA_TOPIC: (
-            config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-                "compression.type": "producer",
-            },
-        ),
-        TRANSACTION_STATE_TOPIC: (
-            config.transaction_state_log_num_partitions,
-            {
-                "unclean.leader.election.enable": "false",
-                "compression.type": "uncompressed",
-                "cleanup.policy": "compact",
-                "min.insync.replicas": "1",
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            },
-        ),
-    }
+    offsets = NewTopic(
+        GROUP_METADATA_TOPIC,
+        config.offsets_topic_num_partitions,
+        1 if is_alone else config.offsets_topic_replication_factor,
+        {},
+        {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+            "compression.type": "producer",
+        },
+    )
+    transactions = NewTopic(
+        TRANSACTION_STATE_TOPIC,
+        config.transaction_state_log_num_partitions,
+        1 if is_alone else config.transaction_state_log_replication_factor,
+        {},
+        {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": "1" if is_alone else str(config.transaction_state_log_min_isr),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        },
+    )
+    return {each.name: each for each in (offsets, transactions)}

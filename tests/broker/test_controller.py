@@ -18,6 +18,7 @@ from minibroker.broker.cluster.controller import (
     create_topics,
     delete_topics,
     elect,
+    enter_topics,
     new_partition,
     shut_down,
 )
@@ -229,6 +230,20 @@ def test_added_partitions_are_all_that_replicas_learn_of() -> None:
 
     assert sent(plan) == {1: "U", 2: "LU", 3: "U"}
     assert plan.decisions[2][0][2] == {TopicPartition("t", 1): added}
+
+
+def test_what_others_have_stored_of_a_topic_meanwhile_stays() -> None:
+    image = image_of(LED_BY_1)
+    other = TopicState("t", {0: new_partition(image, (2,))}, {}, uuid.UUID(int=8))
+    grown = image.topics["t"]._replace(
+        partitions={0: LED_BY_1._replace(state_version=7), 1: new_partition(image, (3,))}
+    )
+
+    for event in (create_topics, enter_topics):
+        assert event(image, {"t": other}).change == Change({}, frozenset())
+    assert not Change({"t": other}).fits(image.topics)
+    stored = create_topics(image, {"t": grown}).change
+    assert stored is not None and stored.topics["t"] == grown._replace(partitions={**grown.partitions, 0: LED_BY_1})
 
 
 def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:

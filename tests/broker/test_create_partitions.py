@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,13 +16,26 @@ from tests.broker.conftest import MakeBroker
 
 
 def test_a_topic_has_no_more_partitions_than_it_may_have() -> None:
-    assert len(assign_replicas(0, MAX_PARTITIONS_PER_TOPIC, 1)) == 10_000
-    assert len(added_partitions([[0]], MAX_PARTITIONS_PER_TOPIC, None, 0)) == 9_999
+    racks, draw = {0: None}, Random().randrange
+    assert len(assign_replicas(racks, MAX_PARTITIONS_PER_TOPIC, 1, draw)) == 10_000
+    assert len(added_partitions([[0]], MAX_PARTITIONS_PER_TOPIC, None, racks)) == 9_999
     too_many = MAX_PARTITIONS_PER_TOPIC + 1
-    for ask in (partial(assign_replicas, 0, too_many, 1), partial(added_partitions, [[0]], too_many, None, 0)):
+    for ask in (
+        partial(assign_replicas, racks, too_many, 1, draw),
+        partial(added_partitions, [[0]], too_many, None, racks),
+    ):
         with pytest.raises(KafkaError) as refused:
             ask()
         assert refused.value.code is ErrorCode.INVALID_PARTITIONS
+
+
+def test_partitions_are_added_only_if_all_live_brokers_have_racks_or_none() -> None:
+    """Also those that a client assigns: Kafka asks as it reads the brokers."""
+    with pytest.raises(
+        KafkaError, match=r"Not all brokers have rack information\. Add --disable-rack-aware"
+    ) as refused:
+        added_partitions([[0]], 2, [[1]], {0: None, 1: "r"})
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_a_topic_whose_partitions_have_gaps_gets_no_more(make_broker: MakeBroker, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Scripted conversations first, then one for every seed. What differs is shrunk and printed as a script, which
 `--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/; with
 `--only NAME` to that one, and to those that have no recording yet. Of a subject (`rights`, `logins`, `throttling`,
-`quotas`, `settings`, `encrypted-settings`) the cases are compared instead, from `--seed` on where they are drawn.
+`quotas`, `assignments`, `settings`, `encrypted-settings`) the cases are compared instead, from `--seed` on where they
+are drawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recordings of Apache Kafka 2.0.1 in tests/golden/, and the one way to make them: hold, compare, print, keep.
 
 `python -m tests.conformance NAME` compares a subject with a live Apache Kafka: `rights`, `logins`, `throttling`,
-`quotas`, `settings` or `encrypted-settings`. `--record` keeps what Kafka answered.
+`quotas`, `assignments`, `settings` or `encrypted-settings`. `--record` keeps what Kafka answered.
 """
 
 from __future__ import annotations

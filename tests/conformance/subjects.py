@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.conformance import acl_matrix, quota_histories, quotas, sasl, settings
+from tests.conformance import acl_matrix, assignments, quota_histories, quotas, sasl, settings
 from tests.conformance.recordings import Subject
 
 FILES, OTHER_FILES = range(1, settings.FILES + 1), range(1000, 1020)
@@ -15,6 +15,7 @@ SUBJECTS = {
     "quotas": Subject(
         quota_histories.RECORDED, quota_histories.compared, range(quota_histories.HISTORIES), range(10_000, 12_000)
     ),
+    "assignments": Subject(assignments.RECORDED, assignments.compared, range(assignments.CASES), range(10_000, 14_000)),
     "settings": Subject(settings.RECORDED, settings.compared, FILES, OTHER_FILES),
     "encrypted-settings": Subject(
         settings.RECORDED_ENCRYPTED, partial(settings.compared, encrypted=True), FILES, OTHER_FILES

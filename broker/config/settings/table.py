@@ -207,7 +207,9 @@ class KafkaSettings:
     offsets_retention_minutes = setting(INT, 10_080, at_least(1), "how long an offset stays after its commit")
     offsets_retention_check_interval_ms = setting(LONG, 600_000, at_least(1), "how often that is checked")
     offsets_topic_num_partitions = setting(INT, 50, at_least(1), "of __consumer_offsets")
-    offsets_topic_replication_factor = setting(SHORT, 3, at_least(1), "of __consumer_offsets")
+    offsets_topic_replication_factor = setting(
+        SHORT, 3, at_least(1), "of __consumer_offsets; 1 where a broker is the whole cluster"
+    )
     offsets_topic_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __consumer_offsets")
     offsets_topic_compression_codec = setting(INT, 0, ANY, "of __consumer_offsets, by number")
 
@@ -221,6 +223,10 @@ class KafkaSettings:
         INT, 3_600_000, at_least(1), "how often expired ids are forgotten"
     )
     transaction_state_log_num_partitions = setting(INT, 50, at_least(1), "of __transaction_state")
+    transaction_state_log_replication_factor = setting(
+        SHORT, 3, at_least(1), "of __transaction_state; 1 where a broker is the whole cluster"
+    )
+    transaction_state_log_min_isr = setting(INT, 2, at_least(1), "its min.insync.replicas, likewise")
     transaction_state_log_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __transaction_state")
     transaction_state_log_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read when loading")
 

@@ -43,7 +43,6 @@ ONLY_CHECKED = {
     "inter.broker.protocol.version": ONE_BROKER,
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
-    "offsets.topic.replication.factor": ONE_BROKER,
     "replica.fetch.wait.max.ms": ONE_BROKER,
     "queued.max.request.bytes": ONE_LOOP,
     "replica.socket.timeout.ms": ONE_BROKER,
@@ -85,8 +84,6 @@ UNUSED = {
         replication.quota.window.num                           int       11 1
         replication.quota.window.size.seconds                  int       1 1
         request.timeout.ms                                     int       30000
-        transaction.state.log.min.isr                          int       2 1
-        transaction.state.log.replication.factor               short     3 1
     """,
     NO_TOKENS: """
         delegation.token.expiry.check.interval.ms              long      3600000 1
