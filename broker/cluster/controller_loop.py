@@ -91,6 +91,11 @@ class ControllerLoop:
         """Whether this broker is the controller."""
         return True
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._state.is_controller
+
     def stop(self) -> None:
         """This broker is about to end: others take over what they can."""
         try:
@@ -105,7 +110,7 @@ class ControllerLoop:
         controller, BROKER_NOT_AVAILABLE for a broker that is not alive.
         As kafka 2.0.1 KafkaController.ControlledShutdown.
         """
-        if not self._state.is_controller:
+        if not self.is_active:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, "this broker is not the controller")
         if broker_id not in self.image().brokers:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
@@ -145,7 +150,7 @@ class ControllerLoop:
     def _stored(self, what: str, event: Callable[[Image], Plan], *, as_controller: bool = False) -> Plan:
         """Plan for an event, again if its change is stale, and store it."""
         while True:
-            if as_controller and not self._state.is_controller:
+            if as_controller and not self.is_active:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER)
             image = self.image()
             plan = event(image)
@@ -177,7 +182,7 @@ class ControllerLoop:
 
     def on_news(self, news: News) -> None:
         """Act on what has changed in the state of a cluster, if this broker is its controller."""
-        if not self._state.is_controller:
+        if not self.is_active:
             if isinstance(news, ControllerChanged):
                 self._channels.set_brokers({})
             return
@@ -196,7 +201,7 @@ class ControllerLoop:
 
     def catch_up(self) -> None:
         """Try again what could not be stored."""
-        if self._is_behind and self._state.is_controller:
+        if self._is_behind and self.is_active:
             self._take_over()
 
     def _take_over(self) -> None:
