@@ -24,7 +24,7 @@ MAX_CORRELATION_ID = 2**31 - 1
 MAX_ANSWER_BYTES = 2**30  # more is no answer of a broker, and is not allocated
 
 
-class PeerError(Exception):
+class PeerError(ConnectionError):
     """A broker cannot be reached, or did not answer; the connection to it is closed."""
 
 
