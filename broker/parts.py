@@ -164,8 +164,10 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
+        connect_to=partial(connect_to_peer, config, metadata_cache),
         observer=probes,
     )
+    dynamic_config.on_change.append(replica_manager.fetchers.spread)
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,
@@ -320,6 +322,14 @@ def build(
 def peer_at(config: KafkaConfig, host: str, port: int) -> Peer:
     """A connection of this broker as a controller, or to one."""
     return Peer(host, port, client_id=str(config.broker_id), timeout_ms=config.controller_socket_timeout_ms)
+
+
+def connect_to_peer(config: KafkaConfig, metadata_cache: MetadataCache, broker_id: int, client_id: str) -> Peer:
+    """Make a connection to another broker, at the listener for brokers. Raises ConnectionError without its address."""
+    address = metadata_cache.address_of(broker_id, config.inter_broker_listener)
+    if address is None:
+        raise ConnectionError(f"broker {broker_id} advertises no listener {config.inter_broker_listener}")
+    return Peer(*address, client_id=client_id, timeout_ms=config.replica_socket_timeout_ms)
 
 
 def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
