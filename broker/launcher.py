@@ -31,6 +31,9 @@ from minibroker.broker.serve_options import stop_signals
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
 MOST_REPLICAS = 3
+# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
+# before acks=all is answered.
+FETCH_BACKOFF_MS = "100"
 READY_SECONDS = 30.0
 READY_POLL_SECONDS = 0.005
 LOG_LINES_SHOWN = 5
@@ -61,6 +64,7 @@ def settings_of_cluster(count: int) -> dict[str, str]:
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": str(min(2, replicas)),
+        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
     }
 
 

@@ -22,6 +22,9 @@ from minibroker.errors import BrokerError
 from minibroker.process import START_TIMEOUT_SECONDS, Broker
 
 MOST_REPLICAS = 3
+# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
+# before acks=all is answered.
+FETCH_BACKOFF_MS = 100
 
 
 class Cluster:
@@ -161,4 +164,5 @@ def settings_of_cluster(replicas: int) -> dict[str, object]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": min(2, replicas),
+        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
     }
