@@ -20,6 +20,7 @@ from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import Image, Plan
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.state import (
+    NO_CONTROLLER,
     BrokerGone,
     BrokerReturned,
     Change,
@@ -54,13 +55,12 @@ class Channels(Protocol):
 class ControllerLoop:
     """The controller, if this broker is it; `own` is this broker as it obeys."""
 
-    def __init__(
-        self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker, channels: Channels
-    ) -> None:
+    def __init__(self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker, channels: Channels) -> None:
         self._config = config
         self._state = state
         self._own = own
         self._channels = channels
+        self._unattended: set[int] = set()  # brokers that ended while no broker controlled
         self._is_behind = False  # whether a plan could not be stored
 
     def image(self) -> Image:
@@ -85,11 +85,6 @@ class ControllerLoop:
         )
         for error in failures.values():
             raise error
-
-    @property
-    def is_active(self) -> bool:
-        """Whether this broker is the controller."""
-        return True
 
     @property
     def is_active(self) -> bool:
@@ -183,8 +178,7 @@ class ControllerLoop:
     def on_news(self, news: News) -> None:
         """Act on what has changed in the state of a cluster, if this broker is its controller."""
         if not self.is_active:
-            if isinstance(news, ControllerChanged):
-                self._channels.set_brokers({})
+            self._watch_others(news)
             return
         match news:
             case ControllerChanged():
@@ -199,15 +193,34 @@ class ControllerLoop:
             case Change(topics=topics, controller_epoch=None) if topics:
                 self._react(partial(controller.topics_changed, names=topics.keys()))
 
+    def _watch_others(self, news: News) -> None:
+        """Send nothing while another broker controls; note the brokers that end while none does."""
+        match news:
+            case ControllerChanged(controller_id):
+                self._channels.set_brokers({})
+                if controller_id != NO_CONTROLLER:
+                    self._unattended.clear()
+            case BrokerReturned(broker_id):
+                self._unattended.discard(broker_id)
+            case BrokerGone(broker_id):
+                self._unattended.add(broker_id)
+
     def catch_up(self) -> None:
         """Try again what could not be stored."""
         if self._is_behind and self.is_active:
             self._take_over()
 
     def _take_over(self) -> None:
-        """Begin as the controller. As kafka 2.0.1 KafkaController.onControllerFailover."""
+        """Begin as the controller. As kafka 2.0.1 KafkaController.onControllerFailover.
+
+        Brokers that have ended together with the last controller leave the in-sync replicas: in Kafka acks=all waits
+        until they lag by replica.lag.time.max.ms.
+        """
         self._reach_brokers()
         self._react(controller.controller_elected)
+        if self._unattended:
+            self._react(partial(controller.brokers_changed, gone=frozenset(self._unattended)))
+            self._unattended.clear()
 
     def _reach_brokers(self) -> None:
         me = self._config.broker_id

@@ -60,10 +60,6 @@ class FileState:
     controller_epoch = 1
     brokers: Mapping[int, Broker] = {}
 
-    is_shared = False
-
-    is_shared = False
-
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
         self._journal = ChangeJournal(log_dir)

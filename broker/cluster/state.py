@@ -109,14 +109,6 @@ class ClusterState(Protocol):
         """The live brokers by id, of a shared state."""
 
     @property
-    def is_shared(self) -> bool:
-        """Whether other brokers read and change it too: then a controller leads this broker by requests."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other brokers read and change it too: then a controller leads this broker by requests."""
-
-    @property
     def cluster_id(self) -> str: ...
     @property
     def topics(self) -> Mapping[str, TopicState]: ...

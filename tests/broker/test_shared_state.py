@@ -211,7 +211,7 @@ def test_a_directory_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / {tmp_path} rw - nfs4 host:/ rw\n")
     monkeypatch.setattr(local_disk, "MOUNTS", mounts)
-    with pytest.raises(SharedStateError, match=r"is on a network \(nfs4\), where locks do not hold; name one on a local"):
+    with pytest.raises(SharedStateError, match=r"is on a network \(nfs4\), where locks do not hold; name one"):
         SharedState(tmp_path, 1).open()
 
 
