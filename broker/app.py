@@ -37,6 +37,7 @@ from minibroker.broker.way.guard import Guard
 from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.throttling import Throttling
 from minibroker.broker.way.way import Way
+from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ class BrokerApp:
         if not self._log_manager.is_offline:
             try:
                 self._state.close()
-            except OSError as error:  # what was stored is still there, in two files
+            except (OSError, KafkaError) as error:  # what was stored is still there, in two files
                 logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()

@@ -74,7 +74,8 @@ class Launcher:
     def __init__(self, options: argparse.Namespace, passed: Sequence[str]) -> None:
         self._count: int = options.brokers
         self.directory = Path(options.data_dir or DEFAULT_DATA_DIR).absolute()
-        self._host, _, port = (options.listen or DEFAULT_ADDRESS).rpartition(":")
+        address: str = options.listen or DEFAULT_ADDRESS
+        self._host, _, port = address.rpartition(":")
         self._first_port = int(port)
         self._options = options
         self._passed = passed

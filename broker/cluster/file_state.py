@@ -116,8 +116,8 @@ class FileState:
         """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
         if not change.fits(self.topics):
             return False
-        rest = change._replace(topics=None, controller_epoch=None)  # of a cluster of one
-        sections = {name: value for name, value in rest._asdict().items() if value is not None}
+        rest = change._replace(controller_epoch=None)  # of a cluster of one
+        sections = {name: value for name, value in rest._asdict().items() if value is not None and name != "topics"}
         before = {name: getattr(self, name) for name in sections}
         topics_before = {name: self.topics.get(name) for name in change.topics}
         self._install(change.topics, sections)

@@ -133,7 +133,7 @@ class Cluster:
             topics[each.topic] = TopicMetadata(each.topic, uuid.UUID(int=0), partitions | {each.partition: state})
         for side in self.sides:
             if to is None or side.id in to:
-                side.broker.parts.own.obey(UpdateMetadata(CONTROLLER, brokers, topics))
+                side.broker.parts.own.obey(UpdateMetadata(CONTROLLER, 1, brokers, topics))
 
     def lead(
         self, leader: int, *topic_partitions: TopicPartition, to: Sequence[int] | None = None, step: int = 1

@@ -365,7 +365,7 @@ def test_brokers_reach_each_other_by_their_own_listener(between: dict[str, str],
     config = KafkaConfig({"listeners": listeners, "listener.security.protocol.map": protocols, **between})
     cache = MetadataCache("cluster")
     endpoints = {"A": ("localhost", 1), "B": ("localhost", 2), "PLAINTEXT": ("localhost", 3)}
-    cache.update(UpdateMetadata(0, {7: Broker(endpoints)}, {}))
+    cache.update(UpdateMetadata(0, 1, {7: Broker(endpoints)}, {}))
 
     assert connect_to_peer(config, cache, 7, "client").port == port
     with pytest.raises(ConnectionError, match="broker 8 advertises no listener"):
