@@ -42,6 +42,7 @@ from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.network.peer import Peer
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
@@ -131,8 +132,10 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
+        connect_to=partial(connect_to_peer, config, metadata_cache),
         observer=probes,
     )
+    dynamic_config.on_change.append(replica_manager.fetchers.spread)
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,
@@ -273,6 +276,14 @@ def build(
         handlers=Handlers(families),
         probes=probes,
     )
+
+
+def connect_to_peer(config: KafkaConfig, metadata_cache: MetadataCache, broker_id: int, client_id: str) -> Peer:
+    """Make a connection to another broker, at the listener for brokers. Raises ConnectionError without its address."""
+    address = metadata_cache.address_of(broker_id, config.inter_broker_listener)
+    if address is None:
+        raise ConnectionError(f"broker {broker_id} advertises no listener {config.inter_broker_listener}")
+    return Peer(*address, client_id=client_id, timeout_ms=config.replica_socket_timeout_ms)
 
 
 def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:

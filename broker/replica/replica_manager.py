@@ -21,6 +21,7 @@ from minibroker.broker.replica.delete_records import (
 )
 from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
 from minibroker.broker.replica.fetched_partition import FetchedPartition
+from minibroker.broker.replica.fetcher_manager import ConnectTo, FetcherManager, not_connected
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.isr import SaveIsr, saved
@@ -50,7 +51,7 @@ class Observer(PurgatoryObserver, Protocol):
 class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
-    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up.
+    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up; `connect_to` connects to a leader.
     """
 
     def __init__(
@@ -63,14 +64,29 @@ class ReplicaManager:
         background: Background,
         save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
+        connect_to: ConnectTo = not_connected,
         observer: Observer | None = None,
     ) -> None:
         self._config = config
         self.log_manager = log_manager
         self._clock = clock
         self.is_alive = is_alive
+        self._flusher = LogFlusher(log_manager, background)
+        self.fetchers = FetcherManager(
+            connect_to=connect_to,
+            config=config,
+            clock=clock,
+            log_manager=log_manager,
+            flusher=self._flusher,
+            background=background,
+            on_offline=self.complete_all_delayed,
+        )
         self.partitions = Partitions(
-            config=config, log_manager=log_manager, clock=clock, on_change=self.complete_delayed
+            config=config,
+            log_manager=log_manager,
+            clock=clock,
+            fetchers=self.fetchers,
+            on_change=self.complete_delayed,
         )
         self._observer = observer
         self.followers = Followers(
@@ -79,7 +95,6 @@ class ReplicaManager:
             save_isr=save_isr,
             on_progress=self.complete_delayed,
         )
-        self._flusher = LogFlusher(log_manager, background)
         purgatory = partial(Purgatory, timer=timer, observer=observer)
         self.fetch_purgatory = purgatory("Fetch", purge_interval=config.fetch_purgatory_purge_interval_requests)
         self._log_end_waits = LogEndWaits()

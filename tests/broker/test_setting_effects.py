@@ -331,6 +331,9 @@ SEEN_ELSEWHERE = {
     " connections.max.reauth.ms",
     "golden/conversations/authorization.txt": "super.users",
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
+    "broker/test_fetcher.py": "num.replica.fetchers replica.fetch.wait.max.ms replica.fetch.min.bytes"
+    " replica.fetch.max.bytes replica.fetch.response.max.bytes replica.fetch.backoff.ms replica.socket.timeout.ms"
+    " inter.broker.listener.name security.inter.broker.protocol",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",

@@ -73,8 +73,10 @@ class KafkaSettings:
     port = setting(INT, 9092, ANY, "old form of listeners")
     advertised_host_name = optional(STRING, ANY, "old form of advertised.listeners")
     advertised_port = optional(INT, ANY, "old form of advertised.listeners")
-    inter_broker_listener_name = optional(STRING, ANY, "accepted if it names a listener; there is one broker")
-    security_inter_broker_protocol = setting(STRING, "PLAINTEXT", ANY, "the same listener, by its protocol")
+    inter_broker_listener_name = optional(STRING, ANY, "the listener that other brokers use")
+    security_inter_broker_protocol = setting(
+        STRING, "PLAINTEXT", ANY, "that listener by its protocol, if it has no name"
+    )
 
     # TLS of listeners; `listener.name.<name>.` in front makes one for a single listener
     ssl_keystore_location = optional(STRING, ANY, "the file with the listener's key and certificates")
@@ -184,7 +186,12 @@ class KafkaSettings:
     producer_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
     delete_records_purgatory_purge_interval_requests = setting(INT, 1, ANY, "ended waits kept, likewise")
     replica_lag_time_max_ms = setting(LONG, 10_000, ANY, "a follower that lags longer leaves the ISR")
+    num_replica_fetchers = setting(INT, 1, ANY, "fetchers for each leader that this broker follows")
     replica_fetch_wait_max_ms = setting(INT, 500, ANY, "how long a follower's fetch waits")
+    replica_fetch_min_bytes = setting(INT, 1, ANY, "records for which it waits, unless the time is up")
+    replica_fetch_max_bytes = setting(INT, 1_048_576, at_least(0), "records of a partition in an answer to it")
+    replica_fetch_response_max_bytes = setting(INT, 10_485_760, at_least(0), "records of all partitions, likewise")
+    replica_fetch_backoff_ms = setting(INT, 1000, at_least(0), "a partition waits after an error of its leader")
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
 

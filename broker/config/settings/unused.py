@@ -39,16 +39,12 @@ LISTENERS_OWN = ("ssl.", "sasl.", "connections.max.reauth.ms")  # what one liste
 OF_MECHANISM = ("sasl.jaas.config", "sasl.server.callback.handler.class", "connections.max.reauth.ms")
 
 ONLY_CHECKED = {
-    "inter.broker.listener.name": ONE_BROKER,
     "inter.broker.protocol.version": ONE_BROKER,
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
     "offsets.topic.replication.factor": ONE_BROKER,
-    "replica.fetch.wait.max.ms": ONE_BROKER,
     "queued.max.request.bytes": ONE_LOOP,
-    "replica.socket.timeout.ms": ONE_BROKER,
     "sasl.mechanism.inter.broker.protocol": ONE_BROKER,
-    "security.inter.broker.protocol": ONE_BROKER,
 }
 
 UNUSED = {
@@ -78,11 +74,6 @@ UNUSED = {
         leader.imbalance.check.interval.seconds                long      300
         leader.imbalance.per.broker.percentage                 int       10
         num.replica.alter.log.dirs.threads                     int       -
-        num.replica.fetchers                                   int       1
-        replica.fetch.backoff.ms                               int       1000 0
-        replica.fetch.max.bytes                                int       1048576 0
-        replica.fetch.min.bytes                                int       1
-        replica.fetch.response.max.bytes                       int       10485760 0
         replica.socket.receive.buffer.bytes                    int       65536
         replication.quota.window.num                           int       11 1
         replication.quota.window.size.seconds                  int       1 1
