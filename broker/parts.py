@@ -56,6 +56,7 @@ from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.marker_channels import MarkerChannels
 from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
@@ -89,6 +90,7 @@ class BrokerParts:
     topic_admin: TopicAdmin
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    marker_channels: MarkerChannels
     scram_users: ScramUsers
     client_quotas: ClientQuotas
     charging: Charging
@@ -107,6 +109,7 @@ class BrokerParts:
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.background.run)
         nursery.start_soon(self._watch_followers)
+        self.marker_channels.start(nursery)
 
     async def _watch_followers(self) -> None:
         """Remove lagging followers from the in-sync replicas, each half of replica.lag.time.max.ms."""
@@ -124,6 +127,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
+    connect_to = partial(connect_to_peer, config, metadata_cache)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -132,7 +136,7 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
-        connect_to=partial(connect_to_peer, config, metadata_cache),
+        connect_to=connect_to,
         observer=probes,
     )
     dynamic_config.on_change.append(replica_manager.fetchers.spread)
@@ -163,11 +167,13 @@ def build(
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
+    marker_channels = MarkerChannels(connect_to, broker_id=config.broker_id)
     markers = MarkerWriter(
         replica_manager,
         clock,
         broker_id=config.broker_id,
         leader_of=metadata_cache.leader_of,
+        channels=marker_channels,
         complete_offsets=groups.on_transaction_completed,
     )
     producer_ids = ProducerIds(state)
@@ -268,6 +274,7 @@ def build(
         topic_admin=topic_admin,
         groups=groups,
         transactions=transactions,
+        marker_channels=marker_channels,
         scram_users=scram_users,
         client_quotas=quotas,
         charging=Charging(quotas, clock),
