@@ -80,6 +80,8 @@ class Peer:
                 if not 0 < size <= MAX_ANSWER_BYTES:
                     raise self._failed(f"sent an answer of {size} bytes")
                 return await self._received(stream, size)
+        except PeerError:
+            raise
         except trio.TooSlowError:
             raise self._failed(f"did not answer within {self._timeout_ms} ms") from None
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
