@@ -59,6 +59,7 @@ from minibroker.broker.shared_settings import SharedSettings
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.marker_channels import MarkerChannels
 from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
@@ -98,6 +99,7 @@ class BrokerParts:
     topic_admin: TopicAdmin
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    marker_channels: MarkerChannels
     scram_users: ScramUsers
     client_quotas: ClientQuotas
     charging: Charging
@@ -118,6 +120,7 @@ class BrokerParts:
         if self.channels is not None:
             nursery.start_soon(self.channels.run)
         nursery.start_soon(self._watch_followers)
+        self.marker_channels.start(nursery)
 
     async def shut_down(self, controller_id: int) -> bool:
         """Ask the controller to have others lead in place of this broker; return whether it did.
@@ -156,6 +159,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
+    connect_to = partial(connect_to_peer, config, metadata_cache)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -164,7 +168,7 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
-        connect_to=partial(connect_to_peer, config, metadata_cache),
+        connect_to=connect_to,
         observer=probes,
     )
     dynamic_config.on_change.append(replica_manager.fetchers.spread)
@@ -195,11 +199,13 @@ def build(
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
+    marker_channels = MarkerChannels(connect_to, broker_id=config.broker_id)
     markers = MarkerWriter(
         replica_manager,
         clock,
         broker_id=config.broker_id,
         leader_of=metadata_cache.leader_of,
+        channels=marker_channels,
         complete_offsets=groups.on_transaction_completed,
     )
     producer_ids = ProducerIds(state)
@@ -309,6 +315,7 @@ def build(
         topic_admin=topic_admin,
         groups=groups,
         transactions=transactions,
+        marker_channels=marker_channels,
         scram_users=scram_users,
         client_quotas=quotas,
         charging=Charging(quotas, clock),

@@ -23,7 +23,7 @@ from minibroker.broker.replica.decisions import (
     UpdateMetadata,
 )
 from minibroker.protocol.api_table import ApiKey
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError, known_error
 from minibroker.protocol.messages.inter_broker import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from minibroker.protocol.primitives import TopicPartition
 
@@ -227,11 +227,3 @@ def obeyed_of(api_key: ApiKey, body: Body) -> Obeyed:
         if row.error_code
     }
     return Obeyed(known_error(body.error_code), failures)
-
-
-def known_error(code: int) -> ErrorCode:
-    """The error of a code; UNKNOWN_SERVER_ERROR for one that only later releases have."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -112,6 +112,9 @@ class FileState:
                     f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error
 
+    def look(self) -> None:
+        """Read nothing: no other broker changes this file."""
+
     def save(self, what: str, change: Change) -> bool:
         """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
         if not change.fits(self.topics):

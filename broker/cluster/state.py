@@ -136,6 +136,9 @@ class ClusterState(Protocol):
     def scram_salt_key(self) -> bytes:
         """Makes up the salts of unknown users."""
 
+    def look(self) -> None:
+        """Read what other brokers have changed. Raises OSError."""
+
     def save(self, what: str, change: Change) -> bool:
         """Store a change; return False and store nothing if it is stale.
 
