@@ -214,6 +214,9 @@ class BrokerApp:
             config.replica_high_watermark_checkpoint_interval_ms, partial(self._checkpoint_high_watermarks, parts)
         )
         upkeep.every(config.offsets_retention_check_interval_ms, parts.groups.offsets.expire)
+        if config.auto_leader_rebalance_enable:
+            interval_ms = 1000 * max(1, config.leader_imbalance_check_interval_seconds)
+            upkeep.every(interval_ms, parts.controller_loop.rebalance_leaders)
         nursery.start_soon(upkeep.run)
         nursery.start_soon(compaction.run)
         if self._options.control is not None:

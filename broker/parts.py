@@ -169,6 +169,7 @@ def build(
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
         connect_to=connect_to,
+        is_known=metadata_cache.is_known,
         observer=probes,
     )
     dynamic_config.on_change.append(replica_manager.fetchers.spread)

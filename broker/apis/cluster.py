@@ -1,7 +1,6 @@
 """DescribeCluster, DescribeLogDirs, ElectLeaders and the like: the APIs about brokers and replicas.
 
-The answers are those of a cluster of one broker with one log directory: it leads every partition that it can lead, no
-replica moves, and no other broker or directory could take one.
+Each broker has one log directory; only the controller elects leaders and moves partitions.
 
 DescribeCluster v0-v1 (v1 endpoint type). DescribeLogDirs v0-v4: v2 flexible, v3 error code, v4 size of the disk.
 AlterReplicaLogDirs v0-v2 (v2 flexible). ElectLeaders v0-v2: v1 unclean elections, v2 flexible.
@@ -23,7 +22,6 @@ from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import PartitionState
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
@@ -196,52 +194,42 @@ class ClusterApis:
         return ElectLeadersResponse(topics=list(topics.items()))
 
     def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """Accept the replicas that a partition has, and refuse others: the cluster has no other broker."""
+        """Begin to move partitions, or cancel that; each is on its way once this is answered."""
         self._topic_admin.check_is_controller()
-        topics: list[tuple[str, list[Outcome]]] = []
-        for name, partitions in request.body.topics:
-            topic = self._topic_admin.topic(name)
-            rows: list[Outcome] = []
-            for partition, wanted in partitions:
-                outcome: tuple[ErrorCode, str | None]
-                if topic is None:
-                    outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
-                elif partition not in topic.partitions:
-                    outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{partition}."
-                else:
-                    outcome = reassignment(topic.partitions[partition], self._config.broker_id, wanted)
-                rows.append((partition, *outcome))
-            topics.append((name, rows))
+        outcomes = iter(
+            self._controller.reassign(
+                [
+                    (TopicPartition(name, partition), replicas)
+                    for name, partitions in request.body.topics
+                    for partition, replicas in partitions
+                ]
+            )
+        )
+        topics = [
+            (name, [(partition, *next(outcomes)) for partition, _ in partitions])
+            for name, partitions in request.body.topics
+        ]
         return AlterPartitionReassignmentsResponse(topics=topics)
 
     def list_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """Answer with none: this broker never reassigns partitions."""
+        """Answer with the partitions that move, all or those named: the replicas with those that come and go."""
         self._topic_admin.check_is_controller()
-        return ListPartitionReassignmentsResponse()
-
-
-def reassignment(state: PartitionState, live_broker: int, wanted: Sequence[int] | None) -> tuple[ErrorCode, str | None]:
-    """Return the outcome of a reassignment to the brokers `wanted`, None to cancel one, with one live broker.
-
-    As kafka 3.9.1 ReplicationControlManager; but a replica on a broker that is not alive stays.
-    """
-    if wanted is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
-    assignment = "The manual partition assignment includes"
-    if not wanted:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assignment} an empty replica list."
-    for place, broker in enumerate(sorted(wanted)):
-        if broker != live_broker:
-            message = f"{assignment} broker {broker}, but no such broker is registered."
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
-        if place > 0:
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assignment} the broker {broker} more than once."
-    if state.replicas != (live_broker,):
-        return (
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The partition stays on brokers {list(state.replicas)}: none can move.",
+        asked = request.body.topics
+        named = (
+            None if asked is None else {TopicPartition(name, number) for name, numbers in asked for number in numbers}
         )
-    return ErrorCode.NONE, None
+        topics = [
+            (
+                topic.name,
+                [
+                    (number, (*move.replicas, *move.removing), move.adding, move.removing)
+                    for number, move in sorted(topic.reassignments.items())
+                    if named is None or TopicPartition(topic.name, number) in named
+                ],
+            )
+            for topic in self._topic_admin.topics()
+        ]
+        return ListPartitionReassignmentsResponse(topics=[(name, rows) for name, rows in topics if rows])
 
 
 def disk_sizes(path: str) -> tuple[int, int]:

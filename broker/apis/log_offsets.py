@@ -4,7 +4,8 @@ ListOffsets v0-v7. Version notes: v0 answers a list of segment base offsets by f
 · v2 isolation_level · v4 leader epochs, and refuses other epochs than this leader's · v7 knows the largest timestamp.
 
 OffsetForLeaderEpoch v0-v4. Version notes: v1 answers the epoch it found · v2 refuses other epochs than this leader's ·
-v3 names the replica, which makes no difference here: consumers use the API since 2.1, followers always did.
+v3 names the replica, which makes no difference here: consumers use the API since 2.1, followers always did. v0-v1 know
+no partition that is on other brokers alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ CONSUMER_REPLICA_ID = -1
 MAX_TIMESTAMP = -3
 UNKNOWN_TIMESTAMP = -1
 FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+FIRST_VERSION_OF_CONSUMERS = 2
 
 Body = Any
 
@@ -121,14 +123,17 @@ class LogOffsetApis:
         for topic in request.body.topics:
             rows = topics.setdefault(topic.topic, {})
             for row in topic.partitions:
-                rows[row.partition] = self._end_of_epoch(TopicPartition(topic.topic, row.partition), row)
+                rows[row.partition] = self._end_of_epoch(request, TopicPartition(topic.topic, row.partition), row)
         return OffsetForLeaderEpochResponse(
             topics=[(name, list(rows.values())) for name, rows in topics.items() if rows]
         )
 
-    def _end_of_epoch(self, topic_partition: TopicPartition, row: Body) -> Body:
+    def _end_of_epoch(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
+        partitions = self._replica_manager.partitions
+        if request.api_version < FIRST_VERSION_OF_CONSUMERS and partitions.any(topic_partition) is None:
+            return epoch_row(topic_partition.partition, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            partition = self._replica_manager.partitions.led(topic_partition)
+            partition = partitions.led(topic_partition)
             partition.check_leader_epoch(row.current_leader_epoch)
         except KafkaError as error:
             return epoch_row(topic_partition.partition, error=error.code)

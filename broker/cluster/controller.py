@@ -12,10 +12,10 @@ in Kafka not in its metadata.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from minibroker.broker.cluster.state import Change, Configs, TopicState
+from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, Configs, TopicState
 from minibroker.broker.replica.decisions import (
     NO_LEADER,
     Broker,
@@ -33,10 +33,15 @@ from minibroker.protocol.primitives import TopicPartition
 UNCLEAN = "unclean.leader.election.enable"
 
 States = Mapping[TopicPartition, PartitionState]
+Logs = Mapping[TopicPartition, Collection[int]]
+Replica = tuple[TopicPartition, int]  # of a partition on a broker
 
 
 class Image(NamedTuple):
-    """The cluster as a controller sees it. `is_unclean` is the default of topics for unclean elections."""
+    """The cluster as a controller sees it. `is_unclean` is the default of topics for unclean elections.
+
+    Where `is_shared`, other brokers have replicas too: a topic that is deleted stays until all its replicas are.
+    """
 
     controller_id: int
     controller_epoch: int
@@ -44,13 +49,22 @@ class Image(NamedTuple):
     topics: Mapping[str, TopicState]
     being_deleted: frozenset[str] = frozenset()
     is_unclean: bool = False
+    is_shared: bool = False
+
+    @property
+    def kept_topics(self) -> Mapping[str, TopicState]:
+        """The topics that are not being deleted."""
+        if not self.being_deleted:
+            return self.topics
+        return {name: topic for name, topic in self.topics.items() if name not in self.being_deleted}
 
     def may_be_unclean(self, topic: TopicState) -> bool:
         own = topic.configs.get(UNCLEAN)
         return self.is_unclean if own is None else own.strip().lower() == "true"
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
-        topic = self.topics.get(topic_partition.topic)
+        name = topic_partition.topic
+        topic = None if name in self.being_deleted else self.topics.get(name)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
 
@@ -89,10 +103,9 @@ def create_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
             for number, state in sorted(topic.partitions.items())
             if number not in known
         }
-    change = Change(topics, image.being_deleted - topics.keys())
     return Plan(
-        change,
-        with_update(image, leaders(image, made, is_new=True), topics, first=False),
+        Change(topics, no_longer_deleted(image, topics)),
+        with_update(image, leaders(image, made, logs={}), topics, first=False),
         {name: topic.configs for name, topic in topics.items()},
     )
 
@@ -108,7 +121,22 @@ def enter_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
         )
         for name, topic in created(image, topics).items()
     }
-    return Plan(Change(leaderless, image.being_deleted - leaderless.keys()))
+    return Plan(Change(leaderless, no_longer_deleted(image, leaderless)))
+
+
+def topics_appeared(image: Image, names: Collection[str]) -> Plan:
+    """Other brokers have created topics: elect the first leaders of their partitions, where a replica is alive."""
+    states = {
+        TopicPartition(name, number): first_state(image, state)
+        for name in names
+        if name in image.kept_topics
+        for number, state in image.topics[name].partitions.items()
+        if not state.had_leader and any(replica in image.brokers for replica in state.replicas)
+    }
+    if not states:
+        return NOTHING
+    configs = {name: image.topics[name].configs for name, _ in states}
+    return elections(image, states, logs={})._replace(configs=configs)
 
 
 def created(image: Image, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
@@ -123,43 +151,75 @@ def created(image: Image, topics: Mapping[str, TopicState]) -> dict[str, TopicSt
     return found
 
 
+def no_longer_deleted(image: Image, names: Collection[str]) -> frozenset[str] | None:
+    """The topics that are being deleted, without those that there are again; None if that changes nothing."""
+    return image.being_deleted.difference(names) if image.being_deleted.intersection(names) else None
+
+
 def delete_topics(image: Image, names: Collection[str]) -> Plan:
-    """Delete topics: no client sees them any more, then their replicas go."""
+    """Delete topics: no client sees them any more, then their replicas go.
+
+    Their states go at once, or after all replicas of a cluster of several brokers (`replicas_deleted`): until then
+    nobody leads them, and the name is taken. What moves does so no longer.
+    """
     gone: dict[str, None] = dict.fromkeys(names)
-    stopped = replicas_of(
-        image,
-        (
-            (TopicPartition(name, number), state)
+    change = Change(gone, image.being_deleted | gone.keys())
+    if image.is_shared:
+        states = {
+            TopicPartition(name, number): successor(image, state, NO_LEADER, state.in_sync_replicas)._replace(
+                replicas=logs_of(image.topics[name], number)
+            )
             for name in names
             for number, state in image.topics[name].partitions.items()
-            if state.had_leader
-        ),
-    )
-    stops = {
-        broker_id: [StopReplica(image.controller_id, image.controller_epoch, True, list(states))]
-        for broker_id, states in stopped.items()
-    }
-    return Plan(Change(gone, image.being_deleted | gone.keys()), with_update(image, stops, gone, first=True))
+        }
+        topics = changed_topics(image, states)
+        change = change._replace(
+            topics={name: topic._replace(reassignments=NO_REASSIGNMENTS) for name, topic in topics.items()}
+        )
+    return Plan(change, with_update(image, deletions(image, names), gone, first=True))
+
+
+def deletions(image: Image, names: Iterable[str]) -> dict[int, list[Decision]]:
+    """Have each live broker delete its replicas of topics."""
+    stopped: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for topic_partition, broker_id in replicas_to_delete(image, names):
+        if broker_id in image.brokers:
+            stopped[broker_id].append(topic_partition)
+    return {broker_id: [stop(image, replicas)] for broker_id, replicas in stopped.items()}
+
+
+def replicas_to_delete(image: Image, names: Iterable[str]) -> Iterator[Replica]:
+    """The replicas of topics that have a log: those of partitions that have had a leader."""
+    for name in names:
+        for number, state in image.topics[name].partitions.items():
+            if state.had_leader:
+                for broker_id in logs_of(image.topics[name], number):
+                    yield TopicPartition(name, number), broker_id
+
+
+def logs_of(topic: TopicState, number: int) -> tuple[int, ...]:
+    """The brokers that may have a log of a partition: also those from which it moves."""
+    replicas, move = topic.partitions[number].replicas, topic.reassignments.get(number)
+    return replicas if move is None else tuple(dict.fromkeys((*replicas, *move.removing)))
+
+
+def stop(image: Image, replicas: Sequence[TopicPartition]) -> StopReplica:
+    return StopReplica(image.controller_id, image.controller_epoch, True, replicas)
+
+
+def replicas_deleted(image: Image, deleted: Collection[Replica]) -> Plan:
+    """Brokers have deleted replicas, which are noted in `deleted`: forget the topics of which none is left."""
+    gone = [
+        name
+        for name in image.being_deleted & image.topics.keys()
+        if all(replica in deleted for replica in replicas_to_delete(image, [name]))
+    ]
+    return Plan(Change(dict.fromkeys(gone), image.being_deleted.difference(gone))) if gone else NOTHING
 
 
 def change_configs(image: Image, *, name: str, configs: Configs) -> Plan:
     """Replace the configs of a topic."""
     return Plan(Change({name: image.topics[name]._replace(configs=configs)}), configs={name: configs})
-
-
-def topics_changed(image: Image, names: Collection[str]) -> Plan:
-    """Brokers have written topics into the state: leaders their in-sync replicas, and others topics without leaders."""
-    states: dict[TopicPartition, PartitionState] = {}
-    for name in names:
-        topic = image.topics.get(name)
-        for number, state in topic.partitions.items() if topic is not None else ():
-            first = new_partition(image, state.replicas)
-            if not state.had_leader and first.leader != NO_LEADER:
-                states[TopicPartition(name, number)] = first._replace(state_version=state.state_version + 1)
-    changed = changed_topics(image, states)
-    seen = {name: changed.get(name) or image.topics.get(name) for name in names}
-    decisions = with_update(image, leaders(image, states, is_new=True), seen, first=False)
-    return Plan(Change(changed) if changed else None, decisions)
 
 
 # -- brokers --------------------------------------------------------------------------------------------------------
@@ -179,42 +239,52 @@ def brokers_changed(
     if they do not come back.
     """
     epochs = newest_epochs or {}
-    changed: dict[str, TopicState] = {}
-    states: dict[TopicPartition, PartitionState] = {}
-    for name, topic in image.topics.items():
-        partitions = {}
+    changed: dict[TopicPartition, PartitionState] = {}
+    repeated: dict[TopicPartition, PartitionState] = {}
+    for name, topic in image.kept_topics.items():
         for number, state in topic.partitions.items():
             topic_partition = TopicPartition(name, number)
             after = after_brokers(image, topic, state, returned, gone, epochs.get(topic_partition, -1))
             if after is not state:
-                partitions[number] = states[topic_partition] = after
+                changed[topic_partition] = after
             elif any(replica in returned for replica in state.replicas):
-                states[topic_partition] = state
-        if partitions:
-            changed[name] = topic._replace(partitions={**topic.partitions, **partitions})
-    roles = leaders(image, states)
-    return Plan(Change(changed), with_update(image, roles, {**image.topics, **changed}, first=True))
+                repeated[topic_partition] = state
+    return roles_anew(image, changed, repeated, returned)
 
 
 def controller_elected(image: Image) -> Plan:
-    """This broker has become the controller: each broker gets the whole cluster, and its roles, in case it lacks some.
+    """This broker controls from now on: repeat to all brokers what holds, and elect where a leader is gone.
 
-    Partitions without a leader get one, if they can. As kafka 2.0.1 KafkaController.onControllerFailover.
+    Followers that are gone stay in sync: their leaders remove them. As kafka 2.0.1
+    KafkaController.onControllerFailover.
     """
-    changed: dict[str, TopicState] = {}
-    states: dict[TopicPartition, PartitionState] = {}
-    for name, topic in image.topics.items():
-        partitions = {}
+    changed: dict[TopicPartition, PartitionState] = {}
+    repeated: dict[TopicPartition, PartitionState] = {}
+    for name, topic in image.kept_topics.items():
         for number, state in topic.partitions.items():
             after = after_brokers(image, topic, state, (), (), -1)
-            states[TopicPartition(name, number)] = after
-            if after is not state:
-                partitions[number] = after
-        if partitions:
-            changed[name] = topic._replace(partitions={**topic.partitions, **partitions})
-    roles = leaders(image, states)
-    change = Change(changed) if changed else None
-    return Plan(change, with_update(image, roles, {**image.topics, **changed}, first=True))
+            (repeated if after is state else changed)[TopicPartition(name, number)] = after
+    return roles_anew(image, changed, repeated, image.brokers)
+
+
+def roles_anew(image: Image, changed: States, repeated: States, brokers: Collection[int]) -> Plan:
+    """Show all topics, and send the roles in changed partitions and in those that are `repeated`.
+
+    Also have `brokers` delete what else they have of topics that are being deleted.
+    """
+    topics = changed_topics(image, changed)
+    logs = {each: state.replicas if state.had_leader else () for each, state in states_before(image, changed)}
+    logs |= {each: state.replicas for each, state in repeated.items()}
+    roles = leaders(image, {**changed, **repeated}, logs=logs)
+    stops = deletions(image, image.being_deleted & image.topics.keys())
+    for broker_id in stops.keys() & set(brokers):
+        roles.setdefault(broker_id, []).extend(stops[broker_id])
+    return Plan(Change(topics), with_update(image, roles, {**image.kept_topics, **topics}, first=True))
+
+
+def states_before(image: Image, states: States) -> Iterator[tuple[TopicPartition, PartitionState]]:
+    """The stored states of these partitions."""
+    return ((each, image.topics[each.topic].partitions[each.partition]) for each in states)
 
 
 def after_brokers(
@@ -227,6 +297,9 @@ def after_brokers(
 ) -> PartitionState:
     """The state of a partition once brokers have started or ended; the same object if that changes nothing."""
     in_sync = tuple(each for each in state.in_sync_replicas if each not in gone)
+    if not state.had_leader:
+        has_replica = any(each in image.brokers for each in state.replicas)
+        return first_state(image, state, newest_epoch) if has_replica else state
     if state.leader in image.brokers:
         if state.leader not in returned and in_sync == state.in_sync_replicas:
             return state
@@ -238,21 +311,16 @@ def after_brokers(
             in_sync = in_sync or state.in_sync_replicas  # one of them has all records
             if state.leader == NO_LEADER and in_sync == state.in_sync_replicas:
                 return state
-        elif not state.in_sync_replicas:
-            in_sync = tuple(each for each in state.replicas if each in image.brokers)
         elif leader not in in_sync:
             in_sync = (leader,)
     return successor(image, state, leader, in_sync, newest_epoch)
 
 
 def first_leader(image: Image, topic: TopicState, state: PartitionState) -> int:
-    """The first replica that is alive and in sync; without one, if the topic allows it, the first that is alive.
-
-    Nothing is lost by the first leader of a partition.
-    """
+    """The first replica that is alive and in sync; without one, if the topic allows it, the first that is alive."""
     alive = [each for each in state.replicas if each in image.brokers]
     may_lead = [each for each in alive if each in state.in_sync_replicas]
-    if not may_lead and (not state.in_sync_replicas or image.may_be_unclean(topic)):
+    if not may_lead and image.may_be_unclean(topic):
         may_lead = alive
     return may_lead[0] if may_lead else NO_LEADER
 
@@ -268,7 +336,7 @@ def shut_down(image: Image, broker_id: int) -> Plan:
     A partition without another in-sync replica stays. As kafka 2.0.1 KafkaController.ControlledShutdown.
     """
     states: dict[TopicPartition, PartitionState] = {}
-    for name, topic in image.topics.items():
+    for name, topic in image.kept_topics.items():
         for number, state in topic.partitions.items():
             others = tuple(each for each in state.in_sync_replicas if each != broker_id)
             live = [each for each in state.replicas if each in others and each in image.brokers]
@@ -278,9 +346,9 @@ def shut_down(image: Image, broker_id: int) -> Plan:
     plan = elections(image, states, without=broker_id)
     if plan is NOTHING:
         return plan
-    stop = StopReplica(image.controller_id, image.controller_epoch, False, list(states))
+    stopped = stop(image, list(states))._replace(delete_partitions=False)
     own = plan.decisions.get(broker_id, ())
-    return plan._replace(decisions={**plan.decisions, broker_id: [*own, stop]})
+    return plan._replace(decisions={**plan.decisions, broker_id: [*own, stopped]})
 
 
 # -- elections and in-sync replicas ---------------------------------------------------------------------------------
@@ -347,6 +415,36 @@ def change_isr(image: Image, changes: IsrChanges) -> tuple[Plan, dict[TopicParti
     return (Plan(Change(topics), with_update(image, {}, topics, first=True)) if topics else NOTHING), outcomes
 
 
+def isr_changed(image: Image, names: Collection[str]) -> Plan:
+    """Leaders have changed in-sync replicas of these topics in the state: all brokers show them.
+
+    As kafka 2.0.1 KafkaController.IsrChangeNotification.
+    """
+    topics = {name: image.topics[name] for name in names if name in image.kept_topics}
+    return Plan(decisions=with_update(image, {}, topics, first=True)) if topics else NOTHING
+
+
+def rebalance_leaders(image: Image, *, percentage: int) -> Plan:
+    """Elect the preferred leaders of each broker that should lead more than this share of its partitions, and does not.
+
+    Not while a partition moves. As kafka 2.0.1 KafkaController.checkAndTriggerAutoLeaderRebalance.
+    """
+    topics = image.kept_topics
+    if any(topic.reassignments for topic in topics.values()):
+        return NOTHING
+    preferred: defaultdict[int, list[tuple[TopicPartition, PartitionState]]] = defaultdict(list)
+    for name, topic in topics.items():
+        for number, state in topic.partitions.items():
+            preferred[state.replicas[0]].append((TopicPartition(name, number), state))
+    wanted: list[TopicPartition] = []
+    for broker_id, partitions in preferred.items():
+        led_by_others = [each for each, state in partitions if state.had_leader and state.leader != broker_id]
+        if broker_id in image.brokers and len(led_by_others) * 100 > percentage * len(partitions):
+            wanted += led_by_others
+    plan, _ = elect(image, wanted, is_unclean=False)
+    return plan
+
+
 # -- steps ----------------------------------------------------------------------------------------------------------
 
 
@@ -356,6 +454,12 @@ def successor(
     epoch = max(state.leader_epoch, newest_epoch) + 1
     version = state.state_version + 1
     return PartitionState(leader, epoch, in_sync_replicas, state.replicas, version, image.controller_epoch)
+
+
+def first_state(image: Image, state: PartitionState, newest_epoch: int = -1) -> PartitionState:
+    """The state with which a partition gets its first leader, which loses no records: in the epoch that it has."""
+    epoch, version = max(state.leader_epoch, newest_epoch + 1), state.state_version + 1
+    return new_partition(image, state.replicas)._replace(leader_epoch=epoch, state_version=version)
 
 
 def changed_topics(image: Image, states: States) -> dict[str, TopicState]:
@@ -369,12 +473,12 @@ def changed_topics(image: Image, states: States) -> dict[str, TopicState]:
     }
 
 
-def elections(image: Image, states: States, without: int | None = None) -> Plan:
+def elections(image: Image, states: States, *, without: int | None = None, logs: Logs | None = None) -> Plan:
     """Write the elected states; all replicas follow them, `without` a broker that is about to end."""
     topics = changed_topics(image, states)
     if not topics:
         return NOTHING
-    roles = {each: decisions for each, decisions in leaders(image, states).items() if each != without}
+    roles = {each: decisions for each, decisions in leaders(image, states, logs=logs).items() if each != without}
     return Plan(Change(topics), with_update(image, roles, topics, first=False))
 
 
@@ -390,12 +494,25 @@ def replicas_of(
     return found
 
 
-def leaders(image: Image, states: States, *, is_new: bool = False) -> dict[int, list[Decision]]:
-    """A LeaderAndIsr for each live broker with replicas of these partitions."""
-    return {
-        broker_id: [LeaderAndIsr(image.controller_id, image.controller_epoch, its_states, is_new)]
-        for broker_id, its_states in replicas_of(image, states.items()).items()
-    }
+def leaders(image: Image, states: States, *, logs: Logs | None = None) -> dict[int, list[Decision]]:
+    """A LeaderAndIsr for each live broker with replicas of these partitions; another one for those that are new.
+
+    `logs` are, by partition, the brokers that have had a log before; None for all.
+    """
+    roles: dict[int, list[Decision]] = {}
+    for broker_id, its_states in replicas_of(image, states.items()).items():
+        new = (
+            {}
+            if logs is None
+            else {each: state for each, state in its_states.items() if broker_id not in logs.get(each, ())}
+        )
+        old = {each: state for each, state in its_states.items() if each not in new} if new else its_states
+        roles[broker_id] = [
+            LeaderAndIsr(image.controller_id, image.controller_epoch, partitions, is_new)
+            for partitions, is_new in ((old, False), (new, True))
+            if partitions
+        ]
+    return roles
 
 
 def with_update(

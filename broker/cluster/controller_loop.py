@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from minibroker.broker.cluster import controller
-from minibroker.broker.cluster.controller import Image, Plan
+from minibroker.broker.cluster import controller, reassignment
+from minibroker.broker.cluster.controller import NOTHING, Image, Plan, Replica
 from minibroker.broker.cluster.own_broker import OwnBroker
+from minibroker.broker.cluster.reassignment import Outcome, Wanted
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
     BrokerGone,
@@ -29,7 +30,7 @@ from minibroker.broker.cluster.state import (
     News,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
+from minibroker.broker.replica.decisions import Broker, Decision, Obeyed, StopReplica
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -62,6 +63,7 @@ class ControllerLoop:
         self._channels = channels
         self._unattended: set[int] = set()  # brokers that ended while no broker controlled
         self._is_behind = False  # whether a plan could not be stored
+        self._deleted: set[Replica] = set()  # of topics that are being deleted
 
     def image(self) -> Image:
         config, state = self._config, self._state
@@ -72,6 +74,7 @@ class ControllerLoop:
             state.topics,
             state.being_deleted,
             config.unclean_leader_election_enable,
+            state.is_shared,
         )
 
     def start(self, newest_epochs: Mapping[TopicPartition, int]) -> None:
@@ -85,6 +88,7 @@ class ControllerLoop:
         )
         for error in failures.values():
             raise error
+        self.go_on()
 
     @property
     def is_active(self) -> bool:
@@ -132,7 +136,58 @@ class ControllerLoop:
         plan = self._stored("the in-sync replicas", change)
         if not self._state.is_shared:
             self._have_obeyed(plan)
+            self.go_on()
         return outcomes
+
+    def reassign(self, wanted: Sequence[Wanted]) -> list[Outcome]:
+        """Begin to move partitions to other brokers, None to move one back. Raises KafkaError as `perform`."""
+        outcomes: list[Outcome] = []
+
+        def begin(image: Image) -> Plan:
+            nonlocal outcomes
+            plan, outcomes = reassignment.reassign(image, wanted)
+            return plan
+
+        self.perform("the reassignment", begin)
+        self.go_on()
+        return outcomes
+
+    def rebalance_leaders(self) -> None:
+        """Have the preferred replicas lead, where a broker leads too few. Raises KafkaError as `perform`."""
+        if self.is_active:
+            percentage = self._config.leader_imbalance_per_broker_percentage
+            self.perform("the leaders", partial(controller.rebalance_leaders, percentage=percentage))
+
+    def go_on(self) -> None:
+        """Take the steps of reassignments and deletions that are due: after in-sync replicas or brokers have changed,
+        or a broker has deleted replicas. Raises KafkaError as `perform`."""
+        is_due = True
+
+        def next_step(image: Image) -> Plan:
+            nonlocal is_due
+            plan = reassignment.continue_reassignments(image)
+            plan = controller.replicas_deleted(image, self._deleted) if plan is NOTHING else plan
+            is_due = plan is not NOTHING
+            return plan
+
+        while is_due:
+            self.perform("the reassignment", next_step)
+        self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.being_deleted}
+
+    def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
+        """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it.
+
+        Raises KafkaError as `perform`.
+        """
+        self._note_deleted(broker_id, decision, obeyed)
+        if isinstance(decision, StopReplica):
+            self.go_on()
+
+    def _note_deleted(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
+        if not self._state.is_shared or obeyed.error is not ErrorCode.NONE:
+            return
+        if isinstance(decision, StopReplica) and decision.delete_partitions:
+            self._deleted |= {(each, broker_id) for each in decision.partitions if each not in obeyed.failures}
 
     def perform(self, what: str, event: Callable[[Image], Plan]) -> Failures:
         """Plan for an event until the plan is not stale, store it, and have it obeyed; return what failed here of that.
@@ -141,6 +196,10 @@ class ControllerLoop:
         nothing has changed.
         """
         return self._have_obeyed(self._stored(what, event, as_controller=True))
+
+    def enter(self, what: str, event: Callable[[Image], Plan]) -> Failures:
+        """Store what any broker may change: the controller hears of it. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        return self._have_obeyed(self._stored(what, event))
 
     def _stored(self, what: str, event: Callable[[Image], Plan], *, as_controller: bool = False) -> Plan:
         """Plan for an event, again if its change is stale, and store it."""
@@ -164,14 +223,10 @@ class ControllerLoop:
                 self._channels.send(broker_id, decisions)
                 continue
             for decision in decisions:
-                failures |= self._own.obey(decision).failures
+                obeyed = self._own.obey(decision)
+                failures |= obeyed.failures
+                self._note_deleted(broker_id, decision, obeyed)
         return failures
-
-    def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
-        """Take the answer of another broker; a decision that it has obeyed already is no fault."""
-        for topic_partition, error in obeyed.failures.items():
-            if error.code is not ErrorCode.STALE_CONTROLLER_EPOCH:
-                logger.error("broker %d: %s: %s", broker_id, topic_partition, error)
 
     # -- news -------------------------------------------------------------------------------------------------
 
@@ -191,7 +246,8 @@ class ControllerLoop:
                 self._reach_brokers()
                 self._react(partial(controller.brokers_changed, gone=[broker_id]))
             case Change(topics=topics, controller_epoch=None) if topics:
-                self._react(partial(controller.topics_changed, names=topics.keys()))
+                self._react(partial(controller.topics_appeared, names=topics.keys()))
+                self._react(partial(controller.isr_changed, names=topics.keys()))
 
     def _watch_others(self, news: News) -> None:
         """Send nothing while another broker controls; note the brokers that end while none does."""
@@ -231,6 +287,7 @@ class ControllerLoop:
             for topic_partition, error in self.perform("the leaders", event).items():
                 if error.code is not ErrorCode.STALE_CONTROLLER_EPOCH:  # a repeated decision
                     logger.error("%s: %s", topic_partition, error)
+            self.go_on()
         except KafkaError as error:
             self._is_behind = True
             logger.error("the controller cannot act: %s", error)

@@ -26,6 +26,7 @@ from minibroker.broker.cluster.state import (
     Change,
     Configs,
     OldOffsets,
+    Reassignment,
     ScramCredentials,
     TopicState,
     kafka_id_text,
@@ -33,7 +34,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.decisions import Broker, PartitionState
+from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, Broker, PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -245,6 +246,7 @@ def topic_document(topic: TopicState) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "replicas": partition.replicas,
                 "isr": partition.in_sync_replicas,
+                **({"reassignment": topic.reassignments[number]._asdict()} if number in topic.reassignments else {}),
             }
             for number, partition in topic.partitions.items()
         },
@@ -315,11 +317,22 @@ def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
             tuple(map(int, partition["isr"])),
             tuple(map(int, partition["replicas"])),
             int(partition.get("version", 0)),
+            int(partition.get("controller_epoch", FIRST_CONTROLLER_EPOCH)),
         )
         for number, partition in document["partitions"].items()
     }
+    reassignments = {
+        int(number): parse_reassignment(partition["reassignment"])
+        for number, partition in document["partitions"].items()
+        if "reassignment" in partition
+    }
     topic_id = parse_kafka_id(document["topic_id"]) if "topic_id" in document else uuid.uuid4()
-    return TopicState(name, partitions, text_pairs(document["configs"]), topic_id)
+    return TopicState(name, partitions, text_pairs(document["configs"]), topic_id, reassignments)
+
+
+def parse_reassignment(document: dict[str, Any]) -> Reassignment:
+    replicas, original, removing = (tuple(map(int, document[name])) for name in ("replicas", "original", "removing"))
+    return Reassignment(replicas, original, removing, bool(document["is_caught_up"]))
 
 
 def text_pairs(document: dict[str, Any]) -> dict[str, str]:

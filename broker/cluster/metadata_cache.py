@@ -54,6 +54,11 @@ class MetadataCache:
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
+    def is_known(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is a partition that has had a leader."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
     def partition_count(self, topic: str) -> int | None:
         """Count the topic's partitions that have had a leader; return None if the topic does not exist."""
         known = self.topics.get(topic)

@@ -357,16 +357,22 @@ class SharedState:
         if known is None:
             return "topic_id" in document
         return all(
-            (before := known.partitions.get(int(number))) is None or int(state["version"]) == before.state_version + 1
-            for number, state in document["partitions"].items()
+            (before := known.partitions.get(number)) is None
+            or state.state_version == before.state_version + 1
+            or state == before  # only its reassignment differs
+            for number, state in self._changed_topic(name, document).partitions.items()
+            if str(number) in document["partitions"]
         )
 
     def _changed_topic(self, name: str, document: Line) -> TopicState:
         known = self.topics.get(name)
         if known is None:
             return parse_topic(name, document)
-        whole = parse_topic(name, {**topic_document(known), **document})
-        return whole._replace(partitions={**known.partitions, **whole.partitions})
+        changed = parse_topic(name, {**topic_document(known), **document})
+        kept = {number: each for number, each in known.reassignments.items() if number not in changed.partitions}
+        return changed._replace(
+            partitions={**known.partitions, **changed.partitions}, reassignments={**kept, **changed.reassignments}
+        )
 
     def _changed_section(self, name: str, value: Any) -> Any:
         if name != "old_offsets":
@@ -399,7 +405,7 @@ def topic_key(name: str) -> str:
 
 
 def changes_of(known: TopicState | None, topic: TopicState) -> Line:
-    """What differs from the known topic: partitions, and all else as a whole."""
+    """The difference to the known topic: partitions, and all else as a whole."""
     document = versioned_document(topic)
     if known is None:
         return document
@@ -413,10 +419,13 @@ def changes_of(known: TopicState | None, topic: TopicState) -> Line:
 
 
 def versioned_document(topic: TopicState) -> Line:
-    """A topic with the versions of its partitions' states."""
+    """A topic with the versions of its partitions' states, and the controllers that decided on them."""
     document = topic_document(topic)
     for number, state in topic.partitions.items():
-        document["partitions"][str(number)]["version"] = state.state_version
+        document["partitions"][str(number)] |= {
+            "version": state.state_version,
+            "controller_epoch": state.controller_epoch,
+        }
     return document
 
 

@@ -23,13 +23,30 @@ ScramCredentials = Mapping[str, Mapping[str, ScramCredential]]  # by user and me
 OldOffsets = Mapping[str, Mapping[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
 
 
+class Reassignment(NamedTuple):
+    """A partition that moves: the replicas that it is to have, those it had before, and those that go in the end."""
+
+    replicas: tuple[int, ...]
+    original: tuple[int, ...]
+    removing: tuple[int, ...]
+    is_caught_up: bool = False  # the partition has its new replicas alone: what is left is to stop others
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        return tuple(each for each in self.replicas if each not in self.original)
+
+
+NO_REASSIGNMENTS: Mapping[int, Reassignment] = {}
+
+
 class TopicState(NamedTuple):
-    """A topic: its partitions by number, the configs set on it, and its id (KIP-516)."""
+    """A topic: its partitions by number, the configs set on it, its id (KIP-516), and the partitions that move."""
 
     name: str
     partitions: Mapping[int, PartitionState]
     configs: Configs
     topic_id: uuid.UUID
+    reassignments: Mapping[int, Reassignment] = NO_REASSIGNMENTS
 
 
 NO_CONTROLLER = -1
@@ -114,7 +131,8 @@ class ClusterState(Protocol):
     def topics(self) -> Mapping[str, TopicState]: ...
     @property
     def being_deleted(self) -> frozenset[str]:
-        """The topics that are gone, but of which directories may be left."""
+        """The topics that are gone, but of which directories may be left; in a state that is shared also those that
+        wait for a broker which has replicas of them."""
 
     @property
     def next_producer_id(self) -> int: ...

@@ -21,7 +21,7 @@ from minibroker.broker.cluster.assignment import (
     assignment_of_topic,
 )
 from minibroker.broker.cluster.controller import Image, Plan, new_partition
-from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.controller_loop import ControllerLoop, Failures
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
 from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.state import Change, ClusterState, TopicState, store
@@ -70,8 +70,8 @@ class TopicAdmin:
         return self._state.topics.get(name)
 
     def topics(self) -> Iterable[TopicState]:
-        """All topics, with all their partitions."""
-        return self._state.topics.values()
+        """All topics that are not being deleted, with all their partitions."""
+        return self._controller.image().kept_topics.values()
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
         return next((topic for topic in self.topics() if topic.topic_id == topic_id), None)
@@ -87,8 +87,10 @@ class TopicAdmin:
             outcome = outcomes[each.name] = attempt(self._new_topic, each, request)
             if not validate_only and isinstance(outcome, TopicState):
                 request.made[each.name] = outcome
-        create = controller.create_topics if self._controller.is_active else controller.enter_topics
-        made = self._performed("the topic", request.made, lambda image: create(image, request.made))
+        perform, create = self._controller.perform, controller.create_topics
+        if not self._controller.is_active:
+            perform, create = self._controller.enter, controller.enter_topics
+        made = self._performed("the topic", request.made, lambda image: create(image, request.made), perform)
         for topic in done(made).values():
             if self._state.topics[topic.name].topic_id != topic.topic_id:  # another broker was faster
                 made[topic.name] = already_exists(topic.name)
@@ -134,7 +136,9 @@ class TopicAdmin:
         deleted = self._performed("the deletion", gone, lambda image: controller.delete_topics(image, gone))
         for name in done(deleted):
             logger.info("deleted topic %s", name)
-        if done(deleted):
+        if self._state.is_shared:
+            self._controller.go_on()
+        elif done(deleted):
             # Stored at once: before the next start, Apache Kafka may create directories of the same names.
             left = self._state.being_deleted - done(deleted).keys()
             attempt(self._state.save, "the end of a deletion", Change(being_deleted=left))
@@ -149,9 +153,7 @@ class TopicAdmin:
         """
         self._check_topic_configs(configs)
         if not validate_only:
-            self._controller.perform(
-                "the configs", partial(controller.change_configs, name=name, configs=dict(configs))
-            )
+            self._controller.enter("the configs", partial(controller.change_configs, name=name, configs=dict(configs)))
             logger.info("topic %s has the configs %s now", name, configs)
 
     def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -177,16 +179,23 @@ class TopicAdmin:
             lambda: Change(broker_configs={**self._state.broker_configs, broker: dict(configs)}),
         )
         self._dynamic_config.apply(change)
-        self._controller.perform("the brokers", controller.broker_altered)
+        if not self._state.is_shared:  # else each broker shows its own endpoints
+            self._controller.perform("the brokers", controller.broker_altered)
         logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def _performed(self, what: str, topics: Mapping[str, TopicState], event: Callable[[Image], Plan]) -> Outcomes:
-        """Have the controller change these topics; return each, or its error."""
+    def _performed(
+        self,
+        what: str,
+        topics: Mapping[str, TopicState],
+        event: Callable[[Image], Plan],
+        perform: Callable[[str, Callable[[Image], Plan]], Failures] | None = None,
+    ) -> Outcomes:
+        """Have the controller change these topics, or `perform`; return each, or its error."""
         if not topics:
             return {}
-        failures = attempt(self._controller.perform, what, event)
+        failures = attempt(perform or self._controller.perform, what, event)
         if isinstance(failures, KafkaError):
             return dict.fromkeys(topics, failures)
         failed: dict[str, KafkaError] = {}
@@ -215,6 +224,10 @@ class TopicAdmin:
 
     def _grown_topic(self, wanted: NewPartitions, request: TopicsRequest) -> TopicState:
         topic = self._state.topics.get(wanted.name)
+        if topic is not None and wanted.name in self._state.being_deleted:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        if any(each.reassignments for each in self.topics()):
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "A partition reassignment is in progress.")
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
         count = len(topic.partitions)
@@ -232,7 +245,7 @@ class TopicAdmin:
         if not self._config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
         topic = self._state.topics.get(name)
-        if topic is None:
+        if topic is None or name in self._state.being_deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 

@@ -206,7 +206,9 @@ class Leading:
         in_sync = tuple(
             broker_id
             for broker_id in self.in_sync_replicas
-            if broker_id == self.broker_id or self.remote_replicas[broker_id].is_caught_up(now_ms, self._max_lag_ms)
+            if (replica := self.remote_replicas.get(broker_id))
+            is None  # this broker, or one that no longer is assigned
+            or replica.is_caught_up(now_ms, self._max_lag_ms)
         )
         return None if len(in_sync) == len(self.in_sync_replicas) else in_sync
 

@@ -37,10 +37,11 @@ class Fetchers(Protocol):
 class Partitions:
     """The roles of this broker. Calls `on_change` with a partition whose role has changed or ended.
 
-    `fetchers` get the partitions that follow, as long as they do.
+    `fetchers` get the partitions that follow, as long as they do. `is_known` is whether a partition is in the metadata:
+    clients ask for its leader again then.
     """
 
-    __slots__ = ("_clock", "_config", "_fetchers", "_log_manager", "_on_change", "_roles")
+    __slots__ = ("_clock", "_config", "_fetchers", "_is_known", "_log_manager", "_on_change", "_roles")
 
     def __init__(
         self,
@@ -50,7 +51,9 @@ class Partitions:
         clock: Clock,
         fetchers: Fetchers,
         on_change: Callable[[TopicPartition], None],
+        is_known: Callable[[TopicPartition], bool],
     ) -> None:
+        self._is_known = is_known
         self._config = config
         self._fetchers = fetchers
         self._log_manager = log_manager
@@ -62,9 +65,15 @@ class Partitions:
 
     def led(self, topic_partition: TopicPartition) -> Leading:
         """Return the leader. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_FOR_PARTITION, or
-        KAFKA_STORAGE_ERROR after its disk has failed."""
+        KAFKA_STORAGE_ERROR after its disk has failed.
+
+        As kafka 2.0.1 ReplicaManager.getPartitionAndLeaderReplicaIfLocal.
+        """
         role = self._roles.get(topic_partition)
         if role is None:
+            if self._is_known(topic_partition):
+                message = f"broker {self._config.broker_id} is not a replica of {topic_partition}"
+                raise KafkaError(ErrorCode.NOT_LEADER_FOR_PARTITION, message)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not on this broker")
         if self._log_manager.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic_partition} is offline")

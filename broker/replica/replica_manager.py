@@ -51,7 +51,8 @@ class Observer(PurgatoryObserver, Protocol):
 class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
-    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up; `connect_to` connects to a leader.
+    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up, `is_known` whether metadata have
+    a partition; `connect_to` connects to a leader.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class ReplicaManager:
         save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
         connect_to: ConnectTo = not_connected,
+        is_known: Callable[[TopicPartition], bool] = lambda topic_partition: False,
         observer: Observer | None = None,
     ) -> None:
         self._config = config
@@ -87,6 +89,7 @@ class ReplicaManager:
             clock=clock,
             fetchers=self.fetchers,
             on_change=self.complete_delayed,
+            is_known=is_known,
         )
         self._observer = observer
         self.followers = Followers(

@@ -11,55 +11,38 @@ import pytest
 from minibroker.broker.cluster.controller import (
     NOTHING,
     UNCLEAN,
-    Image,
     Plan,
     brokers_changed,
     change_isr,
+    controller_elected,
     create_topics,
     delete_topics,
     elect,
     enter_topics,
+    isr_changed,
     new_partition,
+    rebalance_leaders,
+    replicas_deleted,
     shut_down,
+    topics_appeared,
 )
-from minibroker.broker.cluster.state import Change, TopicState
+from minibroker.broker.cluster.state import Change, Reassignment, TopicState
 from minibroker.broker.replica.decisions import (
     Broker,
-    Decision,
     LeaderAndIsr,
     PartitionState,
-    StopReplica,
     UpdateMetadata,
 )
 from minibroker.broker.replica.isr import IsrChange
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-
-T0 = TopicPartition("t", 0)
-ID = uuid.UUID(int=7)
-LED_BY_1 = PartitionState(1, 4, (1, 2, 3), (1, 2, 3), 9)
-
-
-def image_of(state: PartitionState | None, alive: tuple[int, ...] = (1, 2, 3), **configs: str) -> Image:
-    topics = {} if state is None else {"t": TopicState("t", {0: state}, configs, ID)}
-    return Image(3, 8, {each: Broker({"PLAINTEXT": ("h", each)}) for each in alive}, topics)
+from tests.broker.controlled import ID, LED_BY_1, T0, image_of, played, sent
 
 
 def written(plan: Plan) -> PartitionState | None:
     """The state of T0 that a plan writes."""
     topic = None if plan.change is None else plan.change.topics.get("t")
     return None if topic is None else topic.partitions[0]
-
-
-def sent(plan: Plan) -> dict[int, str]:
-    """The decisions of each broker, in their order: L(eaderAndIsr), U(pdateMetadata), S(topReplica), D(elete)."""
-
-    def letter(decision: Decision) -> str:
-        assert decision[:2] == (3, 8)
-        is_deletion = isinstance(decision, StopReplica) and decision.delete_partitions
-        return "D" if is_deletion else type(decision).__name__[0]
-
-    return {broker_id: "".join(map(letter, decisions)) for broker_id, decisions in plan.decisions.items()}
 
 
 class After(NamedTuple):
@@ -75,7 +58,7 @@ def after(plan: Plan) -> After | None:
     if state is None:
         return None
     assert state.state_version == LED_BY_1.state_version + 1
-    assert state.controller_epoch == (LED_BY_1.controller_epoch if state.leader_epoch == LED_BY_1.leader_epoch else 8)
+    assert state.controller_epoch == 8 or state.leader_epoch == LED_BY_1.leader_epoch
     return After(state.leader, state.leader_epoch, state.in_sync_replicas)
 
 
@@ -117,7 +100,8 @@ def test_a_broker_that_lacks_records_leads_where_the_topic_allows_it(unclean: st
         (1, (1, 3), 2, -1, None, "UL"),  # it follows
         (1, (1, 2, 3), 1, -1, After(1, 5, (1, 2, 3)), "UL"),  # and followers come back by themselves
         (1, (1, 2, 3), 1, 6, After(1, 7, (1, 2, 3)), "UL"),  # a log knows newer epochs
-        (-1, (), 2, -1, After(2, 5, (2,)), "UL"),  # the first leader
+        (-1, (), 2, -1, After(2, 4, (2,)), "UL"),  # the first leader, in the first epoch
+        (-1, (), 2, 6, After(2, 7, (2,)), "UL"),
     ],
 )
 def test_a_broker_that_has_started_takes_its_roles(
@@ -132,7 +116,7 @@ def test_a_broker_that_has_started_takes_its_roles(
     assert sent(plan)[returned] == decisions
     (update, roles) = plan.decisions[returned]
     assert isinstance(update, UpdateMetadata) and update.brokers.keys() == set(alive)
-    assert isinstance(roles, LeaderAndIsr) and not roles.is_new
+    assert isinstance(roles, LeaderAndIsr) and roles.is_new is (not isr)
     assert roles.partitions == {T0: written(plan) or state}
 
 
@@ -208,6 +192,11 @@ def test_a_new_topic_is_led_by_its_first_live_replica(
 ) -> None:
     image = image_of(None)._replace(being_deleted=frozenset("tu"))
     topic = TopicState("t", {0: new_partition(image, replicas)}, {"retention.ms": "7"}, ID)
+    entered = enter_topics(image, {"t": topic})
+    assert entered.change == Change(
+        {"t": topic._replace(partitions={0: PartitionState(-1, 0, (), replicas, 0, 8)})}, frozenset("u")
+    )
+    assert not entered.decisions
 
     plan = create_topics(image, {"t": topic})
 
@@ -240,10 +229,105 @@ def test_what_others_have_stored_of_a_topic_meanwhile_stays() -> None:
     )
 
     for event in (create_topics, enter_topics):
-        assert event(image, {"t": other}).change == Change({}, frozenset())
+        assert event(image, {"t": other}).change == Change()
     assert not Change({"t": other}).fits(image.topics)
     stored = create_topics(image, {"t": grown}).change
     assert stored is not None and stored.topics["t"] == grown._replace(partitions={**grown.partitions, 0: LED_BY_1})
+
+
+def test_topics_of_other_brokers_get_their_first_leaders_once_a_replica_is_alive() -> None:
+    image = image_of(PartitionState(-1, 0, (), (2, 3)), retention_ms="7")
+
+    plan = topics_appeared(image, ["t", "unknown"])
+
+    assert written(plan) == PartitionState(2, 0, (2, 3), (2, 3), 1, 8)
+    assert (sent(plan), plan.configs) == ({1: "U", 2: "LU", 3: "LU"}, {"t": {"retention_ms": "7"}})
+    (roles, _) = plan.decisions[2]
+    assert isinstance(roles, LeaderAndIsr) and roles.is_new
+    alone = image._replace(brokers={1: image.brokers[1]})
+    for none in (alone, image._replace(being_deleted=frozenset("t")), image_of(LED_BY_1)):
+        assert topics_appeared(none, ["t"]) is NOTHING
+
+
+@pytest.mark.parametrize(
+    ("state", "alive", "expected"),
+    [
+        (LED_BY_1, (1, 3), None),  # a follower that is gone is its leader's business
+        (LED_BY_1, (2, 3), After(2, 5, (2, 3))),
+        (LED_BY_1._replace(leader=-1, in_sync_replicas=(2,)), (2, 3), After(2, 5, (2,))),
+        (LED_BY_1._replace(leader=-1, in_sync_replicas=()), (2, 3), After(2, 4, (2, 3))),
+    ],
+)
+def test_a_new_controller_repeats_everything_and_elects_where_a_leader_is_gone(
+    state: PartitionState, alive: tuple[int, ...], expected: After | None
+) -> None:
+    image = image_of(state, alive)
+    image = image._replace(topics={**image.topics, "u": TopicState("u", {0: LED_BY_1}, {}, ID)})
+    deleting = image._replace(being_deleted=frozenset("u"), is_shared=True)
+
+    plan = controller_elected(image)
+
+    assert after(plan) == expected
+    for decisions in plan.decisions.values():
+        assert isinstance(decisions[0], UpdateMetadata) and decisions[0].topics.keys() == {"t", "u"}
+        assert {each.topic for role in decisions[1:] if isinstance(role, LeaderAndIsr) for each in role.partitions} == {
+            "t",
+            "u",
+        }
+    assert sent(controller_elected(deleting)) == dict.fromkeys(alive, "ULD")
+    update = controller_elected(deleting).decisions[3][0]
+    assert isinstance(update, UpdateMetadata) and update.topics.keys() == {"t"}
+
+
+def test_changed_in_sync_replicas_are_shown_to_all_brokers() -> None:
+    plan = isr_changed(image_of(LED_BY_1), ["t", "u"])
+
+    assert (plan.change, sent(plan)) == (None, dict.fromkeys((1, 2, 3), "U"))
+    assert isr_changed(image_of(LED_BY_1)._replace(being_deleted=frozenset("t")), ["t"]) is NOTHING
+
+
+@pytest.mark.parametrize(
+    ("led_by_2", "isr", "alive", "percentage", "elected"),
+    [
+        (2, (1, 2), (1, 2), 10, [0, 1]),
+        (2, (1, 2), (1, 2), 49, [0, 1]),
+        (2, (1, 2), (1, 2), 50, []),  # of four partitions: no more than is allowed
+        (2, (1, 2), (2,), 10, []),
+        (2, (2,), (1, 2), 10, []),  # it would lose records
+        (0, (1, 2), (1, 2), 0, []),
+    ],
+)
+def test_a_broker_that_leads_too_few_of_its_partitions_gets_them_back(
+    led_by_2: int, isr: tuple[int, ...], alive: tuple[int, ...], percentage: int, elected: list[int]
+) -> None:
+    partitions = {number: PartitionState(2 if number < led_by_2 else 1, 4, isr, (1, 2), 9) for number in range(4)}
+    image = image_of(LED_BY_1, alive)
+    topic = image.topics["t"]._replace(partitions=partitions)
+
+    plan = rebalance_leaders(image._replace(topics={"t": topic}), percentage=percentage)
+
+    changed = {} if plan.change is None else plan.change.topics
+    states = [] if changed.get("t") is None else changed["t"].partitions.items()  # type: ignore[union-attr]
+    assert [number for number, state in states if state.leader_epoch == 5 and state.leader == 1] == elected
+    moving = topic._replace(reassignments={0: Reassignment((2, 1), (1, 2), ())})
+    assert rebalance_leaders(image._replace(topics={"t": moving}), percentage=0) is NOTHING
+
+
+def test_a_topic_of_several_brokers_is_deleted_once_all_its_replicas_are() -> None:
+    """The replicas of a broker that is not alive go when it returns."""
+    image = image_of(LED_BY_1, (1, 3))._replace(is_shared=True)
+
+    plan = delete_topics(image, ["t"])
+
+    assert (after(plan), sent(plan)) == (After(-1, 5, (1, 2, 3)), {1: "UD", 3: "UD"})
+    image = played(image, plan)
+    assert replicas_deleted(image, {(T0, 1), (T0, 3)}) is NOTHING
+    for nothing in (elect(image, [T0], is_unclean=True)[0], shut_down(image, 1), topics_appeared(image, ["t"])):
+        assert nothing is NOTHING
+    assert change_isr(image, {T0: IsrChange((1,), 4, 9)})[1] == {T0: None}
+    back = image._replace(brokers={**image.brokers, 2: Broker({})})
+    assert sent(brokers_changed(back, returned=[2])) == {1: "U", 2: "UD", 3: "U"}
+    assert replicas_deleted(back, {(T0, 1), (T0, 2), (T0, 3)}).change == Change({"t": None}, frozenset())
 
 
 def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:

@@ -23,7 +23,7 @@ CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 @pytest.fixture
 async def faulty(make_broker: MakeBroker, in_cluster: None) -> Faulty:
-    broker = make_broker(**FEW)
+    broker = make_broker(**FEW, offsets_topic_replication_factor=1, transaction_state_log_replication_factor=1)
     await broker.create_topic("orders")
     await broker.create_topic("other")
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key=NO_SUCH_NAME)  # the sample's group

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.replica.decisions import Broker, PartitionState
+from minibroker.broker.cluster.state import Change
+from minibroker.broker.replica.decisions import (
+    Broker,
+    LeaderAndIsr,
+    Obeyed,
+    PartitionState,
+    StopReplica,
+    TopicMetadata,
+    UpdateMetadata,
+)
+from minibroker.broker.replica.isr import IsrChange
+from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 
 pytestmark = pytest.mark.pure
 
 NOT_CONTROLLER = ErrorCode.NOT_CONTROLLER
+T0 = TopicPartition("t", 0)
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
@@ -131,3 +146,208 @@ async def test_only_the_controller_changes_topics_and_their_leaders(beside: Call
     assert moved.error_code == NOT_CONTROLLER
     listed = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=None, timeout_ms=9)
     assert (listed.error_code, listed.topics) == (NOT_CONTROLLER, [])
+
+
+async def stored(broker: InMemoryBroker, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> None:
+    """Have the partition of a new topic in this state."""
+    assigned = [(0, list(replicas))]
+    await broker.call(ApiKey.CREATE_TOPICS, 1, topics=[("t", -1, -1, assigned, [])], timeout_ms=9)
+    topic = broker.app._state.topics["t"]
+    state = PartitionState(leader, 1, isr, replicas, topic.partitions[0].state_version + 1)
+    broker.app._state.save("a test", Change({"t": topic._replace(partitions={0: state})}))
+
+
+def state_of(broker: InMemoryBroker) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    state = broker.app._state.topics["t"].partitions[0]
+    return state.leader, state.in_sync_replicas, state.replicas
+
+
+async def test_partitions_are_moved_listed_and_moved_back(beside: Callable[..., InMemoryBroker]) -> None:
+    broker = beside()
+    await stored(broker, 0, (0,), (0,))
+
+    async def moved(replicas: list[int] | None) -> int:
+        topics = [("t", [(0, replicas)]), ("u", [(0, [1])])]
+        answer = await broker.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=topics)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def listed(topics: Any = None) -> list[Any]:
+        answer = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
+        return [(topic.name, *row) for topic in answer.topics for row in topic.partitions]
+
+    assert await listed() == []
+    assert await moved([1, 0]) == ErrorCode.NONE
+    assert await listed() == await listed([("t", [0])]) == [("t", 0, [1, 0], [1], [])]
+    assert await listed([("t", [1]), ("u", [0])]) == []
+    grown = await broker.call(ApiKey.CREATE_PARTITIONS, 0, topics=[("t", 2, None)], timeout_ms=9)
+    assert grown.results[0].error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+    assert await moved(None) == ErrorCode.NONE
+    assert (await listed(), state_of(broker)) == ([], (0, (0,), (0,)))
+    assert await moved(None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert await moved([1]) == ErrorCode.NONE
+    state = broker.app._state.topics["t"].partitions[0]
+    broker.parts.controller_loop.save_isr({T0: IsrChange((0, 1), state.leader_epoch, state.state_version)})
+
+    assert (await listed(), state_of(broker)) == ([], (1, (1,), (1,)))
+    assert broker.parts.replica_manager.partitions.any(T0) is None
+    assert T0 not in broker.app._log_manager.logs
+
+
+async def test_a_topic_is_deleted_once_all_brokers_have_deleted_it(beside: Callable[..., InMemoryBroker]) -> None:
+    broker = beside()
+    await stored(broker, 0, (0, 1), (0, 1))
+    state, loop = broker.app._state, broker.parts.controller_loop
+
+    codes = []
+    for _ in range(2):
+        deleted = await broker.call(ApiKey.DELETE_TOPICS, 3, topic_names=["t"], timeout_ms=9)
+        codes.append(deleted.topics[0].error_code)
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (await created(broker, 1)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    grown = await broker.call(ApiKey.CREATE_PARTITIONS, 0, topics=[("t", 2, None)], timeout_ms=9)
+    assert grown.results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert T0 not in broker.app._log_manager.logs
+    assert "t" in state.topics
+
+    deletion = StopReplica(0, 1, True, [T0])
+    loop.on_answer(1, deletion, Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {}))
+    loop.on_answer(1, deletion, Obeyed(ErrorCode.NONE, {T0: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)}))
+    loop.on_answer(1, deletion._replace(delete_partitions=False), Obeyed(ErrorCode.NONE, {}))
+    assert "t" in state.topics
+    loop.on_answer(1, deletion, Obeyed(ErrorCode.NONE, {}))
+
+    assert (state.topics, state.being_deleted) == ({}, frozenset())
+    assert (await created(broker, 2)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_active", "seconds", "leader"),
+    [
+        ({}, True, 301, 0),
+        ({}, True, 299, 1),
+        ({"leader.imbalance.check.interval.seconds": 2}, True, 3, 0),
+        ({"auto.leader.rebalance.enable": "false"}, True, 301, 1),
+        ({"leader.imbalance.per.broker.percentage": 100}, True, 301, 1),
+        ({}, False, 301, 1),
+    ],
+)
+async def test_the_controller_has_preferred_replicas_lead_again(
+    beside: Callable[..., InMemoryBroker],
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, object],
+    is_active: bool,
+    seconds: int,
+    leader: int,
+) -> None:
+    broker = beside(**settings)
+    await stored(broker, 1, (0, 1), (0, 1))
+    monkeypatch.setattr(ControllerLoop, "is_active", property(lambda self: is_active))
+    compaction = Compaction(broker.app._config, broker.app._log_manager, broker.clock)
+    broker.app._start_upkeep(broker.parts, broker.nursery, compaction)
+
+    await trio.sleep(seconds)
+
+    assert state_of(broker)[0] == leader
+
+
+async def test_a_replica_that_moves_away_is_in_sync_until_the_controller_removes_it(
+    beside: Callable[..., InMemoryBroker],
+) -> None:
+    broker = beside()
+    await broker.create_topic("t")
+
+    broker.parts.own.obey(LeaderAndIsr(0, 1, {T0: PartitionState(0, 5, (0, 1), (0,))}))
+    broker.parts.replica_manager.drop_lagging_replicas()
+
+    assert broker.parts.replica_manager.partitions.led(T0).in_sync_replicas == (0, 1)
+
+
+def show(broker: InMemoryBroker, state: PartitionState, brokers: tuple[int, ...]) -> None:
+    """Have a controller show a topic of one partition to the broker's clients, and the brokers that are alive."""
+    alive = {each: Broker({"PLAINTEXT": ("h", 9092 + each)}) for each in brokers}
+    topics = {"t": TopicMetadata("t", uuid.UUID(int=7), {0: state})}
+    broker.parts.own.obey(UpdateMetadata(0, 1, alive, topics))
+
+
+async def test_a_partition_that_is_on_other_brokers_alone_is_not_led_here(
+    beside: Callable[..., InMemoryBroker],
+) -> None:
+    """As kafka 2.0.1 ReplicaManager.getPartitionAndLeaderReplicaIfLocal."""
+    broker = beside()
+    show(broker, PartitionState(1, 3, (1,), (1,)), (0, 1))
+    other = ErrorCode.NOT_LEADER_FOR_PARTITION
+
+    assert (await broker.produce("t", [b"v"])).error_code == other
+    assert (await broker.fetch(("t", 0, 0))).topics[0].partitions[0].error_code == other
+    listed = await broker.call(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[("t", [(0, -1, -1, 1)])])
+    assert listed.topics[0].partitions[0].error_code == other
+    deleted = await broker.call(ApiKey.DELETE_RECORDS, 0, topics=[("t", [(0, 0)])], timeout_ms=9)
+    assert deleted.topics[0].partitions[0].error_code == other
+    for version, code in ((1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (2, other)):
+        found = await broker.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=[("t", [(0, -1, 0)])])
+        assert found.topics[0].partitions[0].error_code == code
+
+
+@pytest.mark.parametrize(
+    ("leader", "replicas", "isr", "v0", "later"),
+    [
+        # What kafka 2.0.1 MetadataCache answers for these states, brokers 0 and 1 being alive.
+        (2, (2, 0), (2,), ("LEADER_NOT_AVAILABLE", -1, [0], []), ("LEADER_NOT_AVAILABLE", -1, [2, 0], [], [2])),
+        (-1, (2, 0), (2,), ("LEADER_NOT_AVAILABLE", -1, [0], []), ("LEADER_NOT_AVAILABLE", -1, [2, 0], [], [2])),
+        (0, (0, 2), (0, 2), ("REPLICA_NOT_AVAILABLE", 0, [0], [0]), ("NONE", 0, [0, 2], [0, 2], [2])),
+        (0, (0, 2), (0,), ("REPLICA_NOT_AVAILABLE", 0, [0], [0]), ("NONE", 0, [0, 2], [0], [2])),
+        (0, (0, 1), (0,), ("NONE", 0, [0, 1], [0]), ("NONE", 0, [0, 1], [0], [])),
+    ],
+)
+async def test_metadata_shows_which_replicas_are_on_dead_brokers(
+    beside: Callable[..., InMemoryBroker],
+    leader: int,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    v0: tuple[Any, ...],
+    later: tuple[Any, ...],
+) -> None:
+    broker = beside()
+    show(broker, PartitionState(leader, 3, isr, replicas), (0, 1))
+
+    for version in (0, 1, 5, 6, 9):
+        answer = await broker.call(ApiKey.METADATA, version, topics=[(ZERO_UUID, "t")])
+
+        ((_, _, _, _, (row,), _),) = answer.topics
+        assert [each.node_id for each in answer.brokers] == [0, 1]
+        found = ErrorCode(row.error_code).name, row.leader_id, list(row.replica_nodes), list(row.isr_nodes)
+        assert found == (v0 if version == 0 else later[:4])
+        assert version < 5 or list(row.offline_replicas) == later[4]
+        assert version < 7 or row.leader_epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("leader", "error", "node"),
+    [(1, "NONE", 1), (2, "COORDINATOR_NOT_AVAILABLE", -1), (-1, "COORDINATOR_NOT_AVAILABLE", -1)],
+)
+async def test_the_coordinator_is_the_live_leader_of_the_partition_of_a_group(
+    beside: Callable[..., InMemoryBroker], leader: int, error: str, node: int
+) -> None:
+    broker = beside()
+    alive = {each: Broker({"PLAINTEXT": ("h", 9092 + each)}) for each in (0, 1)}
+    state = PartitionState(leader, 3, (1, 2), (1, 2, 0))
+    topic = TopicMetadata(OFFSETS, uuid.UUID(int=7), {0: state})
+    broker.parts.own.obey(UpdateMetadata(0, 1, alive, {OFFSETS: topic}))
+
+    found = await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
+
+    assert (ErrorCode(found.error_code).name, found.node_id) == (error, node)
+    joined = await broker.call(
+        ApiKey.JOIN_GROUP,
+        2,
+        group_id="g",
+        session_timeout_ms=9999,
+        member_id="",
+        protocol_type="c",
+        protocols=[("p", b"")],
+    )
+    assert joined.error_code == ErrorCode.NOT_COORDINATOR

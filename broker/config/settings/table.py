@@ -129,6 +129,13 @@ class KafkaSettings:
     auto_create_topics_enable = setting(BOOLEAN, True, ANY, "whether using a topic creates it")
     delete_topic_enable = setting(BOOLEAN, True, ANY, "whether topics may be deleted")
     min_insync_replicas = setting(INT, 1, at_least(1), "replicas in sync for an acks=all produce to succeed")
+    auto_leader_rebalance_enable = setting(
+        BOOLEAN, True, ANY, "whether the controller has preferred replicas lead again by itself"
+    )
+    leader_imbalance_check_interval_seconds = setting(LONG, 300, ANY, "and how often it looks")
+    leader_imbalance_per_broker_percentage = setting(
+        INT, 10, ANY, "of a broker's partitions; it acts if more of them are led by others"
+    )
     unclean_leader_election_enable = setting(BOOLEAN, False, ANY, "whether a stale replica may lead")
     compression_type = setting(STRING, "producer", ANY, "codec of the log; producer keeps the producer's")
     message_max_bytes = setting(INT, 1_000_012, at_least(0), "the greatest batch that is accepted")

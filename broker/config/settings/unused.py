@@ -64,12 +64,9 @@ UNUSED = {
     ONE_BROKER: """
         alter.log.dirs.replication.quota.window.num            int       11 1
         alter.log.dirs.replication.quota.window.size.seconds   int       1 1
-        auto.leader.rebalance.enable                           boolean   true
         controlled.shutdown.enable                             boolean   true
         controlled.shutdown.max.retries                        int       3
         controlled.shutdown.retry.backoff.ms                   long      5000
-        leader.imbalance.check.interval.seconds                long      300
-        leader.imbalance.per.broker.percentage                 int       10
         num.replica.alter.log.dirs.threads                     int       -
         replica.socket.receive.buffer.bytes                    int       65536
         replication.quota.window.num                           int       11 1
