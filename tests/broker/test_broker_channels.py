@@ -274,7 +274,7 @@ async def test_other_brokers_lead_and_follow_as_a_controller_plans(
             channels.send(broker_id, decisions)
         await trio.sleep(2)
         changed = plan.change.topics if plan.change is not None else {}
-        return {name: topic for name, topic in (topics | changed).items() if topic is not None}
+        return {name: topic for name, topic in {**topics, **changed}.items() if topic is not None}
 
     states = {0: new_partition(Image(9, 5, alive, {}), [0, 1])}
     made = {"t": TopicState("t", states, {}, uuid.UUID(int=3))}

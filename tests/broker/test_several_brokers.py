@@ -190,6 +190,7 @@ async def test_partitions_are_moved_listed_and_moved_back(beside: Callable[..., 
     assert await moved([1]) == ErrorCode.NONE
     state = broker.app._state.topics["t"].partitions[0]
     broker.parts.controller_loop.save_isr({T0: IsrChange((0, 1), state.leader_epoch, state.state_version)})
+    broker.parts.controller_loop.on_news(Change({"t": broker.app._state.topics["t"]}))
 
     assert (await listed(), state_of(broker)) == ([], (1, (1,), (1,)))
     assert broker.parts.replica_manager.partitions.any(T0) is None
