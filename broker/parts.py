@@ -134,7 +134,7 @@ def build(
         connect_to=partial(connect_to_peer, config, metadata_cache),
         observer=probes,
     )
-    dynamic_config.on_change.append(replica_manager.fetchers.spread)
+    dynamic_config.on_change.extend([replica_manager.fetchers.spread, replica_manager.take_replication_rates])
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,

@@ -20,7 +20,7 @@ from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
-from tests.broker.asking import seconds
+from tests.broker.asking import BROKER, seconds
 from tests.broker.conftest import NOW_MS, MakeBroker
 from tests.broker.following_brokers import Cluster, Side, files_of, make_cluster, until
 from tests.storage.file_limits import failing
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.time_jumps
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 BACKOFF_SECONDS = 1.0
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 ClusterOf = Callable[..., Cluster]
 
 
@@ -370,6 +371,55 @@ def test_brokers_reach_each_other_by_their_own_listener(between: dict[str, str],
     assert connect_to_peer(config, cache, 7, "client").port == port
     with pytest.raises(ConnectionError, match="broker 8 advertises no listener"):
         connect_to_peer(config, cache, 8, "client")
+
+
+@pytest.mark.parametrize(
+    ("setting", "replicas", "in_sync", "is_slow"),
+    [
+        (LEADERS, "0:0", (0,), True),
+        (LEADERS, "*", (0,), True),
+        (LEADERS, "0:1,1:0", (0,), False),
+        (LEADERS, "*", (0, 1), False),
+        (FOLLOWERS, "0:1", (0,), True),
+        (FOLLOWERS, "0:0", (0,), False),
+        (FOLLOWERS, "*", (0, 1), False),
+    ],
+)
+async def test_throttled_replicas_that_are_not_in_sync_are_copied_at_the_rate_of_the_throttle(
+    cluster_of: ClusterOf, setting: str, replicas: str, in_sync: tuple[int, ...], is_slow: bool
+) -> None:
+    cluster = cluster_of(replica_fetch_max_bytes=10_000, replication_quota_window_num=4)
+    first, second = cluster.sides
+    cluster.lead(0, T0, to=[0], in_sync=in_sync)
+    await produce(first, *[b"v" * 10_000] * 30)
+    side = first if setting == LEADERS else second
+    side.broker.parts.own.set_topic_configs("t", {setting: replicas})
+    rate = (setting.replace("replicas", "rate"), "30000")
+    answer = await side.broker.call(ApiKey.ALTER_CONFIGS, 0, resources=[(BROKER, str(side.id), [rate])])
+    assert answer.responses[0].error_code == ErrorCode.NONE, answer
+    cluster.lead(0, T0, to=[1], in_sync=in_sync, step=0)
+
+    elapsed, _ = await seconds(cluster.until_equal(T0))
+
+    # 300 KB, of which one second's are copied before the rate is too high, and a fetch more each time.
+    assert (6 < elapsed < 15) if is_slow else elapsed < 0.1
+    assert files_of(first.log(T0)) == files_of(second.log(T0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_back_ms"),
+    [({}, 9999), ({"replication_quota_window_num": 3}, 2999), ({"replication_quota_window_size_seconds": 3}, 29_999)],
+)
+async def test_the_window_of_the_throttles_is_that_of_the_settings(
+    make_broker: MakeBroker, settings: dict[str, object], held_back_ms: int
+) -> None:
+    manager = make_broker(**settings).parts.replica_manager
+    for quota in (manager.leader_quota, manager.follower_quota):
+        quota.set_limit({"rate": "10"}, "rate")
+        quota.record(301, 0)
+
+        assert quota.is_exceeded(held_back_ms)
+        assert not quota.is_exceeded(held_back_ms + 1 + 3000)
 
 
 async def test_partitions_are_spread_over_fetchers_also_when_their_number_changes(cluster_of: ClusterOf) -> None:

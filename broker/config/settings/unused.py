@@ -75,8 +75,6 @@ UNUSED = {
         leader.imbalance.per.broker.percentage                 int       10
         num.replica.alter.log.dirs.threads                     int       -
         replica.socket.receive.buffer.bytes                    int       65536
-        replication.quota.window.num                           int       11 1
-        replication.quota.window.size.seconds                  int       1 1
         request.timeout.ms                                     int       30000
         transaction.state.log.min.isr                          int       2 1
         transaction.state.log.replication.factor               short     3 1
