@@ -279,7 +279,7 @@ class Fetcher:
         if answer is None:
             session.begin_anew()
             return
-        error = ErrorCode(answer.error_code)
+        error = error_of(answer.error_code)
         answered = rows_of(answer)
         if not session.on_answer(error, answer.session_id, {topic_partition for topic_partition, _ in answered}):
             if not fetch.epoch:
@@ -300,7 +300,7 @@ class Fetcher:
         following = self.partitions.get(topic_partition)
         if following is None:
             return
-        error = ErrorCode(row.error_code)
+        error = error_of(row.error_code)
         if error is not ErrorCode.NONE:
             if following.on_error(ask, error):
                 self._due[topic_partition] = None
@@ -314,10 +314,13 @@ class Fetcher:
                 self._perform(following.log, change_of(following, ask, row))
         except KafkaError as failed:
             logger.warning("cannot follow broker %d in %s: %s", self.leader_id, topic_partition, failed.message)
-            following.begin_anew()
-            self._retry(topic_partition)
+        except Exception:  # one partition must not end the others
+            logger.exception("cannot follow broker %d in %s: a defect", self.leader_id, topic_partition)
+        else:
+            self._due[topic_partition] = None
             return
-        self._due[topic_partition] = None
+        following.begin_anew()
+        self._retry(topic_partition)
 
     def _perform(self, log: Log, change: Change | None) -> None:
         """Change a log. Raises KafkaError and OSError."""
@@ -344,6 +347,7 @@ class Fetcher:
     def _retry(self, topic_partition: TopicPartition) -> None:
         """Let a partition ask again after the back-off."""
         if topic_partition in self.partitions and topic_partition not in self._due:
+            self._retries.pop(topic_partition, None)  # those that are due last come last
             self._retries[topic_partition] = self._clock.monotonic_ms() + self._config.replica_fetch_backoff_ms
 
     def _retry_all(self) -> None:
@@ -363,6 +367,14 @@ def take_records(following: Following, ask: AskRecords, row: Any) -> Change | No
     return following.on_records(
         ask, row.records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset
     )
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error of a leader, which may be of a later release."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def has_records(answered: tuple[TopicPartition, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -257,6 +258,36 @@ async def test_a_batch_that_is_damaged_on_the_way_is_asked_for_again(cluster: Cl
 
     assert BACKOFF_SECONDS <= trio.current_time() - started < BACKOFF_SECONDS + 0.1
     assert files_of(first.log(T0)) == files_of(second.log(T0))
+
+
+async def test_a_partition_whose_log_fails_unexpectedly_is_fetched_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = cluster.sides[0]
+    cluster.lead(0, T0, T1)
+    await trio.sleep(0.1)
+    with monkeypatch.context() as broken:
+        broken.setattr(Log, "append_as_follower", Mock(side_effect=ValueError("of a defect")))
+        await produce(first, b"a")
+        await trio.sleep(0.1)
+    await produce(first, b"a", to=T1)
+    await cluster.until_equal(T0, T1)
+
+    assert "cannot follow broker 0 in t-0: a defect" in caplog.text
+
+
+async def test_an_error_of_a_later_release_is_an_error(cluster: Cluster) -> None:
+    first, second = cluster.sides
+
+    def of_later_release(api_key: int, answer: Any) -> Any:
+        second.edit = lambda api_key, answer: answer
+        (topic,) = answer.topics
+        return answer._replace(topics=[topic._replace(partitions=[topic.partitions[0]._replace(error_code=999)])])
+
+    second.edit = of_later_release
+    cluster.lead(0, T0)
+    await produce(first, b"a")
+    await cluster.until_equal(T0)
 
 
 async def test_a_row_that_an_answer_lacks_is_asked_for_again(cluster: Cluster) -> None:
