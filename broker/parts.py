@@ -172,7 +172,7 @@ def build(
         is_known=metadata_cache.is_known,
         observer=probes,
     )
-    dynamic_config.on_change.append(replica_manager.fetchers.spread)
+    dynamic_config.on_change.extend([replica_manager.fetchers.spread, replica_manager.take_replication_rates])
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,

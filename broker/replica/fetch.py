@@ -116,7 +116,7 @@ class DelayedFetch(DelayedOperation):
     Case A: this broker no longer leads one of the partitions
     Case B: this broker does not know one of the partitions
     Case C: the fetch offset is not on the last segment of the log, or the log was truncated below it
-    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
+    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`; none of those held back count
     Case E: a partition's log directory is offline
 
     `case` is the letter of the one that held, empty while it waits and when its time is over; `decided_by` is the
@@ -203,6 +203,9 @@ class DelayedFetch(DelayedOperation):
         )
         # Compare the offsets first: right after a roll, the same offset is on two segments, which is not Case C.
         if end.message_offset == start.message_offset or start.segment_base_offset < 0:
+            return 0
+        holds_back = self._params.holds_back
+        if holds_back is not None and holds_back(partition):
             return 0
         if end.segment_base_offset != start.segment_base_offset:
             return None

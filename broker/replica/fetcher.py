@@ -6,8 +6,9 @@
     the answers              change the logs, on the loop; then each answered partition is due again
 
 A partition whose leader answers an error, or whose log refuses the change, is due again after
-replica.fetch.backoff.ms; the others go on. A partition that is added ends the wait at the leader, so that it is fetched
-at once. As kafka 2.0.1 AbstractFetcherThread and ReplicaFetcherThread, in their versions of the requests.
+replica.fetch.backoff.ms; the others go on. So is one that the throttle of this broker holds back. A partition that is
+added ends the wait at the leader, so that it is fetched at once. As kafka 2.0.1 AbstractFetcherThread and
+ReplicaFetcherThread, in their versions of the requests.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.quota.replication_quota import ReplicationQuota, names_replica
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.follower_session import FollowerSession
 from minibroker.broker.replica.following import (
@@ -82,6 +84,7 @@ class Fetcher:
         clock: Clock,
         log_manager: LogManager,
         flusher: LogFlusher,
+        quota: ReplicationQuota,
         on_offline: Callable[[], None],
     ) -> None:
         self.leader_id = leader_id
@@ -93,6 +96,7 @@ class Fetcher:
         self._clock = clock
         self._log_manager = log_manager
         self._flusher = flusher
+        self._quota = quota
         self._on_offline = on_offline
         self._due: dict[TopicPartition, None] = {}
         self._retries: dict[TopicPartition, int] = {}  # with the times at which they are due, in their order
@@ -171,9 +175,14 @@ class Fetcher:
             del self._retries[topic_partition]
             self._due[topic_partition] = None
         due, self._due = self._due, {}
+        holds_back = self._quota.is_exceeded(now_ms)
         for topic_partition in due:
-            request = self.partitions[topic_partition].next_request()
+            following = self.partitions[topic_partition]
+            request = following.next_request()
             if isinstance(request, AskRecords):
+                if holds_back and self._is_throttled(topic_partition, following.log) and not following.is_in_sync:
+                    self._retry(topic_partition)
+                    continue
                 self._session.ask(topic_partition, request)
             elif isinstance(request, AskEpochEnd):
                 self._epoch_ends[topic_partition] = request
@@ -270,7 +279,7 @@ class Fetcher:
         if answer is None:
             session.begin_anew()
             return
-        error = ErrorCode(answer.error_code)
+        error = error_of(answer.error_code)
         answered = rows_of(answer)
         if not session.on_answer(error, answer.session_id, {topic_partition for topic_partition, _ in answered}):
             if not fetch.epoch:
@@ -291,7 +300,7 @@ class Fetcher:
         following = self.partitions.get(topic_partition)
         if following is None:
             return
-        error = ErrorCode(row.error_code)
+        error = error_of(row.error_code)
         if error is not ErrorCode.NONE:
             if following.on_error(ask, error):
                 self._due[topic_partition] = None
@@ -305,10 +314,13 @@ class Fetcher:
                 self._perform(following.log, change_of(following, ask, row))
         except KafkaError as failed:
             logger.warning("cannot follow broker %d in %s: %s", self.leader_id, topic_partition, failed.message)
-            following.begin_anew()
-            self._retry(topic_partition)
+        except Exception:  # one partition must not end the others
+            logger.exception("cannot follow broker %d in %s: a defect", self.leader_id, topic_partition)
+        else:
+            self._due[topic_partition] = None
             return
-        self._due[topic_partition] = None
+        following.begin_anew()
+        self._retry(topic_partition)
 
     def _perform(self, log: Log, change: Change | None) -> None:
         """Change a log. Raises KafkaError and OSError."""
@@ -316,6 +328,8 @@ class Fetcher:
         if isinstance(change, Append):
             if change.records:
                 log.append_as_follower(change.records, now_ms=now_ms)
+                if self._quota.limit is not None and self._is_throttled(log.topic_partition, log):
+                    self._quota.record(len(change.records), self._clock.monotonic_ms())
                 if log.is_flush_due:
                     self._unflushed.append(log)
             log.update_high_watermark(change.high_watermark)
@@ -326,9 +340,14 @@ class Fetcher:
         elif isinstance(change, StartAt):
             self._log_manager.begin_log_anew(log, change.offset, now_ms=now_ms)
 
+    def _is_throttled(self, topic_partition: TopicPartition, log: Log) -> bool:
+        replicas = log.config.follower_replication_throttled_replicas
+        return names_replica(replicas, topic_partition.partition, self._config.broker_id)
+
     def _retry(self, topic_partition: TopicPartition) -> None:
         """Let a partition ask again after the back-off."""
         if topic_partition in self.partitions and topic_partition not in self._due:
+            self._retries.pop(topic_partition, None)  # those that are due last come last
             self._retries[topic_partition] = self._clock.monotonic_ms() + self._config.replica_fetch_backoff_ms
 
     def _retry_all(self) -> None:
@@ -348,6 +367,14 @@ def take_records(following: Following, ask: AskRecords, row: Any) -> Change | No
     return following.on_records(
         ask, row.records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset
     )
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error of a leader, which may be of a later release."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def has_records(answered: tuple[TopicPartition, Any]) -> bool:

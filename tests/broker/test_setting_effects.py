@@ -338,7 +338,9 @@ SEEN_ELSEWHERE = {
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
     "broker/test_fetcher.py": "num.replica.fetchers replica.fetch.wait.max.ms replica.fetch.min.bytes"
     " replica.fetch.max.bytes replica.fetch.response.max.bytes replica.fetch.backoff.ms replica.socket.timeout.ms"
-    " inter.broker.listener.name security.inter.broker.protocol",
+    " inter.broker.listener.name security.inter.broker.protocol"
+    " replication.quota.window.num replication.quota.window.size.seconds"
+    " leader.replication.throttled.replicas follower.replication.throttled.replicas",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",
@@ -357,8 +359,6 @@ OF_TOPICS: dict[str, Effect] = {
     "preallocate": Effect(True, space_taken, {"log.segment.bytes": 100_000}),
 }
 WITHOUT_EFFECT = {
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
     "unclean.leader.election.enable",
 }
 CONVERSATIONS = read_book(FOLDER / "effects.txt")

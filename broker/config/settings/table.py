@@ -209,6 +209,8 @@ class KafkaSettings:
     quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
     quota_window_num = setting(INT, 11, at_least(1), "samples of the window in which rates are measured")
     quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
+    replication_quota_window_num = setting(INT, 11, at_least(1), "samples of the window of replication throttles")
+    replication_quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
 
     # Groups and their offsets
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")
