@@ -273,8 +273,8 @@ async def test_other_brokers_lead_and_follow_as_a_controller_plans(
         for broker_id, decisions in plan.decisions.items():
             channels.send(broker_id, decisions)
         await trio.sleep(2)
-        changed = plan.change.topics if plan.change is not None else {}
-        return {name: topic for name, topic in (topics | changed).items() if topic is not None}
+        changed = {} if plan.change is None else plan.change.topics
+        return {name: topic for name, topic in {**topics, **changed}.items() if topic is not None}
 
     states = {0: new_partition(Image(9, 5, alive, {}), [0, 1])}
     made = {"t": TopicState("t", states, {}, uuid.UUID(int=3))}
@@ -292,4 +292,7 @@ async def test_other_brokers_lead_and_follow_as_a_controller_plans(
     assert await perform(partial(delete_topics, names=["t"]), topics) == {}
     assert (seen.topics, sides[1].broker.parts.replica_manager.partitions.items()) == ({}, [])
     assert len(answers) == 10 and all(obeyed == Obeyed(ErrorCode.NONE, {}) for obeyed in answers)
+    channels.close()
+    for side in sides:
+        side.close()
     nursery.cancel_scope.cancel()
