@@ -15,6 +15,7 @@ import trio
 
 from minibroker.broker.cluster.decision_messages import Message, Shown, obeyed_of
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
+from minibroker.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +135,10 @@ class Channel:
             with self._scope:
                 async for decision in self._decisions:
                     message = self._shown.message_of(decision, self._listener)
-                    answer = await self._answer(message)
-                    self._on_answer(self._broker_id, decision, obeyed_of(message.api_key, answer))
+                    obeyed = obeyed_of(message.api_key, await self._answer(message))
+                    if obeyed.error is ErrorCode.NONE:
+                        self._shown.note_obeyed(decision)
+                    self._on_answer(self._broker_id, decision, obeyed)
         finally:
             self._disconnect()
 
