@@ -48,6 +48,7 @@ DEFAULT_TRANSCRIPT_BYTES = 64 * 1024 * 1024
 TRANSCRIPT_BYTES_MAX = 1 << 40
 FAULTS_MAX = 1_000_000
 BUSY_POLL_MS_MAX = 1000
+BROKERS_MAX = 30
 
 logger = logging.getLogger("minibroker.broker")
 
@@ -132,6 +133,20 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="HOST:PORT",
         type=host_and_port,
         help="serve metrics to Prometheus at http://HOST:PORT/metrics, by a process beside the broker (default none)",
+    )
+    parser.add_argument(
+        "--brokers",
+        metavar="N",
+        type=broker_count,
+        help=f"start a cluster of N brokers, 1 to {BROKERS_MAX}, with the ports after that of --listen; they "
+        "replicate to each other, and each has its process, and its directory under --data-dir",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="DIR",
+        type=Path,
+        help="be one of several brokers on this machine, which share this directory; each has a broker.id, an address "
+        "and a data directory of its own (`minibroker serve --brokers 3` starts three)",
     )
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
@@ -221,6 +236,12 @@ def number_of(unit: str, most: int) -> Callable[[str], int]:
     return read
 
 
+def broker_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers from 1 to {BROKERS_MAX}")
+    return int(text)
+
+
 def key_and_value(text: str) -> str:
     name, equals, _ = text.partition("=")
     if not equals or not name.strip():
@@ -233,12 +254,31 @@ def serve(arguments: list[str]) -> int:
     stop_at_once_on_signals()
     options = parse_arguments(arguments)
     try:
-        start_and_run(options)
+        if options.brokers is not None:
+            launch_cluster(options, arguments)
+        else:
+            start_and_run(options)
     except StartFailed as failure:
         for line in str(failure).splitlines():
             print(f"minibroker: {line}", file=sys.stderr)
         return EXIT_FAILED
     return EXIT_OK
+
+
+def launch_cluster(options: argparse.Namespace, arguments: list[str]) -> None:
+    """Run the brokers of a cluster. Raises StartFailed."""
+    from minibroker.broker.launcher import LaunchFailed, launch
+
+    if options.cluster is not None:
+        raise StartFailed("--brokers makes a cluster, and --cluster joins one: give one of them")
+    if options.control is not None:
+        raise StartFailed("each broker of --brokers has a control socket, in the data directory; leave --control away")
+    try:
+        launch(options, arguments)
+    except LaunchFailed as error:
+        raise StartFailed(str(error)) from error
+    except OSError as error:
+        raise StartFailed(f"cannot use the data directory: {error}; name another with --data-dir DIR") from error
 
 
 def stop_at_once_on_signals() -> None:
@@ -299,7 +339,14 @@ def start_and_run(options: argparse.Namespace) -> None:
             listeners,
             options.ready_file,
             ServeOptions(
-                control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count
+                control,
+                recorder,
+                options.busy_poll_ms,
+                options.faults_max,
+                console,
+                endpoint,
+                counts=options.count,
+                cluster_dir=options.cluster,
             ),
         )
 
@@ -426,6 +473,7 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.file_state import FileStateError
+    from minibroker.broker.cluster.shared_state import SharedStateError
     from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.protocol.form import form
     from minibroker.storage.files.checkpoints import write_atomically
@@ -464,7 +512,7 @@ def run(
 
     try:
         run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
-    except (FileStateError, KeyStoreError) as error:
+    except (FileStateError, SharedStateError, KeyStoreError) as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
         next_step = "name another directory with --data-dir DIR"

@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.cluster.file_state import FileState
+from minibroker.broker.cluster.member import ClusterMember
+from minibroker.broker.cluster.shared_state import SharedState
+from minibroker.broker.cluster.state import News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
+from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
@@ -33,6 +37,7 @@ from minibroker.broker.way.guard import Guard
 from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.throttling import Throttling
 from minibroker.broker.way.way import Way
+from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -67,7 +72,11 @@ class BrokerApp:
             broker_id=config.broker_id,
             producer_expiration_ms=config.transactional_id_expiration_ms,
         )
-        self._state = FileState(config.log_dir, config.broker_id)
+        self._state = (
+            FileState(config.log_dir, config.broker_id)
+            if options.cluster_dir is None
+            else SharedState(options.cluster_dir, config.broker_id)
+        )
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
         self._tls: dict[str, TlsListener] = {}
@@ -78,7 +87,7 @@ class BrokerApp:
     def load(self) -> None:
         """Open the data directory, and the key stores of listeners.
 
-        Raises LogDirectoryError, FileStateError or KeyStoreError with one line for the operator.
+        Raises LogDirectoryError, FileStateError, SharedStateError or KeyStoreError with one line for the operator.
         """
         self._log_manager.lock()
         left_over = self._state.load(self._log_manager.partitions_on_disk())
@@ -109,6 +118,7 @@ class BrokerApp:
         """Serve until a signal asks for the end, then stop in order."""
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
+        member = self._member(parts, listeners)
         connections: set[Connection] = set()
         logins = self._logins(parts)
         faults, tracer = self._controlled(parts, connections)
@@ -135,15 +145,59 @@ class BrokerApp:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep, compaction)
                 async with trio.open_nursery() as serving:
-                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults)
-                    settle_memory()
-                    on_ready(host, port)
+                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member)
+                    if member is not None:
+                        serving.start_soon(
+                            self._join, member, parts, serving.cancel_scope, partial(on_ready, host, port)
+                        )
+                    else:
+                        settle_memory()
+                        on_ready(host, port)
                     if self._options.metrics is not None and calls is not None:
                         serving.start_soon(self._options.metrics.run, calls)
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
+
+    def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> ClusterMember | None:
+        """Make this broker a member of its cluster; None in a cluster of one."""
+        if not isinstance(self._state, SharedState):
+            return None
+        config = self._config
+        ports = dict(zip((each.name for each in config.endpoints), listeners, strict=True))
+
+        def shown() -> Broker:
+            """This broker as the others reach it: at the addresses where it listens, unless it advertises others."""
+            return Broker(
+                {
+                    name: (host, port) if host else ports[name].getsockname()[:2]
+                    for name, (host, port) in config.advertised_endpoints.items()
+                },
+                config.broker_rack,
+            )
+
+        def on_news(news: News) -> None:
+            parts.shared_settings.on_news(news)
+            parts.controller_loop.on_news(news)
+
+        return ClusterMember(
+            self._state,
+            broker_id=config.broker_id,
+            broker=shown,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            on_news=on_news,
+        )
+
+    async def _join(
+        self, member: ClusterMember, parts: BrokerParts, serving: trio.CancelScope, on_ready: Callable[[], None]
+    ) -> None:
+        """Live in the cluster; be ready once the controller has shown it to this broker."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.run)
+            await parts.own.knows_cluster.wait()
+            settle_memory()
+            on_ready()
 
     def _logins(self, parts: BrokerParts) -> Logins | None:
         """Make the stages that authenticate the clients of SASL listeners; None without any."""
@@ -241,17 +295,25 @@ class BrokerApp:
         return calls
 
     async def _stop_on_signal(
-        self, signals: AsyncIterator[int], server: Server, parts: BrokerParts, faults: FaultInjector | None
+        self,
+        signals: AsyncIterator[int],
+        server: Server,
+        parts: BrokerParts,
+        faults: FaultInjector | None,
+        member: ClusterMember | None,
     ) -> None:
         async for number in signals:
             logger.info("stopping on %s", signal.Signals(number).name)
             break
         if self._options.console is not None:
             self._options.console.stop()
+        if member is not None:
+            await member.leave(parts.shut_down)
         server.stop_accepting()
         if faults is not None:
             faults.lift_all()
-        parts.controller_loop.stop()
+        if member is None:
+            parts.controller_loop.stop()
         parts.groups.stop()
         parts.replica_manager.complete_all_delayed()
         await trio.sleep(STOP_GRACE_SECONDS)  # cut short when the last connection has ended
@@ -262,7 +324,7 @@ class BrokerApp:
         if not self._log_manager.is_offline:
             try:
                 self._state.close()
-            except OSError as error:  # what was stored is still there, in two files
+            except (OSError, KafkaError) as error:  # what was stored is still there, in two files
                 logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()

@@ -5,6 +5,7 @@ replicas -> groups -> transactions, whose offsets groups keep -> controller, whi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
+from minibroker.broker.cluster.broker_channels import BrokerChannels
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.own_broker import OwnBroker
@@ -43,6 +45,7 @@ from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.network.peer import Peer, PeerError
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
@@ -53,21 +56,27 @@ from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.shared_settings import SharedSettings
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.marker_channels import MarkerChannels
 from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
 from minibroker.broker.way.codec import Handlers
 from minibroker.broker.way.probes import Probes
-from minibroker.protocol.api import API_TABLE, Api
+from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
+from minibroker.protocol.messages.inter_broker import ControlledShutdownRequest
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
 PRODUCER_IDS_END = 1 << 62  # a broker never gives out greater ones
@@ -78,6 +87,8 @@ class BrokerParts:
     """The parts that answer requests, and `start_tasks`, which starts their timers and background work."""
 
     config: KafkaConfig
+    channels: BrokerChannels | None  # of a cluster of several brokers
+    shared_settings: SharedSettings
     timers: TimerLoop
     background: Background
     afterwards: Afterwards
@@ -89,6 +100,7 @@ class BrokerParts:
     topic_admin: TopicAdmin
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    marker_channels: MarkerChannels
     scram_users: ScramUsers
     client_quotas: ClientQuotas
     charging: Charging
@@ -106,7 +118,31 @@ class BrokerParts:
         """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.background.run)
+        if self.channels is not None:
+            nursery.start_soon(self.channels.run)
         nursery.start_soon(self._watch_followers)
+        self.marker_channels.start(nursery)
+
+    async def shut_down(self, controller_id: int) -> bool:
+        """Ask the controller to have others lead in place of this broker; return whether it did.
+
+        As kafka 2.0.1 KafkaServer.controlledShutdown.
+        """
+        me = self.config.broker_id
+        try:
+            if controller_id == me:
+                self.controller_loop.shut_down(me)
+                return True
+            broker = self.metadata_cache.brokers[controller_id]
+            peer = peer_at(self.config, *broker.endpoints[self.config.inter_broker_listener])
+            try:
+                answer = await peer.ask(ApiKey.CONTROLLED_SHUTDOWN, 1, ControlledShutdownRequest(broker_id=me))
+            finally:
+                peer.close()
+        except (PeerError, KafkaError, KeyError) as error:
+            logger.info("the controller, broker %d, has not had others lead: %s", controller_id, error)
+            return False
+        return bool(answer.error_code == ErrorCode.NONE)
 
     async def _watch_followers(self) -> None:
         """Remove lagging followers from the in-sync replicas, each half of replica.lag.time.max.ms."""
@@ -124,6 +160,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
+    connect_to = partial(connect_to_peer, config, metadata_cache)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -132,9 +169,11 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
+        connect_to=connect_to,
         is_known=metadata_cache.is_known,
         observer=probes,
     )
+    dynamic_config.on_change.extend([replica_manager.fetchers.spread, replica_manager.take_replication_rates])
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,
@@ -162,11 +201,13 @@ def build(
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
+    marker_channels = MarkerChannels(connect_to, broker_id=config.broker_id)
     markers = MarkerWriter(
         replica_manager,
         clock,
         broker_id=config.broker_id,
         leader_of=metadata_cache.leader_of,
+        channels=marker_channels,
         complete_offsets=groups.on_transaction_completed,
     )
     producer_ids = ProducerIds(state)
@@ -186,9 +227,16 @@ def build(
         on_leadership=(groups.on_leadership, transactions.on_leadership),
         on_deleted=groups.on_partitions_deleted,
     )
-    controller_loop = ControllerLoop(config=config, state=state, own=own)
+    channels = BrokerChannels(
+        own_id=config.broker_id,
+        connect=partial(peer_at, config),
+        listener=config.inter_broker_listener,
+        on_answer=lambda *answer: controller_loop.on_answer(*answer),
+    )
+    controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
-    controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
+    if not state.is_shared:  # else the controller has this broker take its roles
+        controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
     transactions.start()
     producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
     authorizer, acls = None, None
@@ -263,6 +311,8 @@ def build(
     )
     return BrokerParts(
         config=config,
+        channels=channels if state.is_shared else None,
+        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, quotas=quotas, acls=acls),
         timers=timers,
         background=background,
         afterwards=afterwards,
@@ -274,6 +324,7 @@ def build(
         topic_admin=topic_admin,
         groups=groups,
         transactions=transactions,
+        marker_channels=marker_channels,
         scram_users=scram_users,
         client_quotas=quotas,
         charging=Charging(quotas, clock),
@@ -282,6 +333,19 @@ def build(
         handlers=Handlers(families),
         probes=probes,
     )
+
+
+def peer_at(config: KafkaConfig, host: str, port: int) -> Peer:
+    """A connection of this broker as a controller, or to one."""
+    return Peer(host, port, client_id=str(config.broker_id), timeout_ms=config.controller_socket_timeout_ms)
+
+
+def connect_to_peer(config: KafkaConfig, metadata_cache: MetadataCache, broker_id: int, client_id: str) -> Peer:
+    """Make a connection to another broker, at the listener for brokers. Raises ConnectionError without its address."""
+    address = metadata_cache.address_of(broker_id, config.inter_broker_listener)
+    if address is None:
+        raise ConnectionError(f"broker {broker_id} advertises no listener {config.inter_broker_listener}")
+    return Peer(*address, client_id=client_id, timeout_ms=config.replica_socket_timeout_ms)
 
 
 def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:

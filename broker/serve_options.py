@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class ServeOptions(NamedTuple):
     """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
     `console` is the page beside the broker, and ends first. `metrics` serves Prometheus; `counts` counts for the
     metrics from the start. `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`:
-    faults to remember."""
+    faults to remember. `cluster_dir`: the directory that the brokers of a cluster share; None for a cluster of one."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None
@@ -34,3 +35,4 @@ class ServeOptions(NamedTuple):
     console: ConsoleChild | None = None
     metrics: MetricsEndpoint | None = None
     counts: bool = False
+    cluster_dir: Path | None = None

@@ -117,6 +117,14 @@ class ErrorCode(IntEnum):
 LONGEST_MESSAGE = 8191  # characters; of four bytes each they fit into a string on the wire
 
 
+def known_error(code: int) -> ErrorCode:
+    """Return the error of a code that a broker has answered; UNKNOWN_SERVER_ERROR for one that is none of Kafka's."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class KafkaError(Exception):
     """A refusal that the client gets as an error code; nothing was changed.
 

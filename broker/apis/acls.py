@@ -60,7 +60,7 @@ class AclApis:
                 rules.append(rule_of(row, request.api_version))
             except KafkaError as error:
                 rules.append(error)
-        acls.add(rule for rule in rules if isinstance(rule, AclRule))
+        acls.add([rule for rule in rules if isinstance(rule, AclRule)])
         refusals = (rule if isinstance(rule, KafkaError) else None for rule in rules)
         return CreateAclsResponse(
             results=[(ErrorCode.NONE, None) if each is None else (each.code, each.message) for each in refusals]

@@ -14,7 +14,7 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.file_state import CLIENT_ID, NOUNS, USER
-from minibroker.broker.cluster.state import Change, ClusterState
+from minibroker.broker.cluster.state import Change, ClusterState, store
 from minibroker.broker.quota.client_quotas import KEYS, REQUEST_PERCENTAGE, ClientQuotas, Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity, Name
 from minibroker.protocol.api import ApiKey, Request
@@ -99,12 +99,15 @@ class ClientQuotaApis:
 
     def _apply(self, changed: dict[Entity, Quotas]) -> None:
         """Store the changes together, then let them hold. Raises KafkaError, and changes nothing."""
-        before = self._state.client_quotas
-        after = {entity: quotas for entity, quotas in {**before, **changed}.items() if quotas}
-        if after == before:
+
+        def after() -> dict[Entity, Quotas]:
+            before = self._state.client_quotas
+            return {entity: quotas for entity, quotas in {**before, **changed}.items() if quotas}
+
+        if after() == self._state.client_quotas:
             return
-        check_names_fit(after)
-        self._state.save("the quotas", Change(client_quotas=after))
+        check_names_fit(after())
+        store(self._state, "the quotas", lambda: Change(client_quotas=after()))
         for entity, quotas in changed.items():
             self._quotas.set(entity, quotas)
 

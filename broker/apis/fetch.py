@@ -189,7 +189,16 @@ class FetchApis:
         elif version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
             self._warn_of_old_format(version, fetched)
         answer = context.answer([*fetched, *unknown] if unknown else fetched, self._clock.monotonic_ms())
+        if params.is_from_follower and self._replica_manager.leader_quota.limit is not None:
+            self._count_throttled(version, answer)
         return fetch_response(version, answer)
+
+    def _count_throttled(self, version: int, answer: FetchAnswer) -> None:
+        """Count the part of a follower's answer that is throttled (as kafka 2.0.1 sizeOfThrottledPartitions)."""
+        is_throttled = self._replica_manager.is_throttled
+        throttled = [each for each in answer.partitions if is_throttled(each.topic_partition)]
+        size_bytes = fetched_bytes(version, fetch_response(version, answer._replace(partitions=throttled)))
+        self._replica_manager.leader_quota.record(size_bytes, self._clock.monotonic_ms())
 
     def _for_old_client(
         self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition

@@ -10,6 +10,7 @@ listeners, v4 offline replicas · ControlledShutdown v0 has no client id in its 
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -31,6 +32,8 @@ from minibroker.protocol.messages.inter_broker import (
     UpdateMetadataResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 
@@ -59,14 +62,22 @@ class InterBrokerApis:
     def leader_and_isr(self, request: Request, client: Client) -> Body:
         """Lead or follow. Raises KafkaError(STALE_CONTROLLER_EPOCH) for the request and each of its partitions."""
         decision = leader_and_isr_of(request.body)
+        self._state.look()  # it may be older than the decision
         for name in {topic_partition.topic for topic_partition in decision.partitions}:
-            topic = self._state.topics.get(name)
-            if topic is not None:
-                self._own.set_topic_configs(name, topic.configs)
+            self._take_configs(name)
         obeyed = self._own.obey(decision)
         if obeyed.error is not ErrorCode.NONE:
             raise KafkaError(obeyed.error, f"the controller epoch {decision.controller_epoch} is over")
         return LeaderAndIsrResponse(partition_errors=error_rows(decision.partitions, obeyed))
+
+    def _take_configs(self, name: str) -> None:
+        """Apply a topic's configs in the state of the cluster, before its log is created."""
+        topic = self._state.topics.get(name)
+        try:
+            if topic is not None:
+                self._own.set_topic_configs(name, topic.configs)
+        except KafkaError as error:  # of a broker that knows more of them; the topic is served all the same
+            logger.error("topic %s keeps the configs it had: %s", name, error)
 
     def stop_replica(self, request: Request, client: Client) -> Body:
         """Stop serving replicas; the answer to a controller that was replaced names no partition."""
@@ -76,6 +87,8 @@ class InterBrokerApis:
         return StopReplicaResponse(error_code=obeyed.error, partition_errors=rows)
 
     def update_metadata(self, request: Request, client: Client) -> Body:
+        if request.body.partition_states:
+            self._state.look()
         decision = update_metadata_of(request.body, self._metadata_cache.topics, self._topic_id)
         return UpdateMetadataResponse(error_code=self._own.obey(decision).error)
 

@@ -23,7 +23,8 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
-from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
+from minibroker.broker.transaction.marker_channels import Errors, Marker
+from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction import NO_PRODUCER, ProducerIdentity
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError

@@ -415,12 +415,12 @@ def change_isr(image: Image, changes: IsrChanges) -> tuple[Plan, dict[TopicParti
     return (Plan(Change(topics), with_update(image, {}, topics, first=True)) if topics else NOTHING), outcomes
 
 
-def isr_changed(image: Image, topic_partitions: Iterable[TopicPartition]) -> Plan:
-    """Leaders have changed their in-sync replicas in the state: all brokers show them.
+def isr_changed(image: Image, names: Collection[str]) -> Plan:
+    """Leaders have changed in-sync replicas of these topics in the state: all brokers show them.
 
     As kafka 2.0.1 KafkaController.IsrChangeNotification.
     """
-    topics = {each.topic: image.topics[each.topic] for each in topic_partitions if image.state_of(each) is not None}
+    topics = {name: image.topics[name] for name in names if name in image.kept_topics}
     return Plan(decisions=with_update(image, {}, topics, first=True)) if topics else NOTHING
 
 

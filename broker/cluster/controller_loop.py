@@ -1,5 +1,8 @@
 """Performs the plans of the controller: stores their changes, then has brokers obey their decisions.
 
+In a cluster of several brokers the controller hears of changes that others have written, such as the in-sync replicas
+of a leader, as news of the state (`on_news`). This broker obeys in a call, the others by `channels`.
+
 The order makes a kill at any point harmless. A new topic is in the state before its first log exists: the next start
 creates the log. A deleted topic leaves the state before its directories go; the state notes that directories may be
 left, so that the next start removes them instead of taking them for a topic. All topics of one request are stored
@@ -11,14 +14,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from minibroker.broker.cluster import controller, reassignment
 from minibroker.broker.cluster.controller import NOTHING, Image, Plan, Replica
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.reassignment import Outcome, Wanted
-from minibroker.broker.cluster.state import ClusterState
+from minibroker.broker.cluster.state import (
+    NO_CONTROLLER,
+    BrokerGone,
+    BrokerReturned,
+    Change,
+    ClusterState,
+    ControllerChanged,
+    News,
+)
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, Broker, Decision, Obeyed, StopReplica
+from minibroker.broker.replica.decisions import Broker, Decision, Obeyed, StopReplica
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -28,22 +40,37 @@ logger = logging.getLogger(__name__)
 Failures = Mapping[TopicPartition, KafkaError]
 
 
-class ControllerLoop:
-    """The controller of a cluster of one: `own` is the broker that obeys."""
+class Channels(Protocol):
+    """The ways to the other brokers."""
 
-    def __init__(self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker) -> None:
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """Reach these brokers from now on, and no others."""
+
+    def forget(self, broker_id: int) -> None:
+        """A broker has ended: drop what it was to obey."""
+
+    def send(self, broker_id: int, decisions: Sequence[Decision]) -> None:
+        """Have a broker obey, in order, and until it has; return at once."""
+
+
+class ControllerLoop:
+    """The controller, if this broker is it; `own` is this broker as it obeys."""
+
+    def __init__(self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker, channels: Channels) -> None:
         self._config = config
         self._state = state
         self._own = own
+        self._channels = channels
+        self._unattended: set[int] = set()  # brokers that ended while no broker controlled
+        self._is_behind = False  # whether a plan could not be stored
         self._deleted: set[Replica] = set()  # of topics that are being deleted
 
     def image(self) -> Image:
         config, state = self._config, self._state
-        broker = Broker(config.advertised_endpoints, config.broker_rack)
         return Image(
             config.broker_id,
-            FIRST_CONTROLLER_EPOCH,  # one broker: no controller replaces another
-            {config.broker_id: broker},
+            state.controller_epoch,
+            state.brokers or {config.broker_id: Broker(config.advertised_endpoints, config.broker_rack)},
             state.topics,
             state.being_deleted,
             config.unclean_leader_election_enable,
@@ -66,7 +93,7 @@ class ControllerLoop:
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        return True
+        return self._state.is_controller
 
     def stop(self) -> None:
         """This broker is about to end: others take over what they can."""
@@ -95,9 +122,9 @@ class ControllerLoop:
         ]
 
     def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
-        """Save what leaders ask for. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing.
+        """Save what leaders of this broker ask for. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing.
 
-        The leader changes its own set afterwards, as kafka 2.0.1 Partition.updateIsr.
+        The leader changes its own set afterwards, as kafka 2.0.1 Partition.updateIsr. The controller hears of it.
         """
         outcomes: IsrOutcomes = {}
 
@@ -106,8 +133,10 @@ class ControllerLoop:
             plan, outcomes = controller.change_isr(image, changes)
             return plan
 
-        self.perform("the in-sync replicas", change)
-        self.go_on()
+        plan = self._stored("the in-sync replicas", change)
+        if not self._state.is_shared:
+            self._have_obeyed(plan)
+            self.go_on()
         return outcomes
 
     def reassign(self, wanted: Sequence[Wanted]) -> list[Outcome]:
@@ -161,18 +190,106 @@ class ControllerLoop:
             self._deleted |= {(each, broker_id) for each in decision.partitions if each not in obeyed.failures}
 
     def perform(self, what: str, event: Callable[[Image], Plan]) -> Failures:
-        """Plan for an event until the plan is not stale, store it, and have it obeyed; return what failed of that.
+        """Plan for an event until the plan is not stale, store it, and have it obeyed; return what failed here of that.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR) with `what`; then nothing has changed.
+        Raises KafkaError: KAFKA_STORAGE_ERROR with `what`, or NOT_CONTROLLER if another broker is the controller; then
+        nothing has changed.
         """
-        plan = event(self.image())
-        while plan.change is not None and not self._state.save(what, plan.change):
-            plan = event(self.image())
+        return self._have_obeyed(self._stored(what, event, as_controller=True))
+
+    def enter(self, what: str, event: Callable[[Image], Plan]) -> Failures:
+        """Store what any broker may change: the controller hears of it. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        return self._have_obeyed(self._stored(what, event))
+
+    def _stored(self, what: str, event: Callable[[Image], Plan], *, as_controller: bool = False) -> Plan:
+        """Plan for an event, again if its change is stale, and store it."""
+        while True:
+            if as_controller and not self.is_active:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            image = self.image()
+            plan = event(image)
+            if plan.change is None:
+                return plan
+            epoch = image.controller_epoch if as_controller else None
+            if self._state.save(what, plan.change._replace(controller_epoch=epoch)):
+                return plan
+
+    def _have_obeyed(self, plan: Plan) -> Failures:
         for name, configs in plan.configs.items():
             self._own.set_topic_configs(name, configs)
         failures: dict[TopicPartition, KafkaError] = {}
-        for decision in plan.decisions.get(self._config.broker_id, ()):
-            obeyed = self._own.obey(decision)
-            failures |= obeyed.failures
-            self._note_deleted(self._config.broker_id, decision, obeyed)
+        for broker_id, decisions in plan.decisions.items():
+            if broker_id != self._config.broker_id:
+                self._channels.send(broker_id, decisions)
+                continue
+            for decision in decisions:
+                obeyed = self._own.obey(decision)
+                failures |= obeyed.failures
+                self._note_deleted(broker_id, decision, obeyed)
         return failures
+
+    # -- news -------------------------------------------------------------------------------------------------
+
+    def on_news(self, news: News) -> None:
+        """Act on what has changed in the state of a cluster, if this broker is its controller."""
+        if not self.is_active:
+            self._watch_others(news)
+            return
+        match news:
+            case ControllerChanged():
+                self._take_over()
+            case BrokerReturned(broker_id):
+                self._reach_brokers()
+                self._react(partial(controller.brokers_changed, returned=[broker_id]))
+            case BrokerGone(broker_id):
+                self._channels.forget(broker_id)
+                self._reach_brokers()
+                self._react(partial(controller.brokers_changed, gone=[broker_id]))
+            case Change(topics=topics, controller_epoch=None) if topics:
+                self._react(partial(controller.topics_appeared, names=topics.keys()))
+                self._react(partial(controller.isr_changed, names=topics.keys()))
+
+    def _watch_others(self, news: News) -> None:
+        """Send nothing while another broker controls; note the brokers that end while none does."""
+        match news:
+            case ControllerChanged(controller_id):
+                self._channels.set_brokers({})
+                if controller_id != NO_CONTROLLER:
+                    self._unattended.clear()
+            case BrokerReturned(broker_id):
+                self._unattended.discard(broker_id)
+            case BrokerGone(broker_id):
+                self._unattended.add(broker_id)
+
+    def catch_up(self) -> None:
+        """Try again what could not be stored."""
+        if self._is_behind and self.is_active:
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Begin as the controller. As kafka 2.0.1 KafkaController.onControllerFailover.
+
+        Brokers that have ended together with the last controller leave the in-sync replicas: in Kafka acks=all waits
+        until they lag by replica.lag.time.max.ms.
+        """
+        self._reach_brokers()
+        self._react(controller.controller_elected)
+        if self._unattended:
+            self._react(partial(controller.brokers_changed, gone=frozenset(self._unattended)))
+            self._unattended.clear()
+
+    def _reach_brokers(self) -> None:
+        me = self._config.broker_id
+        self._channels.set_brokers({each: broker for each, broker in self._state.brokers.items() if each != me})
+
+    def _react(self, event: Callable[[Image], Plan]) -> None:
+        try:
+            for topic_partition, error in self.perform("the leaders", event).items():
+                if error.code is not ErrorCode.STALE_CONTROLLER_EPOCH:  # a repeated decision
+                    logger.error("%s: %s", topic_partition, error)
+            self.go_on()
+        except KafkaError as error:
+            self._is_behind = True
+            logger.error("the controller cannot act: %s", error)
+        else:
+            self._is_behind = False

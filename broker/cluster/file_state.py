@@ -34,7 +34,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, Broker, PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -54,9 +54,12 @@ class FileStateError(Exception):
 
 
 class FileState:
-    """Reads and writes the file; a ClusterState."""
+    """Reads and writes the file; a ClusterState of one broker, which is its controller."""
 
     is_shared = False
+    is_controller = True
+    controller_epoch = 1
+    brokers: Mapping[int, Broker] = {}
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
@@ -110,11 +113,15 @@ class FileState:
                     f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error
 
+    def look(self) -> None:
+        """Read nothing: no other broker changes this file."""
+
     def save(self, what: str, change: Change) -> bool:
         """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
         if not change.fits(self.topics):
             return False
-        sections = {name: value for name, value in change._asdict().items() if value is not None and name != "topics"}
+        rest = change._replace(controller_epoch=None)  # of a cluster of one
+        sections = {name: value for name, value in rest._asdict().items() if value is not None and name != "topics"}
         before = {name: getattr(self, name) for name in sections}
         topics_before = {name: self.topics.get(name) for name in change.topics}
         self._install(change.topics, sections)
@@ -309,6 +316,8 @@ def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
             int(partition["leader_epoch"]),
             tuple(map(int, partition["isr"])),
             tuple(map(int, partition["replicas"])),
+            int(partition.get("version", 0)),
+            int(partition.get("controller_epoch", FIRST_CONTROLLER_EPOCH)),
         )
         for number, partition in document["partitions"].items()
     }

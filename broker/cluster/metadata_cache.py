@@ -49,6 +49,11 @@ class MetadataCache:
     def is_broker_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 
+    def address_of(self, broker_id: int, listener: str) -> tuple[str, int] | None:
+        """Return where a live broker advertises a listener; None if it does not."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
     def is_known(self, topic_partition: TopicPartition) -> bool:
         """Whether there is a partition that has had a leader."""
         topic = self.topics.get(topic_partition.topic)

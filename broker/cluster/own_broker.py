@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import trio
+
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.replica.decisions import Decision, Obeyed, UpdateMetadata
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -17,7 +19,7 @@ OnLeadership = Callable[[TopicPartition, bool], None]
 class OwnBroker:
     """Performs decisions. Calls `on_leadership`, the first listener for all partitions before the second.
 
-    Calls `on_deleted` with the partitions that are gone from the cluster.
+    Calls `on_deleted` with the partitions that are gone from the cluster. `knows_cluster` is set by the first metadata.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class OwnBroker:
         self._metadata_cache = metadata_cache
         self._on_leadership = on_leadership
         self._on_deleted = on_deleted
+        self.knows_cluster = trio.Event()
         self._controller_epoch = 0
 
     def obey(self, decision: Decision) -> Obeyed:
@@ -42,6 +45,7 @@ class OwnBroker:
         self._controller_epoch = decision.controller_epoch
         if isinstance(decision, UpdateMetadata):
             deleted = self._metadata_cache.update(decision)
+            self.knows_cluster.set()
             if deleted:
                 self._on_deleted(deleted)
             return Obeyed(ErrorCode.NONE, {})

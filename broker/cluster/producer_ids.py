@@ -24,6 +24,7 @@ class ProducerIds:
         for producer_id in self._block:
             return producer_id
         first = max(self._state.next_producer_id, self._least)
-        self._state.save("a block of producer ids", Change(next_producer_id=first + BLOCK))
+        while not self._state.save("a block of producer ids", Change(next_producer_id=first + BLOCK)):
+            first = max(self._state.next_producer_id, self._least)
         self._block = iter(range(first, first + BLOCK))
         return next(self._block)

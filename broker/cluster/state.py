@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import Entity
-from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.replica.decisions import Broker, PartitionState
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 
@@ -49,13 +49,15 @@ class TopicState(NamedTuple):
     reassignments: Mapping[int, Reassignment] = NO_REASSIGNMENTS
 
 
+NO_CONTROLLER = -1
 NO_TOPICS: Mapping[str, TopicState | None] = {}
 
 
 class Change(NamedTuple):
     """The changes of one write. A section that is None stays as it is; others are replaced.
 
-    Of the topics only those named here change; None is for one that is gone.
+    Of the topics only those named here change; None is for one that is gone. With the epoch of a controller it is
+    stale once a newer one has been elected.
     """
 
     topics: Mapping[str, TopicState | None] = NO_TOPICS
@@ -67,6 +69,7 @@ class Change(NamedTuple):
     acls: Sequence[Mapping[str, str]] | None = None
     scram_credentials: ScramCredentials | None = None
     scram_salt_key: bytes | None = None
+    controller_epoch: int | None = None
 
     def fits(self, topics: Mapping[str, TopicState]) -> bool:
         """Whether each topic is the stored one, and each state of a partition that one or the next version of it."""
@@ -84,12 +87,43 @@ class Change(NamedTuple):
         )
 
 
+class BrokerReturned(NamedTuple):
+    """A broker has begun a life."""
+
+    broker_id: int
+
+
+class BrokerGone(NamedTuple):
+    """A broker's life has ended."""
+
+    broker_id: int
+
+
+class ControllerChanged(NamedTuple):
+    """Another controller has been elected, NO_CONTROLLER for none."""
+
+    controller_id: int
+
+
+News = BrokerReturned | BrokerGone | ControllerChanged | Change
+
+
 class ClusterState(Protocol):
-    """The stored sections, and the one way to change them."""
+    """The stored sections, and the one way to change them; and who lives, and who controls."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other brokers read and change it too: then a controller leads this broker by requests."""
+        """Whether several brokers share it; a cluster of one has no other brokers, and never has."""
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller."""
+
+    @property
+    def controller_epoch(self) -> int: ...
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """The live brokers by id, of a shared state."""
 
     @property
     def cluster_id(self) -> str: ...
@@ -120,11 +154,20 @@ class ClusterState(Protocol):
     def scram_salt_key(self) -> bytes:
         """Makes up the salts of unknown users."""
 
+    def look(self) -> None:
+        """Read what other brokers have changed. Raises OSError."""
+
     def save(self, what: str, change: Change) -> bool:
         """Store a change; return False and store nothing if it is stale.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR), which names `what`; nothing has changed then.
         """
+
+
+def store(state: ClusterState, what: str, change_of: Callable[[], Change]) -> None:
+    """Store a change of what the state is now, again if that has changed meanwhile. Raises as `ClusterState.save`."""
+    while not state.save(what, change_of()):
+        pass
 
 
 def kafka_id_text(identity: uuid.UUID) -> str:

@@ -21,10 +21,10 @@ from minibroker.broker.cluster.assignment import (
     assignment_of_topic,
 )
 from minibroker.broker.cluster.controller import Image, Plan, new_partition
-from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.controller_loop import ControllerLoop, Failures
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
 from minibroker.broker.cluster.open_files import check_open_files
-from minibroker.broker.cluster.state import Change, ClusterState, TopicState
+from minibroker.broker.cluster.state import Change, ClusterState, TopicState, store
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -87,8 +87,10 @@ class TopicAdmin:
             outcome = outcomes[each.name] = attempt(self._new_topic, each, request)
             if not validate_only and isinstance(outcome, TopicState):
                 request.made[each.name] = outcome
-        create = controller.create_topics if self._controller.is_active else controller.enter_topics
-        made = self._performed("the topic", request.made, lambda image: create(image, request.made))
+        perform, create = self._controller.perform, controller.create_topics
+        if not self._controller.is_active:
+            perform, create = self._controller.enter, controller.enter_topics
+        made = self._performed("the topic", request.made, lambda image: create(image, request.made), perform)
         for topic in done(made).values():
             if self._state.topics[topic.name].topic_id != topic.topic_id:  # another broker was faster
                 made[topic.name] = already_exists(topic.name)
@@ -151,9 +153,7 @@ class TopicAdmin:
         """
         self._check_topic_configs(configs)
         if not validate_only:
-            self._controller.perform(
-                "the configs", partial(controller.change_configs, name=name, configs=dict(configs))
-            )
+            self._controller.enter("the configs", partial(controller.change_configs, name=name, configs=dict(configs)))
             logger.info("topic %s has the configs %s now", name, configs)
 
     def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -173,19 +173,29 @@ class TopicAdmin:
         if validate_only:
             return
         change.check_storable()
-        stored = {**self._state.broker_configs, broker: dict(configs)}
-        self._state.save("the settings", Change(broker_configs=stored))
+        store(
+            self._state,
+            "the settings",
+            lambda: Change(broker_configs={**self._state.broker_configs, broker: dict(configs)}),
+        )
         self._dynamic_config.apply(change)
-        self._controller.perform("the brokers", controller.broker_altered)
+        if not self._state.is_shared:  # else each broker shows its own endpoints
+            self._controller.perform("the brokers", controller.broker_altered)
         logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def _performed(self, what: str, topics: Mapping[str, TopicState], event: Callable[[Image], Plan]) -> Outcomes:
-        """Have the controller change these topics; return each, or its error."""
+    def _performed(
+        self,
+        what: str,
+        topics: Mapping[str, TopicState],
+        event: Callable[[Image], Plan],
+        perform: Callable[[str, Callable[[Image], Plan]], Failures] | None = None,
+    ) -> Outcomes:
+        """Have the controller change these topics, or `perform`; return each, or its error."""
         if not topics:
             return {}
-        failures = attempt(self._controller.perform, what, event)
+        failures = attempt(perform or self._controller.perform, what, event)
         if isinstance(failures, KafkaError):
             return dict.fromkeys(topics, failures)
         failed: dict[str, KafkaError] = {}

@@ -7,7 +7,7 @@ ZooKeeper's, the store is bounded.
 
 from __future__ import annotations
 
-from minibroker.broker.cluster.state import Change, ClusterState, OldOffsets
+from minibroker.broker.cluster.state import Change, ClusterState, OldOffsets, store
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -74,16 +74,21 @@ class ZooKeeperOffsets:
         """
         for topic_partition in offsets:
             check_group_path(group_id, topic_partition)
+        try:
+            store(self._state, "the offsets", lambda: Change(old_offsets=self._with(group_id, offsets)))
+        except KafkaError as error:
+            if error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+                raise
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+
+    def _with(self, group_id: str, offsets: dict[TopicPartition, int]) -> OldOffsets:
         before = self._state.old_offsets
         after: OldOffsets = {**before, group_id: {**before.get(group_id, {}), **offsets}}
         if size_of(after) > MAX_NAMES_BYTES:
             after = self._without_deleted_topics(after)
         if size_of(after) > MAX_NAMES_BYTES:
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-        try:
-            self._state.save("the offsets", Change(old_offsets=after))
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+        return after
 
     def _without_deleted_topics(self, offsets: OldOffsets) -> OldOffsets:
         kept = {

@@ -42,6 +42,16 @@ class DynamicConfig:
         self.on_change: list[Callable[[], None]] = []
         self.checks: list[Callable[[KafkaConfig], Sequence[str]]] = []
 
+    def take(self, by_broker: Mapping[str, Changes]) -> None:
+        """Take changes that another broker has checked and stored; log and ignore those that are not valid here."""
+        for broker in (ALL_BROKERS, str(self._config.broker_id)):
+            changes = by_broker.get(broker, {})
+            if changes != self._changes_of(broker):
+                try:
+                    self.apply(self.changed(broker, changes))
+                except InvalidDynamicConfig as error:
+                    logger.error("the changed settings %s are ignored: %s", sorted(changes), error)
+
     def restore(self, by_broker: Mapping[str, Changes]) -> None:
         """Apply the changes of an earlier run; log and ignore those that are no longer valid."""
         for broker in (ALL_BROKERS, str(self._config.broker_id)):

@@ -100,6 +100,11 @@ class KafkaConfig(KafkaSettings):
         return [(endpoint.host, endpoint.port) for endpoint in self.endpoints]
 
     @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener by which brokers reach each other."""
+        return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
+
+    @property
     def log_config(self) -> LogConfig:
         """The settings of a topic without configs of its own."""
         from minibroker.storage.config import TOPIC_CONFIGS, LogConfig

@@ -40,6 +40,12 @@ class ClientQuotas:
         """Call `call` when the first quota is set."""
         self._when_used.append(call)
 
+    def replace(self, quotas: Mapping[Entity, Quotas]) -> None:
+        """Have these quotas, and no others."""
+        for entity in self.by_entity.keys() | quotas.keys():
+            if self.by_entity.get(entity, {}) != quotas.get(entity, {}):
+                self.set(entity, quotas.get(entity, {}))
+
     def set(self, entity: Entity, quotas: Quotas) -> None:
         """Replace the quotas of an entity; from now on they hold, also for what was counted before."""
         if quotas:

@@ -8,7 +8,6 @@ needs no sequence numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from minibroker.broker.pending import Pending, then
@@ -18,7 +17,7 @@ from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.group_records import LONG_NAME
+from minibroker.protocol.java_hash import abs_of, java_hash
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_OFFSET, NO_SEQUENCE, Headers, Record
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -27,23 +26,6 @@ from minibroker.storage.log.log import Log
 Contents = tuple[bytes, bytes | None, Headers]  # key, value and headers of a record
 
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
-NAMES_REMEMBERED = 1024  # groups and transactional ids of which the hash is known
-
-
-def java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 units, as a signed 32-bit integer."""
-    return _remembered_hash(text) if len(text) <= LONG_NAME else _java_hash(text)
-
-
-def _java_hash(text: str) -> int:
-    value = 0
-    units = memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]  # native byte order, after a mark
-    for unit in units:
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-_remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
 
 
 def partition_of_name(name: str, partition_count: int) -> int:
@@ -213,8 +195,3 @@ class OwnedPartitions:
                 return  # it was lost meanwhile
         del self._loading[partition]
         self._loaded.add(partition)
-
-
-def abs_of(value: int) -> int:
-    """As kafka 2.0.1 Utils.abs: 0 for the least integer, which has no positive counterpart."""
-    return 0 if value == -(2**31) else abs(value)

@@ -143,7 +143,7 @@ class DelayedFetch(DelayedOperation):
     Case A: this broker no longer leads one of the partitions, nor follows one that the fetch may read of a follower
     Case B: this broker does not know one of the partitions
     Case C: the fetch offset is not on the last segment of the log, or the log was truncated below it
-    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
+    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`; none of those held back count
     Case E: a partition's log directory is offline
 
     `case` is the letter of the one that held, empty while it waits and when its time is over; `decided_by` is the
@@ -225,13 +225,16 @@ class DelayedFetch(DelayedOperation):
         """The bytes that this partition could add; None if the fetch must be answered at once (Case C)."""
         topic_partition, start, max_bytes = status
         params = self._params
+        partition = role_to_read(self._partitions, params, topic_partition)
         end = end_of_reading(
-            role_to_read(self._partitions, params, topic_partition).log,
+            partition.log,
             is_committed_only=params.is_committed_only,
             isolation_level=params.isolation_level,
         )
         # Compare the offsets first: right after a roll, the same offset is on two segments, which is not Case C.
         if end.message_offset == start.message_offset or start.segment_base_offset < 0:
+            return 0
+        if params.holds_back is not None and isinstance(partition, Leading) and params.holds_back(partition):
             return 0
         if end.segment_base_offset != start.segment_base_offset:
             return None

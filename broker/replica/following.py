@@ -6,8 +6,8 @@
     LOOKING_FOR_END    the leader's log end offset  FETCHING, if its own log is longer; else LOOKING_FOR_START
     LOOKING_FOR_START  the leader's log start       FETCHING
 
-An error of the leader keeps the state, and the partition asks again at a time that the fetcher gives; the fetcher goes
-on with its other partitions. A new leader, or an epoch that skips one, begins with TRUNCATING.
+An error of the leader, or of an append, keeps the state: the fetcher lets the partition ask again later, and goes on
+with its others. A new leader, or an epoch that skips one, begins with TRUNCATING.
 
 Pure: an answer becomes a `Change` of the log, which the caller performs before it asks for the next request. The offset
 to fetch is the end of the log, so it is never kept twice. An answer to a request that is not the last one is stale, and
@@ -23,8 +23,6 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET, EpochEndOffset
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_validator import Buffer
-
-NOT_WAITING_MS = -(2**63)
 
 
 class State(Enum):
@@ -80,20 +78,26 @@ Change = TruncateTo | StartAt | Append
 
 
 class Following:
-    """A follower of `leader_id` in its `leader_epoch`. Times are the monotonic clock's, in ms."""
+    """A follower of `leader_id` in its `leader_epoch`."""
 
-    __slots__ = ("_asked", "_retry_at_ms", "leader_epoch", "leader_id", "log", "state")
+    __slots__ = ("_asked", "_leaders_high_watermark", "leader_epoch", "leader_id", "log", "state")
 
     def __init__(self, log: Log, *, leader_id: int, leader_epoch: int) -> None:
         self.log = log
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self._begin()
+        self.begin_anew()
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
+        """Look first where the logs differ; also after a change of the log that has failed."""
         self.state = State.TRUNCATING
         self._asked: Request | None = None
-        self._retry_at_ms = NOT_WAITING_MS
+        self._leaders_high_watermark: int | None = None
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether this log had reached the high watermark of the leader's last answer."""
+        return self._leaders_high_watermark is not None and self.log.log_end_offset >= self._leaders_high_watermark
 
     def follow(self, leader_id: int, leader_epoch: int) -> bool:
         """Follow in a newer epoch; return whether that begins anew, with TRUNCATING.
@@ -104,31 +108,29 @@ class Following:
         is_same_term = leader_id == self.leader_id and leader_epoch - self.leader_epoch in (0, 1)
         self.leader_id, self.leader_epoch = leader_id, leader_epoch
         if not is_same_term:
-            self._begin()
+            self.begin_anew()
         return not is_same_term
 
-    def next_request(self, now_ms: int) -> Request | None:
-        """Return what to ask the leader now; None while the partition waits after an error."""
-        if now_ms < self._retry_at_ms:
-            return None
-        log = self.log
-        match self.state:
-            case State.TRUNCATING:
-                self._asked = AskEpochEnd(log.leader_epochs.latest_epoch)
-            case State.FETCHING:
-                self._asked = AskRecords(log.log_end_offset, log.log_start_offset)
-            case State.LOOKING_FOR_END | State.LOOKING_FOR_START:
-                self._asked = AskOffset(self.state is State.LOOKING_FOR_END)
-        return self._asked
-
-    def on_error(self, request: Request, error: ErrorCode, retry_at_ms: int) -> None:
-        """Take the leader's error, or that of an append here: look for an offset in range, or wait until then."""
-        if not self._is_answered(request):
-            return
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE and self.state is State.FETCHING:
-            self.state = State.LOOKING_FOR_END
+    def next_request(self) -> Request:
+        """Return what to ask the leader now."""
+        log, state = self.log, self.state
+        request: Request
+        if state is State.FETCHING:
+            request = AskRecords(log.log_end_offset, log.log_start_offset)
+        elif state is State.TRUNCATING:
+            request = AskEpochEnd(log.leader_epochs.latest_epoch)
         else:
-            self._retry_at_ms = retry_at_ms
+            request = AskOffset(state is State.LOOKING_FOR_END)
+        self._asked = request
+        return request
+
+    def on_error(self, request: Request, error: ErrorCode) -> bool:
+        """Take the leader's error. Return whether to ask on at once: for an offset in range."""
+        is_out_of_range = error == ErrorCode.OFFSET_OUT_OF_RANGE and self.state is State.FETCHING
+        if not self._is_answered(request) or not is_out_of_range:
+            return False
+        self.state = State.LOOKING_FOR_END
+        return True
 
     def on_epoch_end(self, request: AskEpochEnd, leader_end: EpochEndOffset) -> TruncateTo | None:
         """Take the leader's newest epoch up to the requested one, and its end; truncate where the logs may differ.
@@ -164,6 +166,7 @@ class Following:
         """Take the leader's records, which follow the end of the log."""
         if not self._is_answered(request):
             return None
+        self._leaders_high_watermark = high_watermark
         return Append(records, high_watermark, log_start_offset)
 
     def on_offset(self, request: AskOffset, offset: int) -> TruncateTo | StartAt | None:

@@ -53,7 +53,9 @@ class Leading:
     """The leader of a partition.
 
     A follower that is in sync when this broker begins to lead must catch up within `max_lag_ms` from then on. Those in
-    `known` go on as they are: this broker has led them before.
+    `known` go on as they are: this broker has led them before. One that is not in sync must fetch again before the high
+    watermark waits for it: a controller has removed it, since its broker has ended (Kafka 2.0.1 waits for it as long
+    as it was caught up within `max_lag_ms`, and acks=all with it).
     """
 
     __slots__ = (
@@ -84,8 +86,9 @@ class Leading:
         self.leadership = leadership
         self.leader_epoch_start_offset = log.log_end_offset
         self.remote_replicas = {
-            replica: known.get(replica)
-            or Replica(replica, last_caught_up_ms=now_ms if replica in leadership.in_sync_replicas else NEVER_MS)
+            replica: known.get(replica) or Replica(replica, last_caught_up_ms=now_ms)
+            if replica in leadership.in_sync_replicas
+            else Replica(replica, last_caught_up_ms=NEVER_MS)
             for replica in replicas
             if replica != broker_id
         }

@@ -6,6 +6,7 @@ replica, to the log end offset (fetch-path row 57).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, NO_RECORDS, FetchedPartition
@@ -33,6 +34,7 @@ class FetchParams(NamedTuple):
     knows_zstd: bool = True  # from v10
     reads_followers: bool = False  # consumers from v11 on
     selector: RackAwareSelector | None = None  # sends consumers to the replica in their rack
+    holds_back: Callable[[Leading], bool] | None = None  # records of a partition from a follower; None for none
 
     @property
     def is_from_follower(self) -> bool:
@@ -106,6 +108,8 @@ def read_partition(
     if limit < 0 and fetch_offset != log.log_end_offset:
         return failed_fetch(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
     records, aborted_transactions = data.records, data.aborted_transactions
+    if params.holds_back is not None and isinstance(partition, Leading) and params.holds_back(partition):
+        records = NO_RECORDS
     if data.first_entry_incomplete and not params.is_hard_limit:
         records, aborted_transactions = NO_RECORDS, None
     return new(

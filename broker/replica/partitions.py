@@ -7,6 +7,7 @@ what is here of it (`any`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import LeaderAndIsr, Obeyed, PartitionState, RoleDecision, StopReplica
@@ -23,13 +24,24 @@ Role = Leading | Following
 NO_ROLES: Mapping[TopicPartition, Role] = {}
 
 
+class Fetchers(Protocol):
+    """Copies the records of leaders into the logs that follow them."""
+
+    def add(self, topic_partition: TopicPartition, following: Following) -> None:
+        """Fetch from the leader, if there is one, and from no other any more."""
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Fetch a partition no more, if it is fetched."""
+
+
 class Partitions:
     """The roles of this broker. Calls `on_change` with a partition whose role has changed or ended.
 
-    `is_known` is whether a partition is in the metadata: clients ask for its leader again then.
+    `fetchers` get the partitions that follow, as long as they do. `is_known` is whether a partition is in the metadata:
+    clients ask for its leader again then.
     """
 
-    __slots__ = ("_clock", "_config", "_is_known", "_log_manager", "_on_change", "_roles")
+    __slots__ = ("_clock", "_config", "_fetchers", "_is_known", "_log_manager", "_on_change", "_roles")
 
     def __init__(
         self,
@@ -37,11 +49,13 @@ class Partitions:
         config: KafkaConfig,
         log_manager: LogManager,
         clock: Clock,
+        fetchers: Fetchers,
         on_change: Callable[[TopicPartition], None],
         is_known: Callable[[TopicPartition], bool],
     ) -> None:
         self._is_known = is_known
         self._config = config
+        self._fetchers = fetchers
         self._log_manager = log_manager
         self._clock = clock
         self._on_change = on_change
@@ -121,13 +135,14 @@ class Partitions:
         with map_storage_errors():
             log = self._log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
             if decided.leader == broker_id:
+                self._fetchers.remove(topic_partition)
                 self._roles[topic_partition] = self._leading(log, role, decided)
-            elif isinstance(role, Following):
-                role.follow(decided.leader, decided.leader_epoch)
-            else:
-                self._roles[topic_partition] = Following(
-                    log, leader_id=decided.leader, leader_epoch=decided.leader_epoch
-                )
+            elif not isinstance(role, Following):
+                following = Following(log, leader_id=decided.leader, leader_epoch=decided.leader_epoch)
+                self._roles[topic_partition] = following
+                self._fetchers.add(topic_partition, following)
+            elif role.follow(decided.leader, decided.leader_epoch):
+                self._fetchers.add(topic_partition, role)
         if role is not None:
             self._on_change(topic_partition)
 
@@ -152,6 +167,7 @@ class Partitions:
     def _stop(self, topic_partition: TopicPartition, decision: StopReplica) -> None:
         """Stop serving a partition, if it is here. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         if self._roles.pop(topic_partition, None) is not None:
+            self._fetchers.remove(topic_partition)
             self._on_change(topic_partition)
         if decision.delete_partitions:
             with map_storage_errors():

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
+from minibroker.broker.quota.replication_quota import FOLLOWER_RATE, LEADER_RATE, ReplicationQuota, names_replica
+from minibroker.broker.quota.sampled_rate import SampleWindow
 from minibroker.broker.replica.append import AppendResult, AppendResults, DelayedProduce, failed_append, refused_append
 from minibroker.broker.replica.delete_records import (
     DelayedDeleteRecords,
@@ -21,6 +23,7 @@ from minibroker.broker.replica.delete_records import (
 )
 from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
 from minibroker.broker.replica.fetched_partition import FetchedPartition
+from minibroker.broker.replica.fetcher_manager import ConnectTo, FetcherManager, not_connected
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.isr import SaveIsr, saved
@@ -51,7 +54,7 @@ class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
     `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up, `is_known` whether metadata have
-    a partition.
+    a partition; `connect_to` connects to a leader.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class ReplicaManager:
         background: Background,
         save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
+        connect_to: ConnectTo = not_connected,
         is_known: Callable[[TopicPartition], bool] = lambda topic_partition: False,
         observer: Observer | None = None,
     ) -> None:
@@ -71,8 +75,29 @@ class ReplicaManager:
         self.log_manager = log_manager
         self._clock = clock
         self.is_alive = is_alive
+        window = SampleWindow(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
+        self.leader_quota = ReplicationQuota(window)
+        self.follower_quota = ReplicationQuota(window)
+        self.take_replication_rates()
+        self._flusher = LogFlusher(log_manager, background)
+        self.fetchers = FetcherManager(
+            connect_to=connect_to,
+            config=config,
+            clock=clock,
+            log_manager=log_manager,
+            flusher=self._flusher,
+            background=background,
+            quota=self.follower_quota,
+            on_offline=self.complete_all_delayed,
+            on_progress=self.complete_delayed,
+        )
         self.partitions = Partitions(
-            config=config, log_manager=log_manager, clock=clock, on_change=self.complete_delayed, is_known=is_known
+            config=config,
+            log_manager=log_manager,
+            clock=clock,
+            fetchers=self.fetchers,
+            on_change=self.complete_delayed,
+            is_known=is_known,
         )
         self._observer = observer
         self.followers = Followers(
@@ -81,7 +106,6 @@ class ReplicaManager:
             save_isr=save_isr,
             on_progress=self.complete_delayed,
         )
-        self._flusher = LogFlusher(log_manager, background)
         purgatory = partial(Purgatory, timer=timer, observer=observer)
         self.fetch_purgatory = purgatory("Fetch", purge_interval=config.fetch_purgatory_purge_interval_requests)
         self._log_end_waits = LogEndWaits()
@@ -204,6 +228,8 @@ class ReplicaManager:
 
         A follower's position is noted before the wait, and only then.
         """
+        if self.leader_quota.limit is not None and params.is_from_follower:
+            params = params._replace(holds_back=partial(self._holds_back, params.replica_id))
         fetched = read_rows(self.partitions, params, rows)
         if params.is_from_follower:
             fetched = self.followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
@@ -212,6 +238,31 @@ class ReplicaManager:
         delayed = DelayedFetch(params, rows, fetched, self.partitions, self._log_end_waits)
         self._watch(delayed, self.fetch_purgatory, [row.topic_partition for row in rows])
         return delayed.pending.outcome()
+
+    # -- replication quotas -----------------------------------------------------------------------------------
+
+    def take_replication_rates(self) -> None:
+        """Take the limits from the changed settings of this broker (those of all brokers set none, as in 2.0.1)."""
+        self.leader_quota.set_limit(self._config.of_broker, LEADER_RATE)
+        self.follower_quota.set_limit(self._config.of_broker, FOLLOWER_RATE)
+
+    def is_throttled(self, topic_partition: TopicPartition) -> bool:
+        """Return whether this broker, as its leader, throttles a partition."""
+        role = self.partitions.any(topic_partition)
+        return role is not None and names_replica(
+            role.log.config.leader_replication_throttled_replicas, topic_partition.partition, self._config.broker_id
+        )
+
+    def _holds_back(self, replica_id: int, partition: Leading) -> bool:
+        """Return whether a follower gets no records of a partition now.
+
+        As kafka 2.0.1 ReplicaManager.shouldLeaderThrottle.
+        """
+        return (
+            replica_id not in partition.in_sync_replicas
+            and self.is_throttled(partition.topic_partition)
+            and self.leader_quota.is_exceeded(self._clock.monotonic_ms())
+        )
 
     def segment_offsets_before(self, partition: Leading, timestamp_ms: int, max_offsets: int) -> list[int]:
         """ListOffsets v0: the base offsets of the segments last written before a time."""

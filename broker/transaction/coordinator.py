@@ -22,7 +22,8 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import OwnedPartitions
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
+from minibroker.broker.transaction.marker_channels import Errors, Marker
+from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction import (
     NO_PRODUCER,
     ONGOING,

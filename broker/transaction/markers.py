@@ -8,33 +8,23 @@ for it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import AppendResults
+from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.transaction.marker_channels import Errors, Marker, MarkerChannels
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
 
 APPEND_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's brokers
-
-Errors = dict[TopicPartition, ErrorCode]
-
-
-class Marker(NamedTuple):
-    """The end of a producer's transaction, in these partitions."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    is_commit: bool
-    partitions: Set[TopicPartition]
 
 
 class OffsetsCompletion(Protocol):
@@ -44,7 +34,8 @@ class OffsetsCompletion(Protocol):
 
 
 class MarkerWriter:
-    """Appends markers by `replica_manager`, and completes offsets by `complete_offsets`.
+    """Appends markers by `replica_manager`, or has other leaders append them by `channels`; completes offsets by
+    `complete_offsets`.
 
     `leader_of` returns the leader of a partition, None for one that is gone.
     """
@@ -56,26 +47,37 @@ class MarkerWriter:
         *,
         broker_id: int,
         leader_of: Callable[[TopicPartition], int | None],
+        channels: MarkerChannels,
         complete_offsets: OffsetsCompletion,
     ) -> None:
         self._replica_manager = replica_manager
         self._clock = clock
         self._broker_id = broker_id
         self._leader_of = leader_of
+        self._channels = channels
         self._complete_offsets = complete_offsets
 
     def send(self, marker: Marker) -> Errors | Pending[Errors]:
         """Write the marker to all partitions, by their leaders; return the errors by partition, or a Pending of them.
 
-        LEADER_NOT_AVAILABLE for those without a leader that this broker reaches. A partition that is gone has
-        UNKNOWN_TOPIC_OR_PARTITION.
+        LEADER_NOT_AVAILABLE for those without a leader that this broker reaches, or whose leader does not know yet that
+        it leads. A partition that is gone has UNKNOWN_TOPIC_OR_PARTITION.
         """
         by_leader: defaultdict[int | None, set[TopicPartition]] = defaultdict(set)
         for topic_partition in marker.partitions:
             by_leader[self._leader_of(topic_partition)].add(topic_partition)
-        own = by_leader.pop(self._broker_id, set()) | by_leader.pop(None, set())
-        others = {each: ErrorCode.LEADER_NOT_AVAILABLE for led in by_leader.values() for each in led}
-        return then(self.write(marker._replace(partitions=own)), lambda errors: errors | others)
+        gone = by_leader.pop(None, set())
+        outcomes = [self._send_to(leader, marker._replace(partitions=led)) for leader, led in by_leader.items()]
+        errors: Errors | Pending[Errors] = dict.fromkeys(gone, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for outcome in outcomes:
+            errors = then(errors, partial(with_errors, outcome))
+        return errors
+
+    def _send_to(self, leader: int | None, marker: Marker) -> Errors | Pending[Errors]:
+        if leader is None or leader == NO_LEADER:
+            return dict.fromkeys(marker.partitions, ErrorCode.LEADER_NOT_AVAILABLE)
+        written = self.write(marker) if leader == self._broker_id else self._channels.send(leader, marker)
+        return then(written, unless_unknown)
 
     def write(self, marker: Marker) -> Errors | Pending[Errors]:
         """Append the marker to each partition here; return the errors by partition, or a Pending of them.
@@ -111,3 +113,18 @@ class MarkerWriter:
         if offsets_partitions:
             self._complete_offsets(marker.producer_id, offsets_partitions, is_commit=marker.is_commit)
         return errors
+
+
+def with_errors(outcome: Errors | Pending[Errors], known: Errors) -> Errors | Pending[Errors]:
+    return then(outcome, lambda errors: known | errors)
+
+
+def unless_unknown(errors: Errors) -> Errors:
+    """The errors of a leader, which may learn later than this broker that it leads; then the marker is to come again.
+
+    As kafka 2.0.1 TransactionMarkerRequestCompletionHandler.
+    """
+    return {
+        each: ErrorCode.LEADER_NOT_AVAILABLE if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error
+        for each, error in errors.items()
+    }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.broker_clock import BrokerClock
+    from minibroker.cluster import Cluster
     from minibroker.decorator import running_broker
     from minibroker.errors import BrokerError, SettingWarning
     from minibroker.explain import Explained, Explanation
@@ -31,6 +32,7 @@ __all__ = [
     "BrokerClock",
     "BrokerError",
     "ClientConnection",
+    "Cluster",
     "Event",
     "Exchange",
     "Explained",
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 MODULES = {
     "acl": ("Acl",),
     "process": ("Broker",),
+    "cluster": ("Cluster",),
     "errors": ("BrokerError", "SettingWarning"),
     "records": ("Record",),
     "waiting": ("WaitError",),

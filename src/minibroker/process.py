@@ -101,6 +101,7 @@ class Broker:
     `mechanisms`: of SASL, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"; None for the first three.
     `acls`: rules, `[Acl("alice", "read", topic="orders")]`; what no rule allows is refused, except to `admin`. None
     allows everything to everyone.
+    `cluster_dir`: the directory that this broker shares with others, which make a cluster with it (see `Cluster`).
 
     After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not thread-safe.
     """
@@ -123,7 +124,9 @@ class Broker:
         users: Mapping[str, str] | Iterable[str] = (),
         mechanisms: Sequence[str] | None = None,
         acls: Iterable[Acl] | None = None,
+        cluster_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        self._cluster_dir = cluster_dir
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
         self._data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
         self._log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
@@ -144,6 +147,7 @@ class Broker:
         self._administration = ""  # where a secured broker takes our own requests, after `start`
         self._was_ended = False  # by one of our methods
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged_bytes = 0  # before this start
         self._owner_pid = os.getpid()
         atexit.register(self.close)
 
@@ -152,6 +156,11 @@ class Broker:
 
         This includes recovery: after `kill`, of everything written since the last checkpoint.
         """
+        self.launch()
+        return self.await_ready(timeout_seconds=timeout_seconds)
+
+    def launch(self) -> None:
+        """Start the process, and do not wait for it: `await_ready` does. Raises BrokerError."""
         if self.is_running:
             raise BrokerError(f"the broker is already running at {self.bootstrap_servers}")
         if not self._work_dir.exists():
@@ -160,7 +169,7 @@ class Broker:
         ready_file.unlink(missing_ok=True)
         self._was_ended = False
         with self._opened_log() as log:
-            logged_bytes = log.tell()
+            self._logged_bytes = log.tell()
             self._process = subprocess.Popen(
                 self._command(ready_file),
                 stdin=subprocess.DEVNULL,
@@ -169,10 +178,17 @@ class Broker:
                 env=self._variables(),
                 process_group=0,  # Ctrl-C interrupts the caller alone, and the broker ends with it
             )
+
+    def await_ready(self, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Broker:
+        """Wait until the launched broker answers requests. Raises BrokerError, and kills it."""
+        if self._process is None:
+            raise BrokerError(NOT_STARTED)
         try:
             first_start = not self._address
-            self._address, self._administration = self._wait_until_ready(self._process, ready_file, timeout_seconds)
-            self._check_settings(logged_bytes)
+            self._address, self._administration = self._wait_until_ready(
+                self._process, self._work_dir / "ready", timeout_seconds
+            )
+            self._check_settings(self._logged_bytes)
             if first_start and self._security is not None:
                 self._fill(self._security)
         except BaseException:
@@ -595,6 +611,8 @@ class Broker:
             command.append("--count")
         if self._transcript_path is not None:
             command += ["--transcript", str(self._transcript_path)]
+        if self._cluster_dir is not None:
+            command += ["--cluster", str(self._cluster_dir)]
         for name, value in self._settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]

@@ -21,6 +21,7 @@ import pytest
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
+    from minibroker.cluster import Cluster
     from minibroker.process import Broker
 
 TOPIC_NAME_MAX = 249
@@ -33,7 +34,8 @@ OF_KAFKA_PYTHON = (
     "ignore:read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
     "ignore:open_text is deprecated:DeprecationWarning:importlib.resources._legacy",  # by that read_text
 )
-BROKER_FIXTURES = {"minibroker", "minibroker_factory"}
+BROKER_FIXTURES = {"minibroker", "minibroker_factory", "minibroker_cluster"}
+CLUSTER_BROKERS = 3
 TRANSCRIPT_SUFFIX = ".transcript"
 
 
@@ -45,6 +47,7 @@ class Brokers:
         self.worker = worker
         self.of_session: Broker | None = None
         self.of_test: list[Broker] = []
+        self.cluster: Cluster | None = None
         self._logged_bytes: dict[Path, int] = {}
         self._count = 0
 
@@ -61,11 +64,24 @@ class Brokers:
         self._count += 1
         return Broker(**arguments)
 
+    def make_cluster(self, **arguments: Any) -> Cluster:
+        """Make a cluster without starting it; --minibroker-log keeps the logs of its brokers."""
+        from minibroker.cluster import Cluster
+
+        if self.log_dir is not None:
+            self.log_dir.mkdir(parents=True, exist_ok=True)
+            arguments["log_prefix"] = self.log_dir / f"minibroker-{self.worker}-cluster"
+        return Cluster(**arguments)
+
     def all(self) -> list[Broker]:
-        return [*([self.of_session] if self.of_session is not None else []), *self.of_test]
+        of_cluster = [] if self.cluster is None else self.cluster.brokers
+        return [*([self.of_session] if self.of_session is not None else []), *of_cluster, *self.of_test]
 
     def begin_test(self) -> None:
-        """Restart the session's broker if it has ended, lift the faults of the last test, note the ends of the logs."""
+        """Restart the brokers of the session that have ended, lift the faults of the last test, note the ends of the
+        logs."""
+        if self.cluster is not None:
+            self.cluster.restore()
         if self.of_session is not None:
             if not self.of_session.is_running:
                 self.of_session.start()
@@ -258,6 +274,23 @@ def minibroker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Br
     yield start
     while brokers.of_test:
         brokers.of_test.pop().close()
+
+
+@pytest.fixture(scope="session")
+def minibroker_cluster(pytestconfig: pytest.Config, minibroker_settings: Mapping[str, Any]) -> Iterator[Cluster]:
+    """A cluster of three brokers for the whole session, with the settings of `minibroker_settings`.
+
+    Before each test, brokers that the last one has killed, stopped or paused run again.
+    """
+    brokers = pytestconfig.stash[BROKERS]
+    with brokers.make_cluster(
+        brokers=CLUSTER_BROKERS,
+        settings=minibroker_settings,
+        unknown_settings=pytestconfig.getini("minibroker_unknown_settings"),
+    ) as cluster:
+        brokers.cluster = cluster
+        yield cluster
+        brokers.cluster = None
 
 
 @pytest.fixture

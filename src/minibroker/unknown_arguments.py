@@ -8,11 +8,11 @@ from typing import ParamSpec
 
 P = ParamSpec("P")
 
-A_CLUSTER = "a Broker is one broker, and clusters of several are not offered"
+A_CLUSTER = "a Broker is one broker; write Cluster(brokers={value})"
 # Names that other tools have.
 INSTEAD = {
     **dict.fromkeys(("brokers", "nodes", "num_brokers", "broker_count"), A_CLUSTER),
-    **dict.fromkeys(("replicas", "replication_factor"), "a partition has one replica, since there is one broker"),
+    **dict.fromkeys(("replicas", "replication_factor"), "one broker has one replica; write Cluster(brokers={value})"),
     **dict.fromkeys(("port", "kafka_port"), 'write listen="127.0.0.1:{value}"'),
     "host": 'write listen="{value}:9092", or port 0 for a free one',
     "partitions": 'write settings={{"num.partitions": {value}}}, or partitions={value} of create_topic',

@@ -212,6 +212,24 @@ class LogManager:
         self._forgotten.add(topic_partition)
         self._deleted.append((directory, None))
 
+    def truncate_log(self, log: Log, offset: int, *, now_ms: int) -> None:
+        """Cut everything from the offset on, as `Log.truncate_to`. Raises OSError."""
+        recovery_point = log.recovery_point
+        log.truncate_to(offset, now_ms=now_ms)
+        self._write_lower_recovery_point(log, recovery_point)
+
+    def begin_log_anew(self, log: Log, offset: int, *, now_ms: int) -> None:
+        """Remove all records, and begin at the offset, as `Log.truncate_fully_and_start_at`. Raises OSError."""
+        recovery_point = log.recovery_point
+        log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self._write_lower_recovery_point(log, recovery_point)
+
+    def _write_lower_recovery_point(self, log: Log, before: int) -> None:
+        """Write the recovery points, if that of the log was lowered: after a crash no start may count what is appended
+        from now on as flushed (as kafka 2.0.1 LogManager.truncateTo)."""
+        if log.recovery_point < before:
+            self.checkpoint_recovery_points()()
+
     def _deleted_path(self, topic_partition: TopicPartition) -> Path:
         return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
 

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record import NO_OFFSET, NO_TIMESTAMP
+from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.indexes import TimestampOffset
@@ -294,20 +294,28 @@ class Log:
         return self._append(assigned, now_ms, is_from_client, remembers_producers)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> LogAppendInfo:
-        """Append batches as the leader has them, offsets and epochs included.
+        """Append batches as the leader has them, offsets, epochs and sizes included.
 
-        Raises KafkaError, CORRUPT_MESSAGE also for offsets that do not rise from the log's end on; or OSError.
+        A leader may begin within a batch, as DeleteRecords leaves it, and answers the whole batch: an empty log then
+        begins with that batch (as kafka 2.0.1 Partition.appendRecordsToFollower). Raises KafkaError, CORRUPT_MESSAGE
+        also for offsets that do not rise from the log's end on; or OSError.
         """
         self.check_usable()
-        analysis = analyze_records(records, max_message_bytes=self.config.max_message_bytes, is_from_client=False)
+        analysis = analyze_records(records, max_message_bytes=INT32_MAX, is_from_client=False)
         if not analysis.batches:
             return self._nothing_appended()
-        if not analysis.are_offsets_rising or analysis.first_known_offset < self.log_end_offset:
+        first_offset, end_offset = analysis.first_known_offset, self.log_end_offset
+        if not analysis.are_offsets_rising or (
+            first_offset < end_offset
+            and not (self.log_start_offset == end_offset <= analysis.last_offset_of_first_batch)
+        ):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"{self.topic_partition}: offsets {analysis.first_known_offset} to {analysis.last_offset} "
-                f"cannot follow {self.log_end_offset - 1}",
+                f"{self.topic_partition}: offsets {first_offset} to {analysis.last_offset} "
+                f"cannot follow {end_offset - 1}",
             )
+        if first_offset < end_offset:
+            self.truncate_fully_and_start_at(first_offset, now_ms=now_ms)
         return self._append(analysis.as_they_are(records), now_ms, is_replicated=True)
 
     def _append(
@@ -320,7 +328,7 @@ class Log:
     ) -> LogAppendInfo:
         buffer, batches, last_offset, segments = assigned.buffer, assigned.batches, assigned.last_offset, self.segments
         size, max_timestamp_ms = len(buffer), assigned.max_timestamp_ms
-        if size > self.config.segment_bytes:
+        if size > self.config.segment_bytes and not is_replicated:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"Message batch size is {size} bytes in append to partition {self.topic_partition}, which "

@@ -94,6 +94,12 @@ class InMemoryBroker:
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
         self.parts.start_tasks(nursery)
 
+    @property
+    def state(self) -> FileState:
+        """The state of its cluster of one."""
+        assert isinstance(self.app._state, FileState)
+        return self.app._state
+
     def close(self) -> None:
         self.app.close(self.parts)
 

@@ -365,9 +365,9 @@ class Conversation:
     async def disk(self, state: str) -> None:
         """Have nothing be stored of topics, configs, rules and users while the disk is `full`."""
         if state == "full":
-            self.broker.app._state._store = no_space  # type: ignore[method-assign, assignment]
+            self.broker.state._store = no_space  # type: ignore[method-assign, assignment]
         else:
-            del self.broker.app._state._store
+            del self.broker.state._store
 
     async def log(self, topic: str, partition: int, *names: str) -> Any:
         """Show what these names say of a log, or of its config."""

@@ -47,5 +47,5 @@ def add_scram_user(broker: InMemoryBroker, user: str, password: str, iterations:
         name: credential_of(mechanism, salted_password(mechanism, password, SALT, iterations), SALT, iterations)
         for name, mechanism in BY_NAME.items()
     }
-    state = broker.app._state
+    state = broker.state
     state.save("a user", Change(scram_credentials={**state.scram_credentials, user: credentials}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.cluster.broker_channels import BrokerChannels
+from minibroker.broker.cluster.controller import (
+    Image,
+    Plan,
+    brokers_changed,
+    create_topics,
+    delete_topics,
+    new_partition,
+)
 from minibroker.broker.cluster.decision_messages import (
     PLAINTEXT,
     Shown,
@@ -19,6 +28,8 @@ from minibroker.broker.cluster.decision_messages import (
     update_metadata_of,
 )
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.network.peer import Peer
 from minibroker.broker.replica.decisions import (
     Broker,
     Decision,
@@ -32,6 +43,8 @@ from minibroker.broker.replica.decisions import (
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, joined
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+from tests.broker.conftest import MakeBroker
+from tests.broker.following_brokers import make_cluster
 from tests.protocol.recordings import BETWEEN_BROKERS, recordings_of
 
 pytestmark = pytest.mark.time_jumps
@@ -82,7 +95,9 @@ def test_brokers_learn_of_all_that_apache_kafka_lets_them_know() -> None:
             made = shown.message_of(DECISION_APIS[recording["api"]](request.body), PLAINTEXT)
             assert encoded(request.api_key, request.api_version, request.body) == encoded(*made), recording["event"]
             continue
-        made = shown.message_of(taken(theirs, request.body), PLAINTEXT)
+        update = taken(theirs, request.body)
+        made = shown.message_of(update, PLAINTEXT)
+        shown.note_obeyed(update)
         taken(ours, API_TABLE[made.api_key].request.decode(made.version, encoded(*made))[0])
         assert made[:2] == (request.api_key, request.api_version)
         assert clients_see(ours) == clients_see(theirs), recording["event"]
@@ -93,7 +108,10 @@ def test_brokers_learn_of_all_that_apache_kafka_lets_them_know() -> None:
 def test_a_partition_is_shown_again_when_a_replica_goes_offline() -> None:
     def rows(alive: set[int], topic: TopicMetadata | None) -> list[tuple[Any, ...]]:
         brokers = {each: Broker({PLAINTEXT: ("h", each)}) for each in alive}
-        message = shown.message_of(UpdateMetadata(1, 5, brokers, {"t": topic}), PLAINTEXT)
+        update = UpdateMetadata(1, 5, brokers, {"t": topic})
+        message = shown.message_of(update, PLAINTEXT)
+        assert shown.message_of(update, PLAINTEXT) == message, "it has not obeyed"
+        shown.note_obeyed(update)
         return [(*row[:2], row[3], row[-1]) for row in message.body.partition_states]
 
     shown = Shown()
@@ -237,3 +255,49 @@ async def test_a_broker_that_came_back_is_shown_everything(cluster: Cluster) -> 
     await trio.sleep(1)
 
     assert cluster.received[1:] == [("second", ApiKey.LEADER_AND_ISR)]
+
+
+async def test_other_brokers_lead_and_follow_as_a_controller_plans(
+    make_broker: MakeBroker, in_cluster: None, nursery: trio.Nursery
+) -> None:
+    """Over sockets: a topic is made, its leader ends, the topic is deleted."""
+    sides = make_cluster(make_broker, nursery, 2).sides
+    alive = {side.id: Broker({PLAINTEXT: side.address}) for side in sides}
+    answers: list[Obeyed] = []
+    channels = BrokerChannels(
+        own_id=9,
+        connect=partial(Peer, client_id="9"),
+        listener=PLAINTEXT,
+        on_answer=lambda broker_id, decision, obeyed: answers.append(obeyed),
+    )
+    nursery.start_soon(channels.run)
+
+    async def perform(event: Callable[[Image], Plan], topics: dict[str, TopicState]) -> dict[str, TopicState]:
+        channels.set_brokers(alive)
+        plan = event(Image(9, 5, alive, topics))
+        for broker_id, decisions in plan.decisions.items():
+            channels.send(broker_id, decisions)
+        await trio.sleep(2)
+        changed = {} if plan.change is None else plan.change.topics
+        return {name: topic for name, topic in {**topics, **changed}.items() if topic is not None}
+
+    states = {0: new_partition(Image(9, 5, alive, {}), [0, 1])}
+    made = {"t": TopicState("t", states, {}, uuid.UUID(int=3))}
+    await perform(partial(brokers_changed, returned=[0, 1]), {})
+    topics = await perform(partial(create_topics, topics=made), {})
+    answer = await sides[0].broker.produce("t", [b"1", b"2"], acks=-1)
+    assert (answer.error_code, answer.base_offset, sides[1].log(T0).log_end_offset) == (ErrorCode.NONE, 0, 2)
+
+    del alive[0]
+    topics = await perform(partial(brokers_changed, gone=[0]), topics)
+    assert (await sides[1].broker.produce("t", [b"3"], acks=-1)).base_offset == 2
+    seen = sides[1].broker.parts.metadata_cache
+    assert (seen.controller_id, seen.brokers, seen.topics["t"].partitions) == (9, alive, topics["t"].partitions)
+
+    assert await perform(partial(delete_topics, names=["t"]), topics) == {}
+    assert (seen.topics, sides[1].broker.parts.replica_manager.partitions.items()) == ({}, [])
+    assert len(answers) == 10 and all(obeyed == Obeyed(ErrorCode.NONE, {}) for obeyed in answers)
+    channels.close()
+    for side in sides:
+        side.close()
+    nursery.cancel_scope.cancel()

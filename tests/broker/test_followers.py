@@ -49,8 +49,8 @@ async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broke
 
 async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await assign(broker, "t", *[[0, 1]] * 20)
-    save = Mock(wraps=broker.app._state._store)
-    monkeypatch.setattr(broker.app._state, "_store", save)
+    save = Mock(wraps=broker.state._store)
+    monkeypatch.setattr(broker.state, "_store", save)
 
     await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
 

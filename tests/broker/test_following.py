@@ -27,7 +27,6 @@ from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.log.log import Log
 from tests.storage.logs import NOW_MS, batch_of, batches_of, open_log, read_bytes, send
 
-RETRY_AT_MS = 1500
 UNKNOWN = EpochEndOffset(-1, -1)
 
 
@@ -52,7 +51,7 @@ def follower_of(log: Log, leader_id: int = 2, leader_epoch: int = 6) -> Followin
 
 def fetching(log: Log) -> Following:
     following = follower_of(log)
-    request = following.next_request(0)
+    request = following.next_request()
     assert isinstance(request, AskEpochEnd)
     following.on_epoch_end(request, EpochEndOffset(5, log.log_end_offset))
     return following
@@ -89,7 +88,7 @@ def test_a_log_is_truncated_where_it_may_differ_from_the_leaders(
     log: Log, leader_end: EpochEndOffset, offset: int, state: State
 ) -> None:
     following = follower_of(log)
-    request = following.next_request(0)
+    request = following.next_request()
 
     assert request == AskEpochEnd(5)
     assert following.on_epoch_end(request, leader_end) == TruncateTo(offset)
@@ -98,21 +97,21 @@ def test_a_log_is_truncated_where_it_may_differ_from_the_leaders(
 
 def test_an_epoch_that_the_leader_lacks_is_asked_about_again_from_the_one_before(log: Log) -> None:
     following = follower_of(log)
-    first = following.next_request(0)
+    first = following.next_request()
     assert isinstance(first, AskEpochEnd)
     perform(log, following.on_epoch_end(first, EpochEndOffset(4, 8)))
-    second = following.next_request(0)
+    second = following.next_request()
     assert second == AskEpochEnd(3)
     perform(log, following.on_epoch_end(second, EpochEndOffset(3, 5)))
 
     assert log.log_end_offset == 5
-    assert following.next_request(0) == AskRecords(5, 0)
+    assert following.next_request() == AskRecords(5, 0)
 
 
 def test_an_epoch_without_records_is_forgotten_at_the_logs_end(log: Log) -> None:
     log.assign_leader_epoch(6)
     following = follower_of(log, leader_epoch=7)
-    first = following.next_request(0)
+    first = following.next_request()
     assert first == AskEpochEnd(6)
     perform(log, following.on_epoch_end(first, EpochEndOffset(5, 10)))
 
@@ -121,21 +120,21 @@ def test_an_epoch_without_records_is_forgotten_at_the_logs_end(log: Log) -> None
 
 
 def test_a_log_without_epochs_asks_for_none(tmp_path: Path) -> None:
-    assert follower_of(open_log(tmp_path / "new-0")).next_request(0) == AskEpochEnd(-1)
+    assert follower_of(open_log(tmp_path / "new-0")).next_request() == AskEpochEnd(-1)
 
 
 def test_records_are_appended_at_the_end_and_the_next_fetch_is_behind_them(log: Log, tmp_path: Path) -> None:
     leader = open_log(tmp_path / "leader-0")
     write(leader, (1, 4), (3, 2), (5, 6))
     following = fetching(log)
-    request = following.next_request(0)
+    request = following.next_request()
     assert request == AskRecords(10, 0)
     perform(
         log, following.on_records(request, bytearray(read_bytes(leader, 10)), high_watermark=11, log_start_offset=2)
     )
 
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (12, 11, 2)
-    assert following.next_request(0) == AskRecords(12, 2)
+    assert following.next_request() == AskRecords(12, 2)
 
 
 @pytest.mark.parametrize(
@@ -151,34 +150,31 @@ def test_a_fetch_out_of_range_goes_on_in_the_range_of_the_leader(
     log: Log, leaders_end: int, leaders_start: int | None, change: Change | None, next_offset: int
 ) -> None:
     following = fetching(log)
-    request = following.next_request(0)
-    assert request is not None
-    following.on_error(request, ErrorCode.OFFSET_OUT_OF_RANGE, 0)
-    asked = following.next_request(0)
+    request = following.next_request()
+    following.on_error(request, ErrorCode.OFFSET_OUT_OF_RANGE)
+    asked = following.next_request()
     assert asked == AskOffset(is_end=True)
     found = following.on_offset(asked, leaders_end)
     if leaders_start is not None:
         assert found is None
-        asked = following.next_request(0)
+        asked = following.next_request()
         assert asked == AskOffset(is_end=False)
         found = following.on_offset(asked, leaders_start)
     perform(log, found)
 
     assert found == change
-    assert following.next_request(0) == AskRecords(next_offset, log.log_start_offset)
+    assert following.next_request() == AskRecords(next_offset, log.log_start_offset)
 
 
 @pytest.mark.parametrize("state", list(State))
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-def test_an_error_keeps_the_state_and_waits(log: Log, state: State, error: ErrorCode) -> None:
+def test_an_error_keeps_the_state(log: Log, state: State, error: ErrorCode) -> None:
     following = in_state(log, state)
-    request = following.next_request(0)
-    assert request is not None
-    following.on_error(request, error, RETRY_AT_MS)
+    request = following.next_request()
 
+    assert not following.on_error(request, error)
     assert following.state is state
-    assert following.next_request(RETRY_AT_MS - 1) is None
-    assert following.next_request(RETRY_AT_MS) == request
+    assert following.next_request() == request
 
 
 def in_state(log: Log, state: State) -> Following:
@@ -186,11 +182,10 @@ def in_state(log: Log, state: State) -> Following:
     if state is not State.TRUNCATING:
         following = fetching(log)
         if state is not State.FETCHING:
-            request = following.next_request(0)
-            assert request is not None
-            following.on_error(request, ErrorCode.OFFSET_OUT_OF_RANGE, 0)
+            request = following.next_request()
+            following.on_error(request, ErrorCode.OFFSET_OUT_OF_RANGE)
             if state is State.LOOKING_FOR_START:
-                asked = following.next_request(0)
+                asked = following.next_request()
                 assert isinstance(asked, AskOffset)
                 following.on_offset(asked, 30)
     assert following.state is state
@@ -205,7 +200,7 @@ def test_another_leader_or_a_skipped_epoch_begins_anew(
     log: Log, leader_id: int, leader_epoch: int, is_anew: bool
 ) -> None:
     following = fetching(log)
-    request = following.next_request(0)
+    request = following.next_request()
     assert isinstance(request, AskRecords)
 
     assert following.follow(leader_id, leader_epoch) is is_anew
@@ -218,15 +213,14 @@ def test_another_leader_or_a_skipped_epoch_begins_anew(
 @pytest.mark.parametrize("state", list(State))
 def test_an_answer_changes_nothing_the_second_time(log: Log, state: State) -> None:
     following = in_state(log, state)
-    request = following.next_request(0)
-    assert request is not None
-    following.on_error(request, ErrorCode.NOT_LEADER_FOR_PARTITION, 0)
+    request = following.next_request()
+    following.on_error(request, ErrorCode.NOT_LEADER_FOR_PARTITION)
     match request:
         case AskEpochEnd():
             change: Change | None = following.on_epoch_end(request, UNKNOWN)
         case AskRecords():
             change = following.on_records(request, bytearray(), high_watermark=0, log_start_offset=0)
-            following.on_error(request, ErrorCode.OFFSET_OUT_OF_RANGE, 0)
+            following.on_error(request, ErrorCode.OFFSET_OUT_OF_RANGE)
         case AskOffset():
             change = following.on_offset(request, 0)
 
@@ -270,7 +264,7 @@ def catch_up(log: Log, leader: Log, epoch: int) -> None:
     """Follow until the log is as long as the leader's; the high watermark stays at 0, as if none was in sync."""
     following = follower_of(log, leader_epoch=epoch)
     for _ in range(30):
-        request: Request | None = following.next_request(0)
+        request: Request | None = following.next_request()
         match request:
             case AskEpochEnd(leader_epoch):
                 end = leader.leader_epochs.end_offset_for(leader_epoch, leader.log_end_offset)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.file_state import FileState
+from minibroker.broker.cluster.state import TopicState
 from minibroker.protocol.api import ApiKey, Request, decode_request, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
@@ -172,6 +175,24 @@ async def test_a_topic_has_the_id_and_the_configs_that_the_state_of_the_cluster_
 
     assert (await metadata(obedient, "t")).topics[0].topic_id == topic.topic_id
     assert obedient.log_of("t").config.retention_ms == 7
+
+
+async def test_the_state_of_the_cluster_is_read_before_a_decision_on_its_topics_is_obeyed(
+    obedient: InMemoryBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = {
+        "t": TopicState("t", {}, {"retention.ms": "7"}, uuid.UUID(int=5)),
+        "odd": TopicState("odd", {}, {"retention.ms": "for ever"}, uuid.UUID(int=6)),
+    }
+    monkeypatch.setattr(FileState, "look", lambda self: self.topics.update(written))
+
+    assert await lead(obedient, state("t", 0, ME, True), state("odd", 0, ME, True)) == [NONE] * 3
+    obedient.app._state.topics.clear()
+    await show(obedient, state("t", 0, ME, []))
+
+    assert obedient.log_of("t").config.retention_ms == 7
+    assert (await metadata(obedient, "t")).topics[0].topic_id == uuid.UUID(int=5).bytes
+    assert "topic odd keeps the configs it had: " in caplog.text
 
 
 async def test_a_message_changes_single_partitions_of_a_topic(obedient: InMemoryBroker) -> None:

@@ -48,7 +48,7 @@ async def test_older_connections_do_not_create_what_a_reset_has_just_deleted(bro
 
 
 async def test_topics_of_one_request_are_stored_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.app._state, "_store", save := Mock())
+    monkeypatch.setattr(broker.state, "_store", save := Mock())
 
     answer = await broker.call(ApiKey.METADATA, 4, topics=by_name("a", "b", "no/name"), allow_auto_topic_creation=True)
 

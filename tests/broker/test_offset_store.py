@@ -12,8 +12,7 @@ import trio
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica import coordinator_log
-from minibroker.broker.replica.coordinator_log import Appended, abs_of, java_hash
+from minibroker.broker.replica.coordinator_log import Appended
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord, MemberRecord, OffsetRecord, group_key, offset_key
@@ -327,31 +326,3 @@ def test_a_group_that_is_deleted_is_in_no_transaction_any_more(disk: StoreOnDisk
     disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))
 
     assert not offsets.has_pending_transactional(PARTITION)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("Aa", 2112),
-        ("BB", 2112),
-        ("hello world", 1794106052),
-        ("polygenelubricants", -(2**31)),
-        ("\N{MUSICAL SYMBOL G CLEF}", 0xD834 * 31 + 0xDD1E),
-    ],
-)
-def test_a_name_has_the_hash_that_java_gives_it(name: str, expected: int) -> None:
-    assert java_hash(name) == java_hash(name) == expected
-
-
-def test_a_long_name_is_not_remembered() -> None:
-    known = coordinator_log._remembered_hash.cache_info().currsize
-
-    assert java_hash("a" * 5000) == java_hash("a" * 5000)
-    assert coordinator_log._remembered_hash.cache_info().currsize == known
-
-
-@pytest.mark.parametrize(("value", "expected"), [(5, 5), (-5, 5), (0, 0), (-(2**31), 0)])
-def test_the_least_integer_has_no_positive_twin(value: int, expected: int) -> None:
-    assert abs_of(value) == expected

@@ -77,7 +77,7 @@ async def test_replicas_are_spread_over_the_live_brokers_and_their_racks(
     grown = await broker.call(ApiKey.CREATE_PARTITIONS, 0, topics=[("t", 6, None)], timeout_ms=9)
 
     assert grown.results[0].error_code == ErrorCode.NONE
-    partitions = broker.app._state.topics["t"].partitions
+    partitions = broker.state.topics["t"].partitions
     assert sorted(state.leader for state in partitions.values()) == [0, 0, 1, 1, 2, 2]
     assert all(2 in state.replicas and state.in_sync_replicas == state.replicas for state in partitions.values())
 
@@ -110,7 +110,7 @@ async def test_topics_of_coordinators_have_the_replicas_that_are_set_or_are_not_
             asked = await broker.call(ApiKey.METADATA, 4, topics=[(ZERO_UUID, name)], allow_auto_topic_creation=True)
             assert asked.topics[0].error_code == expected
         else:
-            topic = broker.app._state.topics[name]
+            topic = broker.state.topics[name]
             assert found.node_id == topic.partitions[0].leader
             assert (len(topic.partitions[0].replicas), topic.configs.get("min.insync.replicas")) == expected
 
@@ -124,7 +124,7 @@ async def test_a_broker_that_is_not_the_controller_makes_topics_without_leaders(
         answer = await broker.call(ApiKey.METADATA, 4, topics=[(ZERO_UUID, "t")], allow_auto_topic_creation=True)
 
         assert answer.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        (state,) = broker.app._state.topics["t"].partitions.values()
+        (state,) = broker.state.topics["t"].partitions.values()
         assert state == PartitionState(-1, 0, (), state.replicas)
         assert sorted(state.replicas) == [0, 1, 2]
 
@@ -137,7 +137,7 @@ async def test_only_the_controller_changes_topics_and_their_leaders(beside: Call
     assert grown.results[0].error_code == NOT_CONTROLLER
     deleted = await broker.call(ApiKey.DELETE_TOPICS, 3, topic_names=["t"], timeout_ms=9)
     assert deleted.topics[0].error_code == NOT_CONTROLLER
-    assert not broker.app._state.topics
+    assert not broker.state.topics
     one = [("t", [0])]
     for partitions, codes in ((one, [NOT_CONTROLLER]), (None, [])):
         elected = await broker.call(ApiKey.ELECT_LEADERS, 1, topic_partitions=partitions, timeout_ms=9)
@@ -191,6 +191,7 @@ async def test_partitions_are_moved_listed_and_moved_back(beside: Callable[..., 
     assert await moved([1]) == ErrorCode.NONE
     state = broker.app._state.topics["t"].partitions[0]
     broker.parts.controller_loop.save_isr({T0: IsrChange((0, 1), state.leader_epoch, state.state_version)})
+    broker.parts.controller_loop.on_news(Change({"t": broker.app._state.topics["t"]}))
 
     assert (await listed(), state_of(broker)) == ([], (1, (1,), (1,)))
     assert broker.parts.replica_manager.partitions.any(T0) is None

@@ -24,7 +24,7 @@ Parts = tuple[TopicAdmin, MetadataCache, FileState]
 
 @pytest.fixture
 def parts(broker: InMemoryBroker) -> Parts:
-    return broker.parts.topic_admin, broker.parts.metadata_cache, broker.app._state
+    return broker.parts.topic_admin, broker.parts.metadata_cache, broker.state
 
 
 def fail(*_: object) -> None:

@@ -261,8 +261,10 @@ class History:
         return self._directory / (f"{int(base):020d}{dot}{suffix}" if base.isdecimal() else name)
 
 
-def batch_at(offset: int, value: str = "v") -> bytearray:
-    return build_batch([Record(offset, NOW_MS, None, value.encode())], base_offset=offset)
+def batch_at(offset: int, *values: str) -> bytearray:
+    """A batch as a leader has it; of one record unless values are given."""
+    records = [Record(number, NOW_MS, None, value.encode()) for number, value in enumerate(values or ("v",), offset)]
+    return build_batch(records, base_offset=offset)
 
 
 def told(records: Sequence[Record] | Iterator[Record]) -> str:
@@ -289,6 +291,7 @@ def told_of(log: Log, *, recovery_point: bool = True) -> list[str]:
     facts += [f"producers {' '.join(map(str, sorted(producers)))}"] if producers else []
     records = records_of(log)
     lines = [", ".join(facts), told(records)]
+    records = [each for each in records if each.offset >= log.log_start_offset]
     lost = [each.offset for each in records if not is_found(log, records, each)]
     lines += [f"not found: {lost}"] if lost else []
     plain = {f"{base:020d}{suffix}" for base in bases for suffix in OF_A_SEGMENT} | {"leader-epoch-checkpoint"}

@@ -307,6 +307,21 @@ class TestUpkeep:
         manager.checkpoint_recovery_points()()
         assert snapshots() == [4, 5]
 
+    @pytest.mark.parametrize(("cut", "left"), [("truncate_log", 1), ("begin_log_anew", 1)])
+    def test_a_recovery_point_beyond_the_end_of_a_log_is_not_kept(
+        self, manager: LogManager, tmp_path: Path, cut: str, left: int
+    ) -> None:
+        log = log_in(manager)
+        for _ in range(2):
+            append(log, "a")
+        log.flush()
+        manager.checkpoint_recovery_points()()
+
+        getattr(manager, cut)(log, left, now_ms=NOW_MS)
+        append(log, "b")  # after a crash this record is recovered, as none that was flushed
+
+        assert OffsetCheckpointFile(tmp_path / RECOVERY_POINTS).read()[ORDERS] == left
+
     def test_pending_deletions_are_looked_at_often_enough(self, tmp_path: Path) -> None:
         for delay_ms, interval_ms in ((0, 1000), (5000, 5000), (60_000, 30_000)):
             config = replace(CONFIG, file_delete_delay_ms=delay_ms)

@@ -65,6 +65,7 @@ class KafkaSettings:
     broker_id = setting(INT, -1, ANY, "this broker's number; -1 takes 0")
     broker_id_generation_enable = setting(BOOLEAN, True, ANY, "whether broker.id may be left out")
     reserved_broker_max_id = setting(INT, 1000, at_least(0), "the greatest broker.id that may be given")
+    zookeeper_session_timeout_ms = setting(INT, 6000, ANY, "a broker of a cluster that stands still for this expires")
     broker_rack = optional(STRING, ANY, "the broker's rack in Metadata")
 
     # Listeners
@@ -75,8 +76,10 @@ class KafkaSettings:
     port = setting(INT, 9092, ANY, "old form of listeners")
     advertised_host_name = optional(STRING, ANY, "old form of advertised.listeners")
     advertised_port = optional(INT, ANY, "old form of advertised.listeners")
-    inter_broker_listener_name = optional(STRING, ANY, "accepted if it names a listener; there is one broker")
-    security_inter_broker_protocol = setting(STRING, "PLAINTEXT", ANY, "the same listener, by its protocol")
+    inter_broker_listener_name = optional(STRING, ANY, "the listener that other brokers use")
+    security_inter_broker_protocol = setting(
+        STRING, "PLAINTEXT", ANY, "that listener by its protocol, if it has no name"
+    )
 
     # TLS of listeners; `listener.name.<name>.` in front makes one for a single listener
     ssl_keystore_location = optional(STRING, ANY, "the file with the listener's key and certificates")
@@ -196,7 +199,13 @@ class KafkaSettings:
     producer_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
     delete_records_purgatory_purge_interval_requests = setting(INT, 1, ANY, "ended waits kept, likewise")
     replica_lag_time_max_ms = setting(LONG, 10_000, ANY, "a follower that lags longer leaves the ISR")
+    num_replica_fetchers = setting(INT, 1, ANY, "fetchers for each leader that this broker follows")
     replica_fetch_wait_max_ms = setting(INT, 500, ANY, "how long a follower's fetch waits")
+    controller_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests of the controller")
+    replica_fetch_min_bytes = setting(INT, 1, ANY, "records for which it waits, unless the time is up")
+    replica_fetch_max_bytes = setting(INT, 1_048_576, at_least(0), "records of a partition in an answer to it")
+    replica_fetch_response_max_bytes = setting(INT, 10_485_760, at_least(0), "records of all partitions, likewise")
+    replica_fetch_backoff_ms = setting(INT, 1000, at_least(0), "a partition waits after an error of its leader")
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
 
@@ -205,6 +214,8 @@ class KafkaSettings:
     quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
     quota_window_num = setting(INT, 11, at_least(1), "samples of the window in which rates are measured")
     quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
+    replication_quota_window_num = setting(INT, 11, at_least(1), "samples of the window of replication throttles")
+    replication_quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
 
     # Groups and their offsets
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")

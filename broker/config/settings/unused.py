@@ -39,15 +39,11 @@ LISTENERS_OWN = ("ssl.", "sasl.", "connections.max.reauth.ms")  # what one liste
 OF_MECHANISM = ("sasl.jaas.config", "sasl.server.callback.handler.class", "connections.max.reauth.ms")
 
 ONLY_CHECKED = {
-    "inter.broker.listener.name": ONE_BROKER,
     "inter.broker.protocol.version": ONE_BROKER,
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
-    "replica.fetch.wait.max.ms": ONE_BROKER,
     "queued.max.request.bytes": ONE_LOOP,
-    "replica.socket.timeout.ms": ONE_BROKER,
     "sasl.mechanism.inter.broker.protocol": ONE_BROKER,
-    "security.inter.broker.protocol": ONE_BROKER,
 }
 
 UNUSED = {
@@ -55,7 +51,6 @@ UNUSED = {
         zookeeper.connect                                      string    -
         zookeeper.connection.timeout.ms                        int       -
         zookeeper.max.in.flight.requests                       int       10 1
-        zookeeper.session.timeout.ms                           int       6000
         zookeeper.set.acl                                      boolean   false
         zookeeper.sync.time.ms                                 int       2000
     """,
@@ -72,16 +67,8 @@ UNUSED = {
         controlled.shutdown.enable                             boolean   true
         controlled.shutdown.max.retries                        int       3
         controlled.shutdown.retry.backoff.ms                   long      5000
-        controller.socket.timeout.ms                           int       30000
         num.replica.alter.log.dirs.threads                     int       -
-        num.replica.fetchers                                   int       1
-        replica.fetch.backoff.ms                               int       1000 0
-        replica.fetch.max.bytes                                int       1048576 0
-        replica.fetch.min.bytes                                int       1
-        replica.fetch.response.max.bytes                       int       10485760 0
         replica.socket.receive.buffer.bytes                    int       65536
-        replication.quota.window.num                           int       11 1
-        replication.quota.window.size.seconds                  int       1 1
         request.timeout.ms                                     int       30000
     """,
     NO_TOKENS: """

@@ -6,7 +6,7 @@ the others in force (CVE-2024-27309).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from minibroker.broker.cluster.file_state import FileStateError
 from minibroker.broker.cluster.state import Change, ClusterState
@@ -22,15 +22,21 @@ class AclStore:
     def __init__(self, state: ClusterState, authorizer: Authorizer) -> None:
         self._state = state
         self._authorizer = authorizer
+        self.rules: Sequence[AclRule] = ()
+        self.read()
+
+    def read(self) -> None:
+        """Take the stored rules, which another broker may have changed. Raises FileStateError."""
         try:
-            self.rules: Sequence[AclRule] = [rule_of(document) for document in state.acls]
+            self.rules = [rule_of(document) for document in self._state.acls]
         except (KeyError, TypeError) as error:
             raise FileStateError(f"an ACL of the data directory is unreadable: {error!r}") from error
-        authorizer.set_rules(self.rules)
+        self._authorizer.set_rules(self.rules)
 
-    def add(self, rules: Iterable[AclRule]) -> None:
+    def add(self, rules: Sequence[AclRule]) -> None:
         """Add rules; one that is there already changes nothing. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        self._replace(list(dict.fromkeys((*self.rules, *rules))))
+        while not self._replace(list(dict.fromkeys((*self.rules, *rules)))):
+            self.read()
 
     def remove(self, filters: Sequence[AclFilter]) -> list[list[AclRule]]:
         """Remove the rules that a filter selects, and return those of each filter.
@@ -38,23 +44,28 @@ class AclStore:
         A rule that several filters select is listed under the last of them (as by kafka 2.0.1). Raises
         KafkaError(KAFKA_STORAGE_ERROR).
         """
-        removed: list[list[AclRule]] = [[] for _ in filters]
-        left: list[AclRule] = []
-        for rule in self.rules:
-            selecting = [number for number, each in enumerate(filters) if each.selects(rule)]
-            (removed[selecting[-1]] if selecting else left).append(rule)
-        self._replace(left)
-        return removed
+        while True:
+            removed: list[list[AclRule]] = [[] for _ in filters]
+            left: list[AclRule] = []
+            for rule in self.rules:
+                selecting = [number for number, each in enumerate(filters) if each.selects(rule)]
+                (removed[selecting[-1]] if selecting else left).append(rule)
+            if self._replace(left):
+                return removed
+            self.read()
 
     def selected(self, wanted: AclFilter) -> list[AclRule]:
         return [rule for rule in self.rules if wanted.selects(rule)]
 
-    def _replace(self, rules: Sequence[AclRule]) -> None:
+    def _replace(self, rules: Sequence[AclRule]) -> bool:
+        """Store and take the rules; return False if the stored ones have changed."""
         if len(rules) == len(self.rules):
-            return  # rules are only added, or only removed
-        self._state.save("the ACLs", Change(acls=[document_of(rule) for rule in rules]))
+            return True  # rules are only added, or only removed
+        if not self._state.save("the ACLs", Change(acls=[document_of(rule) for rule in rules])):
+            return False
         self.rules = rules
         self._authorizer.set_rules(rules)
+        return True
 
 
 def document_of(rule: AclRule) -> dict[str, str]:

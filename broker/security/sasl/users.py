@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.cluster.state import Change, ClusterState
+from minibroker.broker.cluster.state import Change, ClusterState, ScramCredentials
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.scram import (
     BY_NUMBER,
@@ -78,6 +78,15 @@ class ScramUsers:
 
         Raises KafkaError(KAFKA_STORAGE_ERROR), and changes nothing then.
         """
+        while True:
+            changed, outcomes = self._altered(deletions, upsertions)
+            if None not in outcomes.values() or self._state.save("the credentials", Change(scram_credentials=changed)):
+                return outcomes
+
+    def _altered(
+        self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+    ) -> tuple[ScramCredentials, dict[str, KafkaError | None]]:
+        """The credentials after these changes of what is stored now, and each user's error."""
         outcomes: dict[str, KafkaError | None] = {}
         changed = {user: dict(credentials) for user, credentials in self._state.scram_credentials.items()}
         users = [change.user for change in deletions] + [change.user for change in upsertions]
@@ -97,9 +106,7 @@ class ScramUsers:
             changed.pop(user, None)
             if after:
                 changed[user] = after
-        if None in outcomes.values():
-            self._state.save("the credentials", Change(scram_credentials=changed))
-        return outcomes
+        return changed, outcomes
 
     def prepare(self) -> None:
         """Store the key of made-up salts, if there is none yet. Raises KafkaError(KAFKA_STORAGE_ERROR)."""

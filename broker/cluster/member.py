@@ -1,0 +1,163 @@
+"""This broker as a member of a cluster on one machine: it lives, sees the others live and end, and may be elected.
+
+A broker that has died is found at once, by its lock. One that stands still is found by its heartbeats: each broker
+counts `BEATS` of them in zookeeper.session.timeout.ms, and one that has counted none while this one has counted that
+many has expired. So a machine that was suspended expires none; and no clock that tests turn does, since the others have
+some real time to turn theirs. A broker that finds itself expired begins another life, as after an expired session of
+ZooKeeper.
+
+What others have written into the state comes here as news, and goes to `on_news` in its order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import trio
+
+from minibroker.broker.cluster.directory_watch import DirectoryWatch
+from minibroker.broker.cluster.shared_state import SharedState
+from minibroker.broker.cluster.state import NO_CONTROLLER, News
+from minibroker.broker.replica.decisions import Broker
+from minibroker.protocol.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+BEATS = 6
+STILL_SECONDS = 0.2  # of real time
+SUSPICION_POLL_SECONDS = 0.05
+LEAVE_ATTEMPTS = 40
+LEAVE_RETRY_SECONDS = 0.05
+UNLOCKING_POLL_SECONDS = 0.001  # the kernel shows the close of a file before it drops its locks
+UNLOCKING_POLLS = 50
+
+
+class Stillness(NamedTuple):
+    """The heartbeats of a broker, and how many of ours, since when, have passed without another one of its own."""
+
+    beats: int
+    own_beats: int
+    since_seconds: float
+
+
+class ClusterMember:
+    """`broker` is how this broker shows itself. `on_news` gets news in the order of the journal."""
+
+    def __init__(
+        self,
+        state: SharedState,
+        *,
+        broker_id: int,
+        broker: Callable[[], Broker],
+        session_timeout_ms: int,
+        on_news: Callable[[News], None],
+    ) -> None:
+        self._state = state
+        self._broker_id = broker_id
+        self._broker = broker
+        self._beat_seconds = session_timeout_ms / BEATS / 1000
+        self._on_news = on_news
+        self._is_leaving = False
+        self._still: dict[int, Stillness] = {}
+
+    async def run(self) -> None:
+        """Live until cancelled. Raises OSError and KafkaError where the directory fails."""
+        watch = DirectoryWatch(self._state.directory, self._state.directory / "brokers")
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._beat)
+                self.join()
+                self._end_dead_lives()
+                self.look()
+                while True:
+                    closed = await watch.changed()
+                    for name in closed:
+                        if name.isdecimal() and int(name) in self._state.lives and int(name) != self._broker_id:
+                            await self._end_life_of(int(name))
+                    self.look()
+        finally:
+            watch.close()
+
+    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
+        """Have others lead in place of this broker, and control; it joins no more.
+
+        `shut_down` asks a controller for that, and returns whether it has answered: it may be about to end, too.
+        """
+        self._is_leaving = True
+        for _ in range(LEAVE_ATTEMPTS):
+            self.look()
+            if set(self._state.lives) <= {self._broker_id}:
+                return
+            if self._state.controller_id != NO_CONTROLLER and await shut_down(self._state.controller_id):
+                break
+            await trio.sleep(LEAVE_RETRY_SECONDS)
+        self._state.resign_controller()
+
+    def join(self) -> None:
+        """Show this broker to the cluster. Raises KafkaError."""
+        self._state.register(self._broker())
+
+    def look(self) -> None:
+        """Read the journal, and hand on its news, those of this broker's own changes too."""
+        state = self._state
+        state.look()
+        while state.has_news:
+            for each in state.take_news():
+                self._on_news(each)
+            if self._is_leaving:
+                continue
+            if not state.is_registered:
+                logger.warning("this broker stood still for too long: the others took it for dead; it joins again")
+                self.join()
+            if state.controller_id == NO_CONTROLLER and state.claim_controller():
+                logger.info("broker %d is the controller, in epoch %d", self._broker_id, state.controller_epoch)
+
+    async def _end_life_of(self, broker_id: int) -> None:
+        """End the life of a broker, if it has dropped its lock."""
+        for _ in range(UNLOCKING_POLLS):
+            if not self._state.locks.is_held(broker_id):
+                logger.info("broker %d has ended", broker_id)
+                self._state.end_life_of(broker_id)
+                return
+            await trio.sleep(UNLOCKING_POLL_SECONDS)
+
+    async def _beat(self) -> None:
+        while True:
+            self._state.locks.beat()
+            try:
+                is_suspicious = self._end_dead_lives()
+                self.look()
+            except KafkaError as error:
+                logger.error("cannot write the cluster's state: %s", error)
+                is_suspicious = False
+            await trio.sleep(SUSPICION_POLL_SECONDS if is_suspicious else self._beat_seconds)
+
+    def _end_dead_lives(self) -> bool:
+        """End the lives of brokers whose locks are free, or whose heartbeats stand still; return whether some still
+        stand too shortly."""
+        state = self._state
+        is_suspicious = False
+        for broker_id in list(state.lives):
+            if broker_id == self._broker_id:
+                continue
+            beats, before = state.locks.beats_of(broker_id), self._still.get(broker_id)
+            if before is None or before.beats != beats:
+                still = Stillness(beats, 0, time.monotonic())
+            else:
+                still = before._replace(own_beats=before.own_beats + 1)
+            self._still[broker_id] = still
+            if not state.locks.is_held(broker_id):
+                logger.info("broker %d has ended", broker_id)
+            elif still.own_beats < BEATS:
+                continue
+            elif time.monotonic() - still.since_seconds < STILL_SECONDS:
+                is_suspicious = True
+                continue
+            else:
+                logger.warning("broker %d stands still: its session has expired", broker_id)
+            state.end_life_of(broker_id)
+            del self._still[broker_id]
+        return is_suspicious

@@ -1,0 +1,481 @@
+"""The state of a cluster of several brokers on one machine, in a directory that they share. A ClusterState.
+
+    state        the journal: each change of the state is a line, in the order that the kernel gave them
+    brokers/ID   held by the broker ID as long as it lives (`broker_locks.py`)
+    lock         held by all brokers that run; one that is alone writes the journal anew
+
+The journal is the arbiter. To change something is to append a line, and then to read up to it: all brokers read the
+same lines in the same order, and refuse the same ones. A line is refused if what it knew is no longer so:
+
+    a line with                    is refused if
+    a state of a partition         its version does not follow the one before (as a conditional setData of ZooKeeper)
+    a topic made, gone or set      the topic has changed since the place in the journal that the writer knew
+    another section                the section has changed since then
+    the epoch of a controller      a newer controller has been elected
+    a controller                   its epoch does not follow the last one, or that controller lives
+    the end of a broker            it has begun another life since
+
+What ZooKeeper's ephemeral nodes and watches are is here a broker's life, begun and ended by a line, and `take_news`.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minibroker.broker.cluster.broker_locks import BrokerLocks, lock
+from minibroker.broker.cluster.file_state import (
+    base64_text,
+    credential_document,
+    parse_credential,
+    parse_old_offsets,
+    parse_quotas,
+    parse_topic,
+    quotas_document,
+    rows_by_topic,
+    text_pairs,
+    topic_document,
+)
+from minibroker.broker.cluster.local_disk import network_file_system
+from minibroker.broker.cluster.shared_journal import Line, SharedJournal
+from minibroker.broker.cluster.state import (
+    NO_CONTROLLER,
+    BrokerGone,
+    BrokerReturned,
+    Change,
+    Configs,
+    ControllerChanged,
+    News,
+    OldOffsets,
+    ScramCredentials,
+    TopicState,
+    kafka_id_text,
+)
+from minibroker.broker.quota.client_quotas import Quotas
+from minibroker.broker.quota.entities import Entity
+from minibroker.broker.replica.decisions import Broker
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import reason_of
+
+COMPACTED_BYTES = 64 * 1024  # a journal up to this size is left as it is
+
+
+class SharedStateError(Exception):
+    """The directory cannot be used; the message names it and the next step."""
+
+
+class Life(NamedTuple):
+    """A live broker; `incarnation` differs in each of its lives."""
+
+    incarnation: str
+    broker: Broker
+
+
+class SharedState:
+    """`open` it, `register` this broker, and `close` it."""
+
+    is_shared = True
+
+    def __init__(self, directory: Path, broker_id: int) -> None:
+        self.directory = directory
+        self.cluster_id = ""
+        self.next_producer_id = 0
+        self.topics: dict[str, TopicState] = {}
+        self.broker_configs: Mapping[str, Configs] = {}
+        self.client_quotas: Mapping[Entity, Quotas] = {}
+        self.old_offsets: OldOffsets = {}
+        self.acls: Sequence[Mapping[str, str]] = []
+        self.scram_credentials: ScramCredentials = {}
+        self.scram_salt_key = b""
+        self.being_deleted: frozenset[str] = frozenset()
+        self.lives: dict[int, Life] = {}
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
+        self.locks = BrokerLocks(directory / "brokers")
+        self._broker_id = broker_id
+        self._incarnation = ""
+        self._line_count = 0
+        self._changed_at: dict[str, int] = {}  # by section or topic, the position of its last change
+        self._outcomes: dict[str, bool] = {}  # of own lines that were read
+        self._news: list[News] = []
+        self._directory_lock = -1
+        self._journal: SharedJournal
+        self.is_open = False
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Begin this broker's life, and read the state; return the partitions that are no longer this broker's.
+
+        Raises SharedStateError.
+        """
+        self.open()
+        return [
+            each
+            for each in partitions_on_disk
+            if (topic := self.topics.get(each.topic)) is None
+            or (state := topic.partitions.get(each.partition)) is None
+            or self._broker_id not in state.replicas
+        ]
+
+    def open(self) -> None:
+        """Begin this broker's life, and read the state. Raises SharedStateError."""
+        try:
+            (self.directory / "brokers").mkdir(parents=True, exist_ok=True)
+            kind = network_file_system(self.directory)
+            if kind is not None:
+                raise SharedStateError(
+                    f"the cluster's directory {self.directory} is on a network ({kind}), where locks do not hold; name "
+                    "one on a local disk: a cluster over several machines is Apache Kafka's"
+                )
+            if not self.locks.hold(self._broker_id):
+                raise SharedStateError(
+                    f"broker {self._broker_id} of the cluster in {self.directory} is running; choose another broker.id"
+                )
+            self._directory_lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_alone = lock(self._directory_lock, fcntl.F_WRLCK)
+            self._journal = SharedJournal(self.directory / "state")
+            self.is_open = True
+            self.look()
+            if is_alone and self._journal.position > COMPACTED_BYTES:
+                self._compact()
+            lock(self._directory_lock, fcntl.F_RDLCK)
+        except OSError as error:
+            raise SharedStateError(
+                f"cannot use the cluster's directory {self.directory}: {reason_of(error)}; name another"
+            ) from error
+        if not self.cluster_id:
+            self._put("the cluster's id", {"cluster_id": kafka_id_text(uuid.uuid4())})
+
+    def register(self, broker: Broker) -> None:
+        """Show this broker to the cluster, or its new endpoints. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        if not self.is_registered:
+            self._incarnation = uuid.uuid4().hex
+        document = {"id": self._broker_id, "incarnation": self._incarnation, "broker": broker_document(broker)}
+        self._put("this broker", {"broker": document})
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether this broker lives for the others: it was not taken for dead while it stood still."""
+        life = self.lives.get(self._broker_id)
+        return life is not None and life.incarnation == self._incarnation
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """The live brokers by id."""
+        return {broker_id: self.lives[broker_id].broker for broker_id in sorted(self.lives)}
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller."""
+        return self.controller_id == self._broker_id and self.is_registered
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
+    def end_life_of(self, broker_id: int) -> None:
+        """A broker was found dead: show that to all. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        life = self.lives.get(broker_id)
+        if life is not None:
+            self._put("the end of a broker", {"gone": {"id": broker_id, "incarnation": life.incarnation}})
+
+    def claim_controller(self) -> bool:
+        """Ask to be the controller; return whether this broker is it now. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        claim = {"id": self._broker_id, "epoch": self.controller_epoch + 1}
+        return self._put("the controller", {"controller": claim})
+
+    def resign_controller(self) -> None:
+        """Have another broker elected, if this one is the controller. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        if self.is_controller:
+            self._put("the controller", {"controller": {"id": NO_CONTROLLER, "epoch": self.controller_epoch}})
+
+    def close(self) -> None:
+        """End this broker's life. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        try:
+            if self.is_registered:
+                self.end_life_of(self._broker_id)
+        finally:
+            self.is_open = False
+            self.locks.release()
+            self._journal.close()
+            os.close(self._directory_lock)
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def save(self, what: str, change: Change) -> bool:
+        """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR), with `what`."""
+        line: Line = {"after": self._journal.position, "change": self._document_of(change)}
+        if change.controller_epoch is not None:
+            line["controller_epoch"] = change.controller_epoch
+        return self._put(what, line)
+
+    def look(self) -> None:
+        """Read what others have changed. Raises OSError."""
+        for position, line in self._journal.read():
+            is_accepted = self._take(position, line)
+            name = str(line.get("line"))
+            if name in self._outcomes:
+                self._outcomes[name] = is_accepted
+
+    def take_news(self) -> list[News]:
+        """Take the changes since the last call, this broker's too, in the order of the journal."""
+        news, self._news = self._news, []
+        return news
+
+    def _put(self, what: str, line: Line) -> bool:
+        """Append a line, and read up to it; return whether it was accepted."""
+        self._line_count += 1
+        name = f"{self._broker_id}-{self._incarnation}-{self._line_count}"
+        self._outcomes[name] = False
+        try:
+            self._journal.append({"line": name, **line})
+            self.look()
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
+        finally:
+            is_accepted = self._outcomes.pop(name)
+        return is_accepted
+
+    def _document_of(self, change: Change) -> Line:
+        document: Line = {
+            name: WRITERS[name](value)
+            for name, value in change._asdict().items()
+            if value is not None and name in WRITERS
+        }
+        if change.old_offsets is not None:
+            changed = {
+                each: rows for each, rows in change.old_offsets.items() if rows is not self.old_offsets.get(each)
+            }
+            gone = self.old_offsets.keys() - change.old_offsets.keys()
+            document["old_offsets"] = offsets_document(changed) | dict.fromkeys(gone)
+        if change.topics:
+            document["topics"] = {
+                name: None if topic is None else changes_of(self.topics.get(name), topic)
+                for name, topic in change.topics.items()
+            }
+        return document
+
+    # -- lines ------------------------------------------------------------------------------------------------
+
+    def _take(self, position: int, line: Line) -> bool:
+        """Apply a line; return False, and change nothing, for one that is refused."""
+        if "change" in line:
+            return self._take_change(position, line)
+        if "broker" in line:
+            return self._take_broker(line["broker"])
+        if "gone" in line:
+            return self._take_end(line["gone"])
+        if "controller" in line:
+            return self._take_controller(line["controller"])
+        if "cluster_id" in line and not self.cluster_id:
+            self.cluster_id = str(line["cluster_id"])
+            self.controller_epoch = int(line.get("controller_epoch", 0))
+            return True
+        return False
+
+    def _take_broker(self, document: Line) -> bool:
+        broker_id, life = int(document["id"]), Life(str(document["incarnation"]), parse_broker(document["broker"]))
+        before = self.lives.get(broker_id)
+        self.lives[broker_id] = life
+        if before is not None and before.incarnation != life.incarnation:
+            self._news.append(BrokerGone(broker_id))
+            self._vacate(broker_id)
+        self._news.append(BrokerReturned(broker_id))
+        return True
+
+    def _take_end(self, document: Line) -> bool:
+        broker_id = int(document["id"])
+        life = self.lives.get(broker_id)
+        if life is None or life.incarnation != document["incarnation"]:
+            return False
+        del self.lives[broker_id]
+        self._news.append(BrokerGone(broker_id))
+        self._vacate(broker_id)
+        return True
+
+    def _vacate(self, broker_id: int) -> None:
+        if self.controller_id == broker_id:
+            self.controller_id = NO_CONTROLLER
+            self._news.append(ControllerChanged(NO_CONTROLLER))
+
+    def _take_controller(self, document: Line) -> bool:
+        controller_id, epoch = int(document["id"]), int(document["epoch"])
+        if controller_id == NO_CONTROLLER:
+            if epoch != self.controller_epoch or self.controller_id == NO_CONTROLLER:
+                return False
+        elif (
+            epoch != self.controller_epoch + 1 or self.controller_id != NO_CONTROLLER or controller_id not in self.lives
+        ):
+            return False
+        self.controller_id, self.controller_epoch = controller_id, epoch
+        self._news.append(ControllerChanged(controller_id))
+        return True
+
+    def _take_change(self, position: int, line: Line) -> bool:
+        document, after = line["change"], int(line["after"])
+        controller_epoch = line.get("controller_epoch")
+        topics = document.get("topics", {})
+        sections = [name for name in document if name != "topics"]
+        if (
+            controller_epoch not in (None, self.controller_epoch)
+            or any(self._changed_at.get(name, 0) > after for name in sections)
+            or not all(self._fits(name, topic, after) for name, topic in topics.items())
+        ):
+            return False
+        change = Change(
+            {name: None if each is None else self._changed_topic(name, each) for name, each in topics.items()},
+            controller_epoch=controller_epoch,
+            **{name: self._changed_section(name, document[name]) for name in sections},
+        )
+        for name, topic in change.topics.items():
+            if topic is None:
+                self.topics.pop(name, None)
+            else:
+                self.topics[name] = topic
+            if topics[name] is None or topics[name].keys() != {"partitions"}:
+                self._changed_at[topic_key(name)] = position
+        for name in sections:
+            setattr(self, name, getattr(change, name))
+            self._changed_at[name] = position
+        self._news.append(change)
+        return True
+
+    def _fits(self, name: str, document: Line | None, after: int) -> bool:
+        known = self.topics.get(name)
+        if document is None or document.keys() != {"partitions"}:
+            if self._changed_at.get(topic_key(name), 0) > after:
+                return False
+            if document is None:
+                return known is not None
+        if known is None:
+            return "topic_id" in document
+        return all(
+            (before := known.partitions.get(number)) is None
+            or state.state_version == before.state_version + 1
+            or state == before  # only its reassignment differs
+            for number, state in self._changed_topic(name, document).partitions.items()
+            if str(number) in document["partitions"]
+        )
+
+    def _changed_topic(self, name: str, document: Line) -> TopicState:
+        known = self.topics.get(name)
+        if known is None:
+            return parse_topic(name, document)
+        changed = parse_topic(name, {**topic_document(known), **document})
+        kept = {number: each for number, each in known.reassignments.items() if number not in changed.partitions}
+        return changed._replace(
+            partitions={**known.partitions, **changed.partitions}, reassignments={**kept, **changed.reassignments}
+        )
+
+    def _changed_section(self, name: str, value: Any) -> Any:
+        if name != "old_offsets":
+            return READERS[name](value)
+        kept = {each: rows for each, rows in self.old_offsets.items() if value.get(each, rows) is not None}
+        return {**kept, **parse_old_offsets({each: rows for each, rows in value.items() if rows is not None})}
+
+    def _compact(self) -> None:
+        """Write the journal anew, as one change of everything, and read it. Raises OSError."""
+        names = WRITERS.keys() | {"old_offsets"}
+        everything = Change(self.topics, **{name: getattr(self, name) for name in names})
+        self.topics, self.old_offsets = {}, {}
+        document = self._document_of(everything)
+        self._journal.replace(
+            [
+                {"cluster_id": self.cluster_id, "controller_epoch": self.controller_epoch},
+                {"after": 0, "change": document},
+            ]
+        )
+        self.cluster_id = ""
+        self.lives.clear()
+        self._changed_at.clear()
+        self._news.clear()
+        self.look()
+
+
+def topic_key(name: str) -> str:
+    """Tells a topic from a section, in one dict."""
+    return f"topic {name}"
+
+
+def changes_of(known: TopicState | None, topic: TopicState) -> Line:
+    """The difference to the known topic: partitions, and all else as a whole."""
+    document = versioned_document(topic)
+    if known is None:
+        return document
+    before = versioned_document(known)
+    changed = {
+        number: each for number, each in document["partitions"].items() if each != before["partitions"].get(number)
+    }
+    rest = {name: value for name, value in document.items() if name != "partitions"}
+    is_same = all(before.get(name) == value for name, value in rest.items())
+    return {"partitions": changed} if is_same else {**rest, "partitions": changed}
+
+
+def versioned_document(topic: TopicState) -> Line:
+    """A topic with the versions of its partitions' states, and the controllers that decided on them."""
+    document = topic_document(topic)
+    for number, state in topic.partitions.items():
+        document["partitions"][str(number)] |= {
+            "version": state.state_version,
+            "controller_epoch": state.controller_epoch,
+        }
+    return document
+
+
+def broker_document(broker: Broker) -> Line:
+    return {"endpoints": {name: list(address) for name, address in broker.endpoints.items()}, "rack": broker.rack}
+
+
+def parse_broker(document: Line) -> Broker:
+    endpoints = {str(name): (str(host), int(port)) for name, (host, port) in document["endpoints"].items()}
+    return Broker(endpoints, document["rack"])
+
+
+def offsets_document(offsets: OldOffsets) -> Line:
+    return {group_id: rows_by_topic(rows) for group_id, rows in offsets.items()}
+
+
+def credentials_document(credentials: ScramCredentials) -> Line:
+    return {
+        user: {mechanism: credential_document(each) for mechanism, each in its_own.items()}
+        for user, its_own in credentials.items()
+    }
+
+
+def parse_credentials(document: Line) -> ScramCredentials:
+    return {
+        str(user): {str(mechanism): parse_credential(each) for mechanism, each in its_own.items()}
+        for user, its_own in document.items()
+    }
+
+
+def quotas_documents(quotas: Mapping[Entity, Quotas]) -> list[Line]:
+    return [quotas_document(entity, limits) for entity, limits in quotas.items()]
+
+
+# The sections as JSON, and back; those of topics and old offsets have only what differs.
+WRITERS: Mapping[str, Callable[[Any], Any]] = {
+    "being_deleted": sorted,
+    "next_producer_id": int,
+    "broker_configs": dict,
+    "client_quotas": quotas_documents,
+    "acls": list,
+    "scram_credentials": credentials_document,
+    "scram_salt_key": base64_text,
+}
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "being_deleted": frozenset,
+    "next_producer_id": int,
+    "broker_configs": lambda document: {str(broker): text_pairs(configs) for broker, configs in document.items()},
+    "client_quotas": lambda documents: dict(map(parse_quotas, documents)),
+    "acls": lambda documents: list(map(text_pairs, documents)),
+    "scram_credentials": parse_credentials,
+    "scram_salt_key": base64.b64decode,
+}

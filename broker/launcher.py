@@ -1,0 +1,262 @@
+"""`minibroker serve --brokers N`: starts the brokers of a cluster on this machine, and stops them together.
+
+Each broker is a process of its own, with the ids 1 to N, ports that follow each other, and a directory each under the
+data directory, beside the one that they share:
+
+    DIR/1  DIR/2  DIR/3     data directories of the brokers
+    DIR/1.log ...           what each logs
+    DIR/cluster             the state of the cluster
+
+A broker that ends, also by `kill -9`, stays away until it is started again, by `minibroker cluster start` for example.
+This process takes such calls at DIR/cluster/launcher.control, in the form of the brokers' control sockets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from minibroker.broker.serve_options import stop_signals
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+DEFAULT_DATA_DIR = "minibroker-data"
+MOST_REPLICAS = 3
+# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
+# before acks=all is answered.
+FETCH_BACKOFF_MS = "100"
+READY_SECONDS = 30.0
+READY_POLL_SECONDS = 0.005
+LOG_LINES_SHOWN = 5
+
+
+START = "start"
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGTERM,
+    "pause": signal.SIGSTOP,
+    "resume": signal.SIGCONT,
+}
+ENDING = ("kill", "stop")
+CALL_SECONDS = 5.0
+WATCH_SECONDS = 0.2
+CALL_BYTES_MAX = 1 << 16
+
+
+class LaunchFailed(Exception):
+    """A broker has not started; the message has its last log lines."""
+
+
+def settings_of_cluster(count: int) -> dict[str, str]:
+    """The settings of each broker, unless the command line has others: topics have a replica on up to three brokers."""
+    replicas = min(MOST_REPLICAS, count)
+    return {
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, replicas)),
+        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
+    }
+
+
+class Launcher:
+    """The brokers of `serve --brokers`. `passed` are the arguments that each of them gets as they are."""
+
+    def __init__(self, options: argparse.Namespace, passed: Sequence[str]) -> None:
+        self._count: int = options.brokers
+        self.directory = Path(options.data_dir or DEFAULT_DATA_DIR).absolute()
+        address: str = options.listen or DEFAULT_ADDRESS
+        self._host, _, port = address.rpartition(":")
+        self._first_port = int(port)
+        self._options = options
+        self._passed = passed
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.addresses: dict[int, str] = {}
+
+    def start(self, broker_id: int) -> None:
+        """Start the process of a broker."""
+        ready_file = self._ready_file(broker_id)
+        ready_file.unlink(missing_ok=True)
+        with self.log_of(broker_id).open("ab") as log:
+            self._processes[broker_id] = subprocess.Popen(
+                self._command(broker_id, ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+            )
+
+    def _command(self, broker_id: int, ready_file: Path) -> list[str]:
+        options = self._options
+        port = self._first_port and self._first_port + broker_id - 1
+        command = [sys.executable, "-P", "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
+        command += ["--listen", self.addresses.get(broker_id, f"{self._host}:{port}")]
+        command += ["--data-dir", str(self.directory / str(broker_id)), "--cluster", str(self.directory / "cluster")]
+        command += ["--ready-file", str(ready_file), "--control", str(self.control_of(broker_id))]
+        for name, value in settings_of_cluster(self._count).items():
+            command += ["--set", f"{name}={value}"]
+        command += self._passed
+        if options.console is not None and broker_id == 1:
+            command += ["--console", options.console]
+        if options.metrics is not None:
+            host, _, metrics_port = options.metrics.rpartition(":")
+            command += ["--metrics", f"{host}:{int(metrics_port) and int(metrics_port) + broker_id - 1}"]
+        if options.transcript is not None:
+            command += ["--transcript", f"{options.transcript}.{broker_id}"]
+        return [*command, "--set", f"broker.id={broker_id}"]
+
+    def await_ready(self) -> None:
+        """Wait until all brokers answer requests. Raises LaunchFailed."""
+        deadline = time.monotonic() + READY_SECONDS
+        for broker_id, process in self._processes.items():
+            ready_file = self._ready_file(broker_id)
+            while not ready_file.exists():
+                if process.poll() is not None:
+                    raise LaunchFailed(
+                        f"broker {broker_id} has ended with status {process.returncode}:\n{self._end_of_log(broker_id)}"
+                    )
+                if time.monotonic() > deadline:
+                    raise LaunchFailed(f"broker {broker_id} is not ready:\n{self._end_of_log(broker_id)}")
+                time.sleep(READY_POLL_SECONDS)
+            self.addresses[broker_id] = ready_file.read_text().splitlines()[0]
+
+    def stop(self) -> None:
+        """Stop all brokers, in order."""
+        for process in self._processes.values():
+            process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that is paused
+        for process in self._processes.values():
+            process.wait()
+
+    def call(self, name: str, broker_id: int) -> None:
+        """Do to a broker what a call asks. Raises LaunchFailed with the reason of a refusal."""
+        process = self._processes.get(broker_id)
+        if not 1 <= broker_id <= self._count or name not in (START, *SIGNALS):
+            raise LaunchFailed(f"no call {name!r} for broker {broker_id}; the brokers are 1 to {self._count}")
+        if name == START:
+            if process is not None:
+                raise LaunchFailed(f"broker {broker_id} is running")
+            self.start(broker_id)
+            self.await_ready()
+        elif process is None:
+            raise LaunchFailed(f"broker {broker_id} is not running")
+        else:
+            process.send_signal(SIGNALS[name])
+            if name in ENDING:
+                process.wait()
+                self.watch()
+
+    def watch(self) -> dict[int, int]:
+        """The brokers that have ended since the last call, with their exit statuses."""
+        ended = {each: process.returncode for each, process in self._processes.items() if process.poll() is not None}
+        for broker_id in ended:
+            del self._processes[broker_id]
+        return ended
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(self.addresses[each] for each in sorted(self.addresses))
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._processes)
+
+    def log_of(self, broker_id: int) -> Path:
+        return self.directory / f"{broker_id}.log"
+
+    def control_of(self, broker_id: int) -> Path:
+        return self.directory / "cluster" / f"{broker_id}.control"
+
+    def _ready_file(self, broker_id: int) -> Path:
+        return self.directory / "cluster" / f"{broker_id}.ready"
+
+    def _end_of_log(self, broker_id: int) -> str:
+        return "\n".join(self.log_of(broker_id).read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+
+
+class Calls:
+    """The launcher's socket: one call a connection, one after the other. Raises OSError."""
+
+    def __init__(self, path: Path, call: Callable[[str, int], None]) -> None:
+        path.unlink(missing_ok=True)
+        self._path = path
+        self._call = call
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(str(path))
+        path.chmod(0o600)
+        self._socket.listen()
+
+    def answer_for(self, seconds: float) -> None:
+        """Answer a call, if one comes within that time."""
+        self._socket.settimeout(seconds)
+        with suppress(TimeoutError):
+            connection, _ = self._socket.accept()
+            with connection, suppress(OSError):  # the caller has left
+                connection.settimeout(CALL_SECONDS)
+                with connection.makefile("rb") as lines:
+                    answer = self._answer(lines.readline(CALL_BYTES_MAX))
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            asked = json.loads(line)
+            self._call(str(asked["call"]), int(asked["arguments"]["broker_id"]))
+        except (LaunchFailed, ValueError, KeyError, TypeError) as error:
+            return {"error": str(error)}
+        return {"result": None}
+
+    def close(self) -> None:
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+
+def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Start the brokers, and serve until a signal. Raises LaunchFailed and OSError."""
+    launcher = Launcher(options, passed_of(arguments))
+    launcher.directory.joinpath("cluster").mkdir(parents=True, exist_ok=True)
+    stops: list[int] = []
+    for number in stop_signals():
+        signal.signal(number, lambda number, frame: stops.append(number))
+    calls = Calls(launcher.directory / "cluster" / "launcher.control", launcher.call)
+    try:
+        for broker_id in range(1, options.brokers + 1):
+            launcher.start(broker_id)
+        launcher.await_ready()
+        if options.ready_file is not None:
+            options.ready_file.write_text(launcher.bootstrap_servers + "\n")
+        print(banner(launcher), file=sys.stderr, flush=True)
+        while not stops and launcher.is_running:
+            calls.answer_for(WATCH_SECONDS)
+            for broker_id, status in launcher.watch().items():
+                how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+                print(f"minibroker: broker {broker_id} has ended ({how})", file=sys.stderr, flush=True)
+    finally:
+        calls.close()
+        launcher.stop()
+
+
+def passed_of(arguments: Sequence[str]) -> list[str]:
+    """The arguments without those that the launcher gives each broker a value of its own for."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("--brokers", "--listen", "--data-dir", "--ready-file", "--metrics", "--transcript", "--parent-pid"):
+        parser.add_argument(name)
+    parser.add_argument("--console", nargs="?")
+    return parser.parse_known_args(list(arguments))[1]
+
+
+def banner(launcher: Launcher) -> str:
+    """The lines that a person at a terminal wants to copy."""
+    bootstrap = launcher.bootstrap_servers
+    return f"""
+  minibroker is ready: a cluster of {len(launcher.addresses)} brokers
+    bootstrap.servers   {bootstrap}
+    data and logs       {launcher.directory}
+    look at it          minibroker topics list --bootstrap-server {launcher.addresses[1]}
+    write to it         KafkaProducer(bootstrap_servers="{bootstrap}", acks="all")
+    stop it             Ctrl-C
+"""

@@ -1,0 +1,401 @@
+"""Fetches records from one leader for some of the partitions that this broker follows, in one task.
+
+    partitions that are due  -> their next requests (following.py): epoch ends, offsets, records
+    epoch ends, offsets      one OffsetForLeaderEpoch or ListOffsets for all that ask
+    records                  one Fetch for all others, which waits at the leader; in a session (follower_session.py)
+    the answers              change the logs, on the loop; then each answered partition is due again
+
+A partition whose leader answers an error, or whose log refuses the change, is due again after
+replica.fetch.backoff.ms; the others go on. So is one that the throttle of this broker holds back. A partition that is
+added ends the wait at the leader, so that it is fetched at once. As kafka 2.0.1 AbstractFetcherThread and
+ReplicaFetcherThread, in their versions of the requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.quota.replication_quota import ReplicationQuota, names_replica
+from minibroker.broker.replica.flusher import LogFlusher
+from minibroker.broker.replica.follower_session import FollowerSession
+from minibroker.broker.replica.following import (
+    Append,
+    AskEpochEnd,
+    AskOffset,
+    AskRecords,
+    Change,
+    Following,
+    StartAt,
+    TruncateTo,
+)
+from minibroker.broker.replica.reading import READ_UNCOMMITTED
+from minibroker.broker.time.clock import Clock
+from minibroker.protocol.api_table import ApiKey
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.fetch import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import NO_LEADER_EPOCH
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import map_storage_errors
+from minibroker.storage.index.leader_epochs import EpochEndOffset
+from minibroker.storage.log.log import Log
+from minibroker.storage.log.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+FETCH_VERSION = 8
+EPOCH_END_VERSION = 1
+LIST_OFFSETS_VERSION = 3
+# While leaders change.
+USUAL_ERRORS = frozenset({ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A", AskEpochEnd, AskOffset, AskRecords)
+
+
+class Leader(Protocol):
+    """A connection to a leader."""
+
+    async def ask(self, api_key: int, version: int, request: Any) -> Any:
+        """Send a request, return the body of its answer. Raises ConnectionError."""
+
+    def close(self) -> None: ...
+
+
+class Fetcher:
+    """The partitions that follow one leader, of those that have one `number`.
+
+    `connect` makes a connection to the leader, and raises ConnectionError while its address is unknown. `run` ends when
+    `stop` was called, or once the log directory is offline: then `on_offline` is called. `on_progress` is called with a
+    partition whose high watermark has moved.
+    """
+
+    def __init__(
+        self,
+        leader_id: int,
+        number: int,
+        *,
+        connect: Callable[[], Leader],
+        config: KafkaConfig,
+        clock: Clock,
+        log_manager: LogManager,
+        flusher: LogFlusher,
+        quota: ReplicationQuota,
+        on_offline: Callable[[], None],
+        on_progress: Callable[[TopicPartition], None],
+    ) -> None:
+        self.leader_id = leader_id
+        self.number = number
+        self.partitions: dict[TopicPartition, Following] = {}
+        self._connect = connect
+        self._leader: Leader | None = None
+        self._config = config
+        self._clock = clock
+        self._log_manager = log_manager
+        self._flusher = flusher
+        self._quota = quota
+        self._on_offline = on_offline
+        self._on_progress = on_progress
+        self._due: dict[TopicPartition, None] = {}
+        self._retries: dict[TopicPartition, int] = {}  # with the times at which they are due, in their order
+        self._epoch_ends: dict[TopicPartition, AskEpochEnd] = {}
+        self._offsets: dict[TopicPartition, AskOffset] = {}
+        self._session = FollowerSession()
+        self._unflushed: list[Log] = []
+        self._running = trio.CancelScope()
+        self._waiting: trio.CancelScope | None = None  # for records, or for a partition that is due
+        self._is_reached = True
+
+    # -- partitions -------------------------------------------------------------------------------------------
+
+    def add(self, topic_partition: TopicPartition, following: Following) -> None:
+        """Fetch a partition from now on."""
+        self.partitions[topic_partition] = following
+        self._due[topic_partition] = None
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Fetch a partition no more. An answer that is under way changes its log no more."""
+        del self.partitions[topic_partition]
+        self._due.pop(topic_partition, None)
+        self._retries.pop(topic_partition, None)
+        self._epoch_ends.pop(topic_partition, None)
+        self._offsets.pop(topic_partition, None)
+        self._session.take(topic_partition)
+
+    def stop(self) -> None:
+        self._running.cancel()
+
+    # -- the task ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch until `stop` is called."""
+        try:
+            with self._running:
+                while not self._log_manager.is_offline:
+                    await self._take_step()
+                self._on_offline()
+        finally:
+            self._disconnect()
+
+    async def _take_step(self) -> None:
+        """Send one request for what is due, or wait until something is."""
+        now_ms = self._clock.monotonic_ms()
+        self._ask_for_due(now_ms)
+        if self._epoch_ends:
+            await self._ask_epoch_ends()
+        elif self._offsets:
+            await self._ask_offsets()
+        elif not self._session.is_empty:
+            await self._fetch()
+        else:
+            with trio.CancelScope() as self._waiting:
+                first_ms: float = next(iter(self._retries.values()), math.inf)
+                await trio.sleep((first_ms - now_ms) / 1000)
+            self._waiting = None
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """Fsync what flush.messages asks for: the next fetch lets the leader count it as replicated."""
+        while self._unflushed:
+            log = self._unflushed.pop()
+            try:
+                await self._flusher.flush(log).wait()
+            except KafkaError as error:
+                logger.warning("cannot flush %s: %s", log.topic_partition, error.message)
+
+    def _ask_for_due(self, now_ms: int) -> None:
+        """Take the next request of each partition that is due."""
+        for topic_partition, due_ms in list(self._retries.items()):
+            if due_ms > now_ms:
+                break
+            del self._retries[topic_partition]
+            self._due[topic_partition] = None
+        due, self._due = self._due, {}
+        holds_back = self._quota.is_exceeded(now_ms)
+        for topic_partition in due:
+            following = self.partitions[topic_partition]
+            request = following.next_request()
+            if isinstance(request, AskRecords):
+                if holds_back and self._is_throttled(topic_partition, following.log) and not following.is_in_sync:
+                    self._retry(topic_partition)
+                    continue
+                self._session.ask(topic_partition, request)
+            elif isinstance(request, AskEpochEnd):
+                self._epoch_ends[topic_partition] = request
+            else:
+                self._offsets[topic_partition] = request
+
+    async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        """Raises ConnectionError; the next request finds the leader where it is by then."""
+        try:
+            if self._leader is None:
+                self._leader = self._connect()
+            answer = await self._leader.ask(api_key, version, request)
+        except ConnectionError as error:
+            self._disconnect()
+            if self._is_reached:
+                logger.warning("cannot fetch from broker %d: %s", self.leader_id, error)
+            self._is_reached = False
+            raise
+        if not self._is_reached:
+            logger.info("broker %d is reached again", self.leader_id)
+        self._is_reached = True
+        return answer
+
+    def _disconnect(self) -> None:
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            leader.close()
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    async def _ask_epoch_ends(self) -> None:
+        asked, self._epoch_ends = self._epoch_ends, {}
+        rows = [(each, (each.partition, NO_LEADER_EPOCH, ask.leader_epoch)) for each, ask in asked.items()]
+        request = OffsetForLeaderEpochRequest(topics=by_topic(rows))
+        await self._ask_once(ApiKey.OFFSET_FOR_LEADER_EPOCH, EPOCH_END_VERSION, request, asked, take_epoch_end)
+
+    async def _ask_offsets(self) -> None:
+        asked, self._offsets = self._offsets, {}
+        rows = [
+            (each, (each.partition, NO_LEADER_EPOCH, LATEST_TIMESTAMP if ask.is_end else EARLIEST_TIMESTAMP, 1))
+            for each, ask in asked.items()
+        ]
+        request = ListOffsetsRequest(replica_id=self._config.broker_id, topics=by_topic(rows))
+        await self._ask_once(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request, asked, take_offset)
+
+    async def _ask_once(
+        self,
+        api_key: ApiKey,
+        version: int,
+        request: Any,
+        asked: dict[TopicPartition, A],
+        change_of: Callable[[Following, A, Any], Change | None],
+    ) -> None:
+        try:
+            rows = rows_of(await self._ask(api_key, version, request))
+        except ConnectionError:
+            rows = []
+        for topic_partition, row in rows:
+            ask = asked.pop(topic_partition, None)
+            if ask is not None:
+                self._take_row(topic_partition, ask, row, change_of)
+        for topic_partition in asked:
+            self._retry(topic_partition)
+
+    async def _fetch(self) -> None:
+        session, config = self._session, self._config
+        fetch = session.next_fetch()
+        max_bytes = config.replica_fetch_max_bytes
+        rows = [
+            (
+                each,
+                (each.partition, NO_LEADER_EPOCH, ask.fetch_offset, NO_LEADER_EPOCH, ask.log_start_offset, max_bytes),
+            )
+            for each, ask in fetch.asked
+        ]
+        request = FetchRequest(
+            replica_id=config.broker_id,
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            isolation_level=READ_UNCOMMITTED,
+            session_id=fetch.session_id,
+            session_epoch=fetch.epoch,
+            topics=by_topic(rows),
+            forgotten_topics=by_topic([(each, each.partition) for each in fetch.forgotten]),
+        )
+        answer = None
+        try:
+            with trio.CancelScope() as self._waiting:
+                answer = await self._ask(ApiKey.FETCH, FETCH_VERSION, request)
+        except ConnectionError:
+            self._retry_all()
+        self._waiting = None
+        if answer is None:
+            session.begin_anew()
+            return
+        error = error_of(answer.error_code)
+        answered = rows_of(answer)
+        if not session.on_answer(error, answer.session_id, {topic_partition for topic_partition, _ in answered}):
+            if not fetch.epoch:
+                self._retry_all()  # an error of the whole that no session explains
+            return
+        # Those with records are asked for last the next time: a full answer may have no room for all.
+        for topic_partition, row in sorted(answered, key=has_records):
+            ask = session.take(topic_partition)
+            if ask is not None:
+                self._take_row(topic_partition, ask, row, take_records)
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    def _take_row(
+        self, topic_partition: TopicPartition, ask: A, row: Any, change_of: Callable[[Following, A, Any], Change | None]
+    ) -> None:
+        """Take the answer to a partition's request, and let the partition ask again, at once or later."""
+        following = self.partitions.get(topic_partition)
+        if following is None:
+            return
+        error = error_of(row.error_code)
+        if error is not ErrorCode.NONE:
+            if following.on_error(ask, error):
+                self._due[topic_partition] = None
+                return
+            level = logging.INFO if error in USUAL_ERRORS else logging.WARNING
+            logger.log(level, "broker %d does not serve %s: %s", self.leader_id, topic_partition, error.name)
+            self._retry(topic_partition)
+            return
+        try:
+            with map_storage_errors(self._log_manager):
+                self._perform(following.log, change_of(following, ask, row))
+        except KafkaError as failed:
+            logger.warning("cannot follow broker %d in %s: %s", self.leader_id, topic_partition, failed.message)
+        except Exception:  # one partition must not end the others
+            logger.exception("cannot follow broker %d in %s: a defect", self.leader_id, topic_partition)
+        else:
+            self._due[topic_partition] = None
+            return
+        following.begin_anew()
+        self._retry(topic_partition)
+
+    def _perform(self, log: Log, change: Change | None) -> None:
+        """Change a log. Raises KafkaError and OSError."""
+        now_ms = self._clock.wall_ms()
+        if isinstance(change, Append):
+            if change.records:
+                log.append_as_follower(change.records, now_ms=now_ms)
+                if self._quota.limit is not None and self._is_throttled(log.topic_partition, log):
+                    self._quota.record(len(change.records), self._clock.monotonic_ms())
+                if log.is_flush_due:
+                    self._unflushed.append(log)
+            before = log.high_watermark
+            log.update_high_watermark(change.high_watermark)
+            if log.high_watermark != before:
+                self._on_progress(log.topic_partition)
+            if change.log_start_offset > log.log_start_offset:
+                log.maybe_increment_log_start_offset(min(change.log_start_offset, log.log_end_offset))
+        elif isinstance(change, TruncateTo):
+            self._log_manager.truncate_log(log, change.offset, now_ms=now_ms)
+        elif isinstance(change, StartAt):
+            self._log_manager.begin_log_anew(log, change.offset, now_ms=now_ms)
+
+    def _is_throttled(self, topic_partition: TopicPartition, log: Log) -> bool:
+        replicas = log.config.follower_replication_throttled_replicas
+        return names_replica(replicas, topic_partition.partition, self._config.broker_id)
+
+    def _retry(self, topic_partition: TopicPartition) -> None:
+        """Let a partition ask again after the back-off."""
+        if topic_partition in self.partitions and topic_partition not in self._due:
+            self._retries.pop(topic_partition, None)  # those that are due last come last
+            self._retries[topic_partition] = self._clock.monotonic_ms() + self._config.replica_fetch_backoff_ms
+
+    def _retry_all(self) -> None:
+        for topic_partition, _ in self._session.take_all():
+            self._retry(topic_partition)
+
+
+def take_epoch_end(following: Following, ask: AskEpochEnd, row: Any) -> Change | None:
+    return following.on_epoch_end(ask, EpochEndOffset(row.leader_epoch, row.end_offset))
+
+
+def take_offset(following: Following, ask: AskOffset, row: Any) -> Change | None:
+    return following.on_offset(ask, row.offset)
+
+
+def take_records(following: Following, ask: AskRecords, row: Any) -> Change | None:
+    return following.on_records(
+        ask, row.records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset
+    )
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error of a leader, which may be of a later release."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def has_records(answered: tuple[TopicPartition, Any]) -> bool:
+    return bool(answered[1].records)
+
+
+def by_topic(rows: Sequence[tuple[TopicPartition, Any]]) -> list[tuple[str, list[Any]]]:
+    """Group the rows of a request; their order stays, so a topic may come twice."""
+    topics: list[tuple[str, list[Any]]] = []
+    for topic_partition, row in rows:
+        if not topics or topics[-1][0] != topic_partition.topic:
+            topics.append((topic_partition.topic, []))
+        topics[-1][1].append(row)
+    return topics
+
+
+def rows_of(answer: Any) -> list[tuple[TopicPartition, Any]]:
+    return [(TopicPartition(topic.topic, row.partition), row) for topic in answer.topics for row in topic.partitions]

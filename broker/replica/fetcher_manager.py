@@ -1,0 +1,117 @@
+"""Gives each partition that this broker follows to a fetcher: num.replica.fetchers of them for each leader.
+
+As kafka 2.0.1 AbstractFetcherManager. A fetcher that has no partition left stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.quota.replication_quota import ReplicationQuota
+from minibroker.broker.replica.decisions import NO_LEADER
+from minibroker.broker.replica.fetcher import Fetcher, Leader
+from minibroker.broker.replica.flusher import LogFlusher
+from minibroker.broker.replica.following import Following
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Background
+from minibroker.protocol.java_hash import abs_of, as_int, java_hash
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.data_dir.log_manager import LogManager
+
+# Makes a connection to a broker, with a client id; raises ConnectionError while the broker's address is unknown.
+ConnectTo = Callable[[int, str], Leader]
+
+
+def not_connected(broker_id: int, client_id: str) -> Leader:
+    raise ConnectionError(f"the address of broker {broker_id} is not known")
+
+
+class FetcherManager:
+    """Starts and stops the fetchers of this broker."""
+
+    def __init__(
+        self,
+        *,
+        connect_to: ConnectTo,
+        config: KafkaConfig,
+        clock: Clock,
+        log_manager: LogManager,
+        flusher: LogFlusher,
+        background: Background,
+        quota: ReplicationQuota,
+        on_offline: Callable[[], None],
+        on_progress: Callable[[TopicPartition], None],
+    ) -> None:
+        self._connect_to = connect_to
+        self._config = config
+        self._clock = clock
+        self._log_manager = log_manager
+        self._flusher = flusher
+        self._background = background
+        self._quota = quota
+        self._on_offline = on_offline
+        self._on_progress = on_progress
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}  # by leader and number
+        self._fetcher_of: dict[TopicPartition, Fetcher] = {}
+
+    def add(self, topic_partition: TopicPartition, following: Following) -> None:
+        """Fetch a partition from its leader, if it has one, and from no other any more."""
+        before = self._fetcher_of.get(topic_partition)
+        fetcher = None
+        if following.leader_id != NO_LEADER:
+            number = self._number_of(topic_partition)
+            fetcher = self._fetchers.get((following.leader_id, number)) or self._start(following.leader_id, number)
+        if before is not None:
+            before.remove(topic_partition)
+        if fetcher is None:
+            self._fetcher_of.pop(topic_partition, None)
+        else:
+            self._fetcher_of[topic_partition] = fetcher
+            fetcher.add(topic_partition, following)
+        if before is not None and not before.partitions:
+            self._stop(before)
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Fetch a partition no more, if it is fetched."""
+        fetcher = self._fetcher_of.pop(topic_partition, None)
+        if fetcher is not None:
+            fetcher.remove(topic_partition)
+            if not fetcher.partitions:
+                self._stop(fetcher)
+
+    def spread(self) -> None:
+        """Give the partitions to num.replica.fetchers as it is now."""
+        for topic_partition, fetcher in list(self._fetcher_of.items()):
+            if self._number_of(topic_partition) != fetcher.number:
+                self.add(topic_partition, fetcher.partitions[topic_partition])
+
+    def _number_of(self, topic_partition: TopicPartition) -> int:
+        return number_of(topic_partition, max(1, self._config.num_replica_fetchers))
+
+    def _start(self, leader_id: int, number: int) -> Fetcher:
+        client_id = f"broker-{self._config.broker_id}-fetcher-{number}"
+        fetcher = self._fetchers[leader_id, number] = Fetcher(
+            leader_id,
+            number,
+            connect=partial(self._connect_to, leader_id, client_id),
+            config=self._config,
+            clock=self._clock,
+            log_manager=self._log_manager,
+            flusher=self._flusher,
+            quota=self._quota,
+            on_offline=self._on_offline,
+            on_progress=self._on_progress,
+        )
+        self._background.start(fetcher.run)
+        return fetcher
+
+    def _stop(self, fetcher: Fetcher) -> None:
+        fetcher.stop()
+        del self._fetchers[fetcher.leader_id, fetcher.number]
+
+
+def number_of(topic_partition: TopicPartition, fetchers: int) -> int:
+    """The number of a partition's fetcher. As kafka 2.0.1 AbstractFetcherManager.getFetcherId."""
+    return abs_of(as_int(31 * java_hash(topic_partition.topic) + topic_partition.partition)) % fetchers

@@ -1,0 +1,168 @@
+"""A cluster of brokers on this machine, each a process of its own, which replicate to each other.
+
+with Cluster(brokers=3) as cluster:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
+    cluster.kill(cluster.leader_of("orders", 0))
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from minibroker.errors import BrokerError
+from minibroker.process import START_TIMEOUT_SECONDS, Broker
+
+MOST_REPLICAS = 3
+# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
+# before acks=all is answered.
+FETCH_BACKOFF_MS = 100
+
+
+class Cluster:
+    """Brokers with the ids 1, 2, ...; `start` and `close` them, or use it in a `with`.
+
+    `brokers`: how many.
+    `data_dir`: the directory of all their data, which is kept; None for a temporary one, which `close` removes.
+    `settings`: Kafka's broker settings by name, of all brokers. Without values for them, new topics have a replica on
+    up to three brokers (`default.replication.factor`), and so have those of the coordinators.
+    `racks`: the rack of each broker, in the order of their ids.
+    `log_prefix`: where the brokers log, `PREFIX-1.log` and so on; kept if it is given.
+    Other arguments are those of `Broker`, for each of them. All have `clock` and `faults`.
+
+    A Cluster is not thread-safe.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        racks: Sequence[str] | None = None,
+        log_prefix: str | os.PathLike[str] | None = None,
+        **of_each: Any,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has a broker at least, not {brokers}")
+        if racks is not None and len(racks) != brokers:
+            raise ValueError(f"{len(racks)} racks for {brokers} brokers; each broker has one")
+        self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-cluster-"))
+        self._data_dir = self._work_dir if data_dir is None else Path(data_dir)
+        replicas = min(MOST_REPLICAS, brokers)
+        common = settings_of_cluster(replicas) | dict(settings or {})
+        self._brokers = {
+            broker_id: Broker(
+                data_dir=self._data_dir / str(broker_id),
+                cluster_dir=self._data_dir / "cluster",
+                settings={
+                    **common,
+                    "broker.id": broker_id,
+                    **({} if racks is None else {"broker.rack": racks[broker_id - 1]}),
+                },
+                control=True,
+                log_file=None if log_prefix is None else f"{os.fspath(log_prefix)}-{broker_id}.log",
+                **of_each,
+            )
+            for broker_id in range(1, brokers + 1)
+        }
+        atexit.register(self.close)
+
+    def start(self, broker_id: int | None = None, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Cluster:
+        """Start all brokers that do not run, together, or one, with its port and files; wait until they are ready.
+
+        Raises BrokerError.
+        """
+        starting = [self.broker(broker_id)] if broker_id is not None else self._not_running()
+        for broker in starting:
+            broker.launch()
+        for broker in starting:
+            broker.await_ready(timeout_seconds=timeout_seconds)
+        return self
+
+    def stop(self, broker_id: int | None = None) -> None:
+        """Stop all brokers in order, or one: others lead its partitions before it ends. Raises BrokerError."""
+        for broker in [self.broker(broker_id)] if broker_id is not None else self._brokers.values():
+            broker.stop()
+
+    def kill(self, broker_id: int) -> None:
+        """Kill a broker without warning (SIGKILL), as a crash would."""
+        self.broker(broker_id).kill()
+
+    def pause(self, broker_id: int) -> None:
+        """Stop the process of a broker (SIGSTOP): its port accepts connections, and nothing is answered."""
+        os.kill(self.broker(broker_id).pid, signal.SIGSTOP)
+
+    def resume(self, broker_id: int) -> None:
+        """Let a paused broker go on."""
+        os.kill(self.broker(broker_id).pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop all brokers, and remove temporary files."""
+        atexit.unregister(self.close)
+        with contextlib.ExitStack() as closing:
+            closing.callback(shutil.rmtree, self._work_dir, ignore_errors=True)
+            for broker in self._brokers.values():
+                closing.callback(broker.close)
+                if broker.is_running:
+                    closing.callback(os.kill, broker.pid, signal.SIGCONT)
+
+    def broker(self, broker_id: int) -> Broker:
+        """The broker of that id. Raises BrokerError if there is none."""
+        if broker_id not in self._brokers:
+            raise BrokerError(f"there is no broker {broker_id}; the ids are {', '.join(map(str, self._brokers))}")
+        return self._brokers[broker_id]
+
+    def restore(self) -> None:
+        """Have all brokers run: start those that have ended, and let paused ones go on; lift their faults."""
+        for broker_id, broker in self._brokers.items():
+            if broker.is_running:
+                self.resume(broker_id)
+        self.start()
+        for broker in self._brokers.values():
+            broker.faults.lift_all()
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """All brokers, in the order of their ids."""
+        return list(self._brokers.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of all brokers, those that do not run too."""
+        return list(self._brokers)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port,host:port,...` of all brokers, for clients. Raises BrokerError before `start`."""
+        return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _not_running(self) -> list[Broker]:
+        return [broker for broker in self._brokers.values() if not broker.is_running]
+
+
+def settings_of_cluster(replicas: int) -> dict[str, object]:
+    """The settings of brokers that keep each topic on this many of them."""
+    return {
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": min(2, replicas),
+        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
+    }
