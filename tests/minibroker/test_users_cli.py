@@ -55,6 +55,12 @@ def test_the_directory_of_a_running_broker_is_left_alone(
     assert "leave --data-dir out" in err
 
 
+def test_a_list_of_users_makes_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, "users", "list", "--data-dir", tmp_path / "new")
+
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("typed", "outcome"),
     [

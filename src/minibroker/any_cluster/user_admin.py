@@ -157,6 +157,9 @@ class DirectoryCredentials:
         self._data_dir = data_dir
 
     def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
+        """No users for a directory that does not exist yet: a new user makes it. Raises CommandFailed."""
+        if not self._data_dir.exists():
+            return {}
         found: dict[str, list[tuple[int, int]]] = self._asked({})["users"]
         return found
 
@@ -186,5 +189,5 @@ def chosen_mechanisms(names: list[str] | None) -> list[str]:
     """Raises BadValue."""
     for name in names or ():
         if name not in BY_NAME:
-            raise BadValue(f"--mechanism {name} is not {' or '.join(BY_NAME)}")
+            raise BadValue(f"mechanism {name} is not {' or '.join(BY_NAME)}")
     return list(dict.fromkeys(names or BY_NAME))
