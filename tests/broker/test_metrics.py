@@ -26,7 +26,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
-from tests.broker.peers import Connect, echo
+from tests.broker.peers import Connect, echo, tcp_pair
 from tests.broker.peers import connect as connect
 
 TOPIC = "kafka.server:type=BrokerTopicMetrics"
@@ -388,10 +388,10 @@ async def test_bytes_of_sockets_are_those_of_open_and_of_closed_connections(brok
 
 
 def test_a_socket_knows_what_it_has_transferred() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        ours, _ = listener.accept()
+    ours, client = tcp_pair()
     with ours, client:
+        ours.setblocking(True)
+        client.setblocking(True)
         client.sendall(b"x" * 1000)
         ours.sendall(b"y" * 70_000)
         assert len(ours.recv(1000, socket.MSG_WAITALL)) == 1000

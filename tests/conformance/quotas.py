@@ -23,6 +23,7 @@ from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.text import counted
+from tests.broker.peers import received_frame
 from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
 from tests.conformance.recordings import Comparison, read
 from tests.integration.brokers import Minibroker
@@ -92,8 +93,7 @@ class Talk:
     async def take(self, key: ApiKey, version: int, *, on: str = "main") -> Any:
         """Receive the next answer, and keep it as an event; return None if the broker closes the connection."""
         with trio.fail_after(ANSWER_SECONDS):
-            size = await self._receive(on, 4)
-            frame = await self._receive(on, int.from_bytes(size, "big"))
+            frame = await received_frame(self._socket(on))
         now = trio.current_time()
         after_ms, self._last_at = round((now - self._last_at) * 1000), now
         if not frame:
@@ -106,16 +106,6 @@ class Talk:
     async def ask(self, key: ApiKey, version: int, body: Mapping[str, Any], *, on: str = "main") -> Any:
         await self.send((key, version, body), on=on)
         return await self.take(key, version, on=on)
-
-    async def _receive(self, on: str, size: int) -> bytes:
-        received, sock = b"", self._socket(on)
-        while len(received) < size:
-            await trio.lowlevel.wait_readable(sock)
-            piece = sock.recv(size - len(received))
-            if not piece:
-                return b""
-            received += piece
-        return received
 
     def _socket(self, name: str) -> socket.socket:
         if name not in self._sockets:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import socket
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from benchmarks.processes import free_port
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.scram import BY_NAME, ScramMechanism, salted_password
 from tests.conformance.recordings import Comparison, read
+from tests.integration.wire import RawConnection, framed
 from tests.jvm import QUICK_JVM
 
 RECORDED = "kafka-2.0.1-sasl-conversations.json.gz"
@@ -42,6 +42,7 @@ SETTINGS = {
 }
 SCRAM_USERS = {"grace": "hopper", "b=o,b": "hopper"}
 ANSWER_SECONDS = 10.0
+END_SECONDS = 0.5
 CLOSED = "closed"
 OPEN = "open"
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -50,10 +51,6 @@ FIRST = f"n,,n=grace,r={CLIENT_NONCE}"
 Json = Any
 Step = Callable[[list[bytes]], bytes]  # from the tokens that the broker has answered to bytes with their length
 Script = list[Step]
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
 
 
 # -- steps ----------------------------------------------------------------------------------------------------
@@ -329,28 +326,26 @@ def size_scripts() -> dict[str, Script]:
 
 def hold(script: Script, port: int) -> list[Json]:
     """Hold one conversation; each step's outcome: the answers in it, and `closed` if the broker closed then."""
-    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as sock:
+    with RawConnection("127.0.0.1", port, answer_seconds=ANSWER_SECONDS) as connection:
         tokens: list[bytes] = []
         outcomes: list[Json] = []
         for step in script:
             data = step(tokens)
             frames = list(frames_of(data))
             outcome: list[Json] = []
-            try:
-                sock.sendall(data)
-                for frame in frames:
-                    answer = receive(sock)
-                    if answer is None:
-                        outcome.append(CLOSED)
-                        break
-                    outcome.append(plain(frame, answer, tokens, outcomes))
-            except ConnectionError:
-                outcome.append(CLOSED)
+            connection.send(data)
+            for frame in frames:
+                answer = connection.receive_frame()
+                if answer is None:
+                    outcome.append(CLOSED)
+                    break
+                outcome.append(plain(frame, answer, tokens, outcomes))
             outcomes.append(outcome)
             if CLOSED in outcome:
                 return outcomes
-        outcomes.append(end_of(sock))
-        return outcomes
+        # A connection that is open answers nothing more.
+        has_ended = connection.has_answer(within_seconds=END_SECONDS) and connection.receive_frame() is None
+        return [*outcomes, CLOSED if has_ended else OPEN]
 
 
 def frames_of(data: bytes) -> Iterator[bytes]:
@@ -362,33 +357,6 @@ def frames_of(data: bytes) -> Iterator[bytes]:
             return
         yield data[4 : 4 + size]
         data = data[4 + size :]
-
-
-def receive(sock: socket.socket) -> bytes | None:
-    """An answer without its length; None if the broker closes."""
-    size = exactly(sock, 4)
-    return None if size is None else exactly(sock, int.from_bytes(size, "big"))
-
-
-def exactly(sock: socket.socket, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        piece = sock.recv(size - len(data))
-        if not piece:
-            return None
-        data += piece
-    return data
-
-
-def end_of(sock: socket.socket) -> str:
-    """Whether the broker has closed after its last answer: a connection that is open answers nothing more."""
-    sock.settimeout(0.5)
-    try:
-        return OPEN if sock.recv(1) else CLOSED
-    except TimeoutError:
-        return OPEN
-    except ConnectionError:
-        return CLOSED
 
 
 def plain(frame: bytes, answer: bytes, tokens: list[bytes], before: list[Json]) -> Json:

@@ -23,6 +23,7 @@ from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, row_of
 from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker, fetch_body
 from tests.broker.peers import Peer
+from tests.integration.wire import framed
 
 pytestmark = pytest.mark.time_jumps
 
@@ -43,13 +44,13 @@ class Wire(Peer):
         self.dispatched.append(bytes(frame))
         return self.broker.way.serve(frame, client)
 
-    async def answer(self) -> tuple[int, bytes]:
+    async def numbered(self) -> tuple[int, bytes]:
         """The correlation id of the next answer, and the answer."""
-        frame = await self.receive(int.from_bytes(await self.receive(4), "big"))
+        frame = await self.answer()
         return int.from_bytes(frame[:4], "big"), frame
 
     async def answers(self, count: int) -> list[int]:
-        return [(await self.answer())[0] for _ in range(count)]
+        return [(await self.numbered())[0] for _ in range(count)]
 
 
 Connect = Callable[..., Wire]
@@ -97,21 +98,17 @@ async def test_row_84_unknown_versions_of_api_versions_are_answered_in_v0(connec
     frame[6:8] = struct.pack(">h", version)
 
     wire.sock.send(frame + metadata(8))
-    number, answer = await wire.answer()
+    number, answer = await wire.numbered()
 
     body = decode_response(ApiKey.API_VERSIONS, 0, answer)[1]
     assert (number, body.error_code, list(body.api_keys)) == (7, ErrorCode.UNSUPPORTED_VERSION, [])
-    assert (await wire.answer())[0] == 8  # the connection goes on
+    assert (await wire.numbered())[0] == 8  # the connection goes on
 
 
 def with_head(key: int, version: int) -> bytes:
     """A request of that API key and version, whatever is in it."""
     frame = fetch(1)
     return frame[:4] + struct.pack(">hh", key, version) + frame[8:]
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
 
 
 @pytest.mark.parametrize(

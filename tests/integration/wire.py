@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -18,11 +19,19 @@ class RawConnection:
     """One TCP connection. Use it in a `with` block."""
 
     def __init__(
-        self, host: str, port: int, *, answer_seconds: float = ANSWER_SECONDS, source: str | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        source: str | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         own_address = None if source is None else (source, 0)
         self._socket = socket.create_connection((host, port), timeout=answer_seconds, source_address=own_address)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
         self._correlation_id = 0
         self.address = "{}:{}".format(*self._socket.getsockname()[:2])
 
@@ -100,6 +109,15 @@ def framed(payload: bytes) -> bytes:
 def request_frame(key: ApiKey, version: int, body: Any, correlation_id: int = 7) -> bytes:
     frame: bytes = encode_request(key, version, correlation_id, CLIENT_ID, body)
     return frame
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    return request_frame(ApiKey.SASL_HANDSHAKE, version, API_TABLE[ApiKey.SASL_HANDSHAKE].request(mechanism=mechanism))
+
+
+def authenticate(token: bytes, version: int = 1) -> bytes:
+    body = API_TABLE[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=token)
+    return request_frame(ApiKey.SASL_AUTHENTICATE, version, body)
 
 
 def produce_body(topic: str, records: bytes, *, partition: int = 0, acks: int = -1) -> Any:
