@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.any_cluster.user_admin import Deletion, one_of_each_user
+from minibroker.any_cluster.user_admin import one_of_each_user
 from minibroker.cli import users
 from minibroker.cli.app import main
 from minibroker.cli.users import read_password
 from minibroker.protocol import scram
+from minibroker.protocol.scram import Deletion
 from tests.integration.brokers import apache_kafka_jars
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

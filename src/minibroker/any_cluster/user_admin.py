@@ -16,9 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.errors import BadValue, CommandFailed
-from minibroker.protocol.scram import BY_NAME, BY_NUMBER, new_salt, salted_password
-
-# As in protocol/scram.py, which the help does not need.
+from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion, new_salt, salted_password
 
 
 class User(NamedTuple):
@@ -27,21 +25,6 @@ class User(NamedTuple):
     user: str
     mechanism: str
     iterations: int
-
-
-class Upsertion(NamedTuple):
-    """A changed credential; `salt` and `salted_password` are secret."""
-
-    user: str
-    mechanism: int
-    iterations: int
-    salt: bytes
-    salted_password: bytes
-
-
-class Deletion(NamedTuple):
-    user: str
-    mechanism: int
 
 
 class Credentials(Protocol):
