@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import trio
@@ -17,11 +16,12 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.requests import fetch_body, frame
 
 NOW_MS = 1_500_000_000_000
 
@@ -34,28 +34,6 @@ class FixedClock(Clock):
 
     def wall_ms(self) -> int:
         return self.wall_now_ms
-
-
-class At(NamedTuple):
-    """One partition of a Fetch request."""
-
-    topic: str
-    partition: int
-    offset: int
-    epoch: int = -1
-    last_epoch: int = -1
-    log_start_offset: int = -1
-    max_bytes: int = 1 << 20
-
-
-def fetch_body(*rows: tuple[Any, ...], max_partition_bytes: int = 1 << 20, **options: Any) -> dict[str, Any]:
-    """A Fetch of (topic, partition, offset)..., or of `At` where more is asked; rows of one topic are sent as one."""
-    asked = [row if isinstance(row, At) else At(*row)._replace(max_bytes=max_partition_bytes) for row in rows]
-    topics = [
-        (topic, [(row.partition, row.epoch, *row[2:3], *row[4:]) for row in group])
-        for topic, group in groupby(asked, key=lambda row: row.topic)
-    ]
-    return {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, "topics": topics, **options}
 
 
 class Parked:
@@ -108,7 +86,7 @@ class InMemoryBroker:
 
     def frame(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> bytes:
         """A request without its size."""
-        return encode_request(key, version, 1, client_id, API_TABLE[key].request(**body))[4:]
+        return frame(key, version, client_id=client_id, **body)[4:]
 
     def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
         """Return the response before any of it is sent: chunks, or a Pending of them."""
@@ -156,11 +134,6 @@ class InMemoryBroker:
 
 
 MakeBroker = Callable[..., InMemoryBroker]
-
-
-def by_name(*names: str) -> list[Any]:
-    """The topics of a Metadata request, by name."""
-    return [(ZERO_UUID, name) for name in names]
 
 
 @pytest.fixture

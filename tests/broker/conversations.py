@@ -47,9 +47,10 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
 from tests.broker.asking import batch_of, fill, on_disk
-from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, in_sync, lead_elsewhere, partition_of
 from tests.protocol.batch_bytes import commit_marker, with_fields
+from tests.requests import At, fetch_body
 
 FOLDER = Path(__file__).parent.parent / "golden" / "conversations"
 KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}

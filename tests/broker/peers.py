@@ -18,7 +18,7 @@ from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.probes import Probes
-from tests.integration.wire import framed
+from tests.requests import framed
 
 MAX_REQUEST_BYTES = 1024
 

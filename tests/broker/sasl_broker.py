@@ -18,19 +18,19 @@ from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.logins import Logins
 from minibroker.protocol.scram import BY_NAME, SCRAM_SHA_256, credential_of, new_credential, salted_password
+from tests import requests
 from tests.broker.conftest import InMemoryBroker
-from tests.integration import wire
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
 SALT = b"0123456789abcdef"
 
 
 def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
-    return wire.handshake(mechanism, version)[4:]
+    return requests.handshake(mechanism, version)[4:]
 
 
 def authenticate(token: bytes, version: int = 1) -> bytes:
-    return wire.authenticate(token, version)[4:]
+    return requests.authenticate(token, version)[4:]
 
 
 def logins_by(

@@ -32,7 +32,7 @@ from tests.broker.peers import Connect, Peer
 from tests.broker.peers import connect as connect
 from tests.broker.sasl_broker import authenticate, handshake, logins_by
 from tests.broker.traced import Traced
-from tests.integration.wire import framed
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

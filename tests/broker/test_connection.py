@@ -28,7 +28,7 @@ from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.asking import seconds
 from tests.broker.peers import Connect, Peer, echo
 from tests.broker.peers import connect as connect
-from tests.integration.wire import framed
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

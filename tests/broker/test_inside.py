@@ -19,14 +19,14 @@ from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from tests.broker.asking import batch_of, fill
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import SETTINGS, GroupClient
 from tests.broker.peers import Connect
 from tests.broker.peers import connect as connect
 from tests.broker.scripted_follower import lead_elsewhere
 from tests.broker.traced import Traced
 from tests.integration.sample_requests import sample_body
-from tests.integration.wire import framed
+from tests.requests import by_name, fetch_body, framed
 
 LONG_MS = 600_000
 

@@ -10,7 +10,8 @@ import trio
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker, by_name
+from tests.broker.conftest import InMemoryBroker
+from tests.requests import by_name
 
 
 async def test_api_versions_lists_exactly_the_table_of_apis(broker: InMemoryBroker) -> None:

@@ -25,9 +25,10 @@ from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.peers import Connect, echo, tcp_pair
 from tests.broker.peers import connect as connect
+from tests.requests import by_name, fetch_body
 
 TOPIC = "kafka.server:type=BrokerTopicMetrics"
 REQUEST = "kafka.network:type=RequestMetrics"

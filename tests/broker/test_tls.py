@@ -20,7 +20,7 @@ from tests.broker.tls_peers import connect as connect
 from tests.broker.tls_peers import make_side as make_side
 from tests.broker.tls_peers import side as side
 from tests.certificates import Certificates
-from tests.integration.wire import framed
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

@@ -18,7 +18,7 @@ from minibroker.broker.security.tls import TlsListener
 from tests.broker.peers import Connect, Peer, echo
 from tests.broker.peers import connect as connect
 from tests.certificates import Certificates
-from tests.integration.wire import framed
+from tests.requests import framed
 
 SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from minibroker.protocol.primitives import ZERO_UUID
 from tests.conformance.steps import Batch, FromNow, SessionOf, Step, call
+from tests.requests import by_name
 
 TIME_MS = 1_500_000_000_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
@@ -81,11 +81,6 @@ def metadata_of(*names: str, version: int = 6, may_create: bool = False, **optio
     if version >= 4:
         options["allow_auto_topic_creation"] = may_create
     return call("Metadata", version, topics=by_name(*names), **options)
-
-
-def by_name(*names: str) -> list[Row]:
-    """The topics of a Metadata request, by name."""
-    return [(ZERO_UUID, name) for name in names]
 
 
 def in_session(begun_by: str, epoch: int) -> tuple[SessionOf, int]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import trio
 
 from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -29,6 +29,7 @@ from tests.conformance.recordings import Comparison, read
 from tests.integration.brokers import Minibroker
 from tests.integration.sample_requests import sample_body
 from tests.jvm import QUICK_JVM
+from tests.requests import frame
 from tests.setup_clients import compiled_for_kafka
 
 RECORDED = "kafka-2.0.1-quotas.json.gz"
@@ -80,10 +81,7 @@ class Talk:
 
     async def send(self, *requests: tuple[ApiKey, int, Mapping[str, Any]], on: str = "main") -> None:
         """Send requests in one write."""
-        frames = [
-            encode_request(key, version, 1, self.client_id, API_TABLE[key].request(**body))
-            for key, version, body in requests
-        ]
+        frames = [frame(key, version, client_id=self.client_id, **body) for key, version, body in requests]
         rest = memoryview(b"".join(frames))
         sock = self._socket(on)
         while rest:
@@ -93,13 +91,13 @@ class Talk:
     async def take(self, key: ApiKey, version: int, *, on: str = "main") -> Any:
         """Receive the next answer, and keep it as an event; return None if the broker closes the connection."""
         with trio.fail_after(ANSWER_SECONDS):
-            frame = await received_frame(self._socket(on))
+            answer = await received_frame(self._socket(on))
         now = trio.current_time()
         after_ms, self._last_at = round((now - self._last_at) * 1000), now
-        if not frame:
+        if not answer:
             self.events.append(Event(after_ms, 0, "closed"))
             return None
-        _, body = decode_response(key, version, frame)
+        _, body = decode_response(key, version, answer)
         self.events.append(Event(after_ms, getattr(body, "throttle_time_ms", 0), facts_of(key, body)))
         return body
 

@@ -19,11 +19,12 @@ from typing import Any
 
 from benchmarks.apache_kafka import ApacheKafka, class_path, jvm_options, kafka_jars
 from benchmarks.processes import free_port
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.scram import BY_NAME, ScramMechanism, salted_password
 from tests.conformance.recordings import Comparison, read
-from tests.integration.wire import RawConnection, framed
+from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
+from tests.requests import frame, framed
 
 RECORDED = "kafka-2.0.1-sasl-conversations.json.gz"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -57,7 +58,7 @@ Script = list[Step]
 
 
 def request(key: ApiKey, version: int, /, client_id: str | None = "gold", **body: Any) -> Step:
-    encoded = encode_request(key, version, 7, client_id, API_TABLE[key].request(**body))
+    encoded = frame(key, version, 7, client_id, **body)
     return lambda tokens: encoded
 
 

@@ -16,9 +16,10 @@ from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 from tests.broker.asking import LONG_MS, fill, on_disk, row_of, sizes
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.peers import tcp_pair, through
 from tests.protocol.batch_bytes import views_of
+from tests.requests import fetch_body
 from tests.storage.cleaning import clean, put
 
 pytestmark = pytest.mark.time_jumps

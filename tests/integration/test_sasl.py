@@ -19,7 +19,7 @@ import pytest
 
 from tests.conformance.sasl import FIRST, SETTINGS
 from tests.integration.brokers import Minibroker
-from tests.integration.wire import authenticate, framed, handshake
+from tests.requests import authenticate, framed, handshake
 
 HALF_OPEN = pytest.mark.parametrize("half_open", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 SPARE_DESCRIPTORS = 500

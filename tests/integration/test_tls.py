@@ -23,7 +23,6 @@ import pytest
 
 from benchmarks.frames import ask, metadata
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.messages.metadata import MetadataRequest
 from tests.certificates import PASSWORD, Certificates
 from tests.integration.brokers import Minibroker
 from tests.integration.clients import CLIENTS
@@ -102,7 +101,7 @@ def test_a_client_reads_many_large_fetches_over_tls(
 
 def test_each_client_is_sent_to_the_port_that_it_came_by(tls_broker: Minibroker, certificates: Certificates) -> None:
     with tls_connection(tls_broker, certificates) as connection:
-        over_tls = connection.call(ApiKey.METADATA, 1, MetadataRequest(topics=[]))
+        over_tls = connection.call(ApiKey.METADATA, 1, topics=[])
     _, over_plaintext = ask("127.0.0.1", tls_broker.ports["PLAINTEXT"], metadata())
 
     assert [row.port for row in over_tls.brokers] == [tls_broker.ports["SSL"]]
@@ -127,7 +126,7 @@ def tls_connection(broker: Minibroker, certificates: Certificates) -> RawConnect
 
 def assert_served(broker: Minibroker, certificates: Certificates) -> None:
     with tls_connection(broker, certificates) as connection:
-        assert connection.call(ApiKey.METADATA, 1, MetadataRequest(topics=[])).brokers
+        assert connection.call(ApiKey.METADATA, 1, topics=[]).brokers
     assert broker.is_running
 
 
