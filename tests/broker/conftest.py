@@ -21,7 +21,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.requests import fetch_body, frame
+from tests.requests import fetch_body, frame, produce_body
 
 NOW_MS = 1_500_000_000_000
 
@@ -104,12 +104,16 @@ class InMemoryBroker:
     async def produce(
         self, topic: str, values: Iterable[bytes], *, partition: int = 0, acks: int = 1, version: int = 7
     ) -> Any:
-        """Write one batch; the partition's row of the answer, None for acks=0."""
-        records = [Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)]
-        batch = build_batch(records)
-        answer = await self.call(
-            ApiKey.PRODUCE, version, acks=acks, timeout_ms=1000, topics=[(topic, [(partition, batch)])]
-        )
+        """Write one batch of values; as `write`."""
+        batch = build_batch([Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)])
+        return await self.write(topic, batch, partition=partition, acks=acks, version=version)
+
+    async def write(
+        self, topic: str, batch: bytes | bytearray, *, partition: int = 0, acks: int = 1, version: int = 7, **body: Any
+    ) -> Any:
+        """Write a batch as it is; the partition's row of the answer, None for acks=0."""
+        given = produce_body(topic, batch, partition=partition, acks=acks) | {"timeout_ms": 1000} | body
+        answer = await self.call(ApiKey.PRODUCE, version, **given)
         return None if answer is None else answer.topics[0].partitions[0]
 
     async def fetch(self, *rows: tuple[Any, ...], version: int = 8, **options: Any) -> Any:

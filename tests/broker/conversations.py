@@ -245,7 +245,7 @@ class Conversation:
     async def write_at(self, topic: str, *times_ms: int, codec: Codec = Codec.NONE) -> None:
         """Write a batch of records of these times."""
         batch = batches(*((None, each) for each in times_ms), codec=codec)
-        await self.broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[(topic, [(0, batch)])])
+        await self.broker.write(topic, batch)
 
     async def offsets(self, topic: str, *times_ms: int, version: int | None = None, **options: Any) -> list[str]:
         """Ask ListOffsets for one time after another; show what it finds."""

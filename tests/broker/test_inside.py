@@ -338,8 +338,7 @@ def write(*batches: bytearray, partition: int = 0) -> Scene:
 
     async def scene(traced: Traced) -> None:
         for batch in batches:
-            topics = [("orders", [(partition, bytearray(batch))])]
-            await traced.broker.call(PRODUCE, 7, acks=1, timeout_ms=1000, topics=topics)
+            await traced.broker.write("orders", bytearray(batch), partition=partition)
 
     return scene
 

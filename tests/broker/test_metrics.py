@@ -104,7 +104,7 @@ async def test_a_topic_has_what_was_written_to_it_and_read_from_it(broker: InMem
     await broker.produce("orders", [b"a", b"b", b"c"])
     await broker.produce("orders", [b"d"], partition=1, acks=0)
     large = build_batch([Record(0, 0, None, b"x" * 2_000_000, ())])
-    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("orders", [(0, large)])])
+    await broker.write("orders", large)
     answer = await broker.fetch(("orders", 0, 0), ("orders", 1, 0))
 
     found = values(metrics)

@@ -150,7 +150,7 @@ async def test_records_are_kept_in_the_format_of_the_release(make_broker: MakeBr
     await create(broker, "topic")
     records = build_message_set([Record(0, NOW_MS, None, b"value", ())], magic=1)
 
-    await broker.call(ApiKey.PRODUCE, 2, acks=1, timeout_ms=1000, topics=[("topic", [(0, records)])])
+    await broker.write("topic", records, version=2)
 
     stored = broker.log_of("topic").read(0, 1000).records.read()
     assert stored[MAGIC_AT] == magic

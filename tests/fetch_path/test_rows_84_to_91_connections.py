@@ -23,7 +23,7 @@ from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, row_of
 from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
 from tests.broker.peers import Peer
-from tests.requests import fetch_body, frame, framed
+from tests.requests import fetch_body, frame, framed, produce_body
 
 pytestmark = pytest.mark.time_jumps
 
@@ -80,7 +80,7 @@ def fetch(number: int, *, max_wait_ms: int = 0) -> bytes:
 
 def produce(number: int, *, acks: int, partition: int = 0) -> bytes:
     batch = build_batch([Record(0, NOW_MS, None, b"v")])
-    return frame(ApiKey.PRODUCE, 7, number, acks=acks, timeout_ms=1000, topics=[("t", [(partition, batch)])])
+    return frame(ApiKey.PRODUCE, 7, number, **produce_body("t", batch, partition=partition, acks=acks))
 
 
 def metadata(number: int) -> bytes:
