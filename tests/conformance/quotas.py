@@ -29,7 +29,7 @@ from tests.conformance.recordings import Comparison, read
 from tests.integration.brokers import Minibroker
 from tests.integration.sample_requests import sample_body
 from tests.jvm import QUICK_JVM
-from tests.requests import frame
+from tests.requests import fetch_body, frame, produce_body
 from tests.setup_clients import compiled_for_kafka
 
 RECORDED = "kafka-2.0.1-quotas.json.gz"
@@ -131,13 +131,13 @@ def facts_of(key: ApiKey, body: Any) -> Any:
 
 def produce(size: int, *, acks: int = 1, topic: str = TOPIC) -> tuple[ApiKey, int, Mapping[str, Any]]:
     batch = build_batch([Record(0, 1_500_000_000_000, None, b"x" * size, ())])
-    return ApiKey.PRODUCE, 5, {"acks": acks, "timeout_ms": 1000, "topics": [(topic, [(0, batch)])]}
+    return ApiKey.PRODUCE, 5, produce_body(topic, batch, acks=acks)
 
 
 def fetch(offset: int = 0, size: int = 15_000, **options: Any) -> Mapping[str, Any]:
-    rows = [(TOPIC, [(0, -1, offset, -1, -1, size)])]
-    body = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": size, "topics": rows, "session_epoch": -1}
-    return {**body, **options}
+    return fetch_body(
+        (TOPIC, 0, offset), max_partition_bytes=size, **{"max_bytes": size, "session_epoch": -1} | options
+    )
 
 
 # -- conversations: functions by the names of their clients ---------------------------------------------------
