@@ -32,9 +32,10 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.config import TOPIC_CONFIGS
+from tests.books import read_book
 from tests.broker.asking import BROKER
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.broker.conversations import FOLDER, held, read_book
+from tests.broker.conversations import FOLDER, held
 from tests.broker.transactional import FEW, Producer
 from tests.requests import produce_body
 
