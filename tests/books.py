@@ -97,7 +97,7 @@ def read_script(text: str) -> Script:
 
 
 def read_texts(path: Path) -> list[str]:
-    """What is above the first title, and the text of each script."""
+    """Split a file into the lines above the first title and the text of each script."""
     return re.split(r"^(?=== )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
