@@ -143,6 +143,16 @@ async def test_a_broker_without_a_cluster_closes_as_at_an_unknown_api(broker: In
         await lead(broker)
 
 
+async def test_a_controller_needs_the_right_to_act_on_the_cluster(make_broker: MakeBroker, in_cluster: None) -> None:
+    broker = make_broker(authorizer_class_name="kafka.security.auth.SimpleAclAuthorizer")
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    assert await lead(broker, state("t", 0, ME, True)) == await stop(broker, ("t", 0)) == [denied, denied]
+    assert await show(broker) == denied
+    answer = await broker.call(ApiKey.CONTROLLED_SHUTDOWN, 1, broker_id=ME)
+    assert (answer.error_code, answer.remaining_partitions) == (denied, [])
+
+
 async def test_one_epoch_of_controllers_holds_for_all_their_requests(obedient: InMemoryBroker) -> None:
     assert await show(obedient, epoch=6) == NONE
     assert await lead(obedient, state("t", 0, ME, False)) == [STALE, STALE]
