@@ -14,9 +14,10 @@ from minibroker.broker.cluster.state import TopicState
 from minibroker.protocol.api import ApiKey, Request, decode_request, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign
 from tests.protocol.recordings import BETWEEN_BROKERS, Recording, recordings_of
+from tests.requests import by_name
 
 # -- recorded -------------------------------------------------------------------------------------------------------
 

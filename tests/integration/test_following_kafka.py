@@ -36,11 +36,12 @@ PATIENCE_SECONDS = 60.0
 
 
 def create_replicated_topic(kafka: ApacheKafka) -> None:
-    message = API_TABLE[ApiKey.CREATE_TOPICS].request
     assignment = [(each.partition, [KAFKA, FOLLOWER]) for each in PARTITIONS]
-    row = message.row("topics")(name="t", num_partitions=-1, replication_factor=-1, assignments=assignment)
+    topic = API_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=assignment
+    )
     with RawConnection(kafka.host, kafka.port) as connection:
-        (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
+        (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, topics=[topic], timeout_ms=10_000).topics
     assert answer.error_code == 0, answer
 
 
