@@ -159,6 +159,14 @@ def test_a_consumer_may_seek_but_from_what_its_session_remembers_it_must_go_on(c
     assert clients.findings() == [("poll-skip", [1])]
 
 
+def test_a_fetch_of_epoch_0_begins_a_session_also_if_it_names_one_that_is_gone(clients: Clients) -> None:
+    clients.produce("a,b,c", 0)
+    clients.fetch(0, session=(4, 0))
+    clients.fetch(-1, batch(0, "a"), batch(2, "c"), session=(9, 1))
+
+    assert clients.findings() == [("lost-write", [1])]
+
+
 def test_records_before_the_position_in_their_batch_are_dropped(clients: Clients) -> None:
     clients.produce("a,b,c", 0)
     clients.fetch(0, batch(0, "ab"))

@@ -41,7 +41,7 @@ SKEW_NS = 1_000_000_000
 NS_OF_MS = 1_000_000
 CONSUMER = -1
 READ_COMMITTED = 1
-FINAL_EPOCH = -1  # of a fetch session, which ends with it
+INITIAL_EPOCH = 0  # of a fetch that begins a session; without one, or for the last time, it is -1
 LONGEST_TEXT = 60  # of a value that stands for itself
 CUT_TEXT = 40
 DIGEST_BYTES = 6
@@ -289,7 +289,7 @@ class TranscriptReader:
     def _asked(self, request: Any, response: Any) -> dict[Place, int]:
         """The offsets that a Fetch asks for, with those that its session remembers."""
         asked = {(topic.topic, row.partition): row.fetch_offset for topic in request.topics for row in topic.partitions}
-        if request.session_epoch == FINAL_EPOCH or not request.session_id:
+        if request.session_epoch <= INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
             if response.session_id:
                 self._sessions[response.session_id] = asked
