@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from minibroker.history.checking import check
 from minibroker.history.findings import CLASSES, Finding
-from minibroker.history.lines import LineReader
-from minibroker.history.model import History
+from minibroker.history.lines import LineReader, read_lines
+from minibroker.history.model import History, HistoryError
 from tests.minibroker.correct_log import CorrectLog, Row
 from tests.minibroker.histories import findings_of
 
@@ -472,3 +472,11 @@ def test_a_long_value_is_cut_in_the_report_only() -> None:
 
     assert finding.values == ("a" * 80,)
     assert f' "{"a" * 60}..." ' in finding.text
+
+
+def test_json_of_any_depth_is_refused_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_text("[" * 200_000 + "\n")
+
+    with pytest.raises(HistoryError, match="line 1: not JSON"):
+        read_lines(path)

@@ -120,7 +120,8 @@ def print_report(name: str, history: History, findings: list[Finding]) -> None:
     for finding in findings:
         counts[finding.kind] += 1
         if counts[finding.kind] <= SHOWN_OF_A_CLASS:
-            print_line(f"{finding.kind}: {finding.text}", "red")
+            # JSON may have halves of surrogate pairs, which UTF-8 has not.
+            print_line(f"{finding.kind}: {finding.text.encode(errors='backslashreplace').decode()}", "red")
     for kind, count in counts.items():
         if count > SHOWN_OF_A_CLASS:
             print_line(f"{kind}: {count - SHOWN_OF_A_CLASS} more; -o json has all", "red")

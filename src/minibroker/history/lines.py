@@ -51,7 +51,7 @@ def parsed(line: bytes) -> Row:
     """Raises BadLine."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadLine("not JSON; write one object a line") from None
     if not isinstance(row, dict):
         raise BadLine("not an object; write one object a line")
@@ -137,7 +137,7 @@ class LineReader:
         partition = self._history.partition
         try:
             records = [(partition(topic, number), offset, value_of(value)) for topic, number, offset, value in rows]
-            ok = all(type(row[0]) is str and type(row[1]) is type(row[2]) is int for row in rows)
+            ok = all(type(row[0]) is str and type(row[1]) is type(row[2]) is int and row[2] >= 0 for row in rows)
         except (TypeError, ValueError):
             ok = False
         if not ok:
