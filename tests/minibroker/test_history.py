@@ -139,6 +139,16 @@ PLANTED: dict[str, list[tuple[list[int], str]]] = {
             c poll t-0 0=a
             """,
         ),
+        (
+            [0],
+            """
+            p begin
+            p send t-0 a = 0
+            p commit = info
+            p abort
+            c poll t-0 0=a
+            """,
+        ),
     ],
     "own-uncommitted-read": [
         (
@@ -351,7 +361,12 @@ CLEAN = {
         p delete_records t-0 1
         c poll t-0 1=b
         """,
-    "a commit of unknown outcome that was aborted": """
+    "a value of which one send failed, and one may have succeeded": """
+        p send t-0 a = info
+        q send t-0 a = fail
+        c poll t-0 0=a
+        """,
+    "a commit of unknown outcome that was never done": """
         p begin
         p send t-0 a = 0
         p commit = info
@@ -364,6 +379,13 @@ CLEAN = {
         p commit ...
         c poll t-0 0=a
         p commit = fail
+        """,
+    "sends after a crash are in no transaction": """
+        p begin
+        p send t-0 a = 0
+        p crash
+        p send t-0 b = 2
+        c poll t-0 2=b
         """,
     "a read while the commit is on its way": """
         p begin
