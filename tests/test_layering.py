@@ -66,7 +66,7 @@ BROKER_LAYERS = layers("""
 STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
-    __main__ > cli console demo pytest_plugin > cluster decorator > process > security topic_reader
+    __main__ > cli console demo pytest_plugin > cluster decorator history > process > security topic_reader
     > broker_clock certificates client_settings explain faults records topic_offsets unknown_arguments
     > administration waiting > acl metrics story > any_cluster control > errors
 """)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from minibroker import Cluster
 
@@ -79,7 +79,7 @@ def read(cluster: Cluster, topic: str, count: int, **settings: object) -> list[b
     while len(values) < count and time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
     consumer.close()
     return values
 

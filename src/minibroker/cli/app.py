@@ -18,6 +18,7 @@ from typer.exceptions import TyperException
 import minibroker
 from minibroker.cli import (
     acls,
+    check,
     cluster_commands,
     config_lint,
     configs,
@@ -112,6 +113,7 @@ app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
 app.command("explain", epilog=explain.EPILOG)(explain.explain)
 app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
+app.command("check", epilog=check.EPILOG)(check.check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
