@@ -121,7 +121,7 @@ async def test_a_failed_request_is_an_error_and_the_next_one_connects_again(
 ) -> None:
     peer = await peer_of(answer, properly)
 
-    with pytest.raises(PeerError, match=f"^the broker at 127.0.0.1:{peer.port} (sent )?{message}"):
+    with pytest.raises(PeerError, match=f"^the broker at 127.0.0.1:{peer.address[1]} (sent )?{message}"):
         await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
     assert await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST) == BODY
