@@ -41,6 +41,7 @@ from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
@@ -174,7 +175,7 @@ def build(
         is_known=metadata_cache.is_known,
         observer=probes,
     )
-    dynamic_config.on_change.append(replica_manager.fetchers.spread)
+    dynamic_config.on_change.extend([replica_manager.fetchers.spread, replica_manager.take_replication_rates])
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,
@@ -270,7 +271,14 @@ def build(
     families = (
         metadata,
         ProduceApis(replica_manager, authorizer),
-        FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock, authorizer),
+        FetchApis(
+            replica_manager,
+            metadata_cache,
+            FetchManager(fetch_sessions),
+            clock,
+            authorizer,
+            selects_by_rack=config.replica_selector_class == RACK_AWARE_SELECTOR,
+        ),
         LogOffsetApis(replica_manager),
         TopicApis(
             config=config,

@@ -1,4 +1,4 @@
-"""What other brokers of a cluster have set holds here too: configs of topics, settings, quotas and ACLs.
+"""Settings that other brokers of a cluster have changed hold here too: configs of topics, settings, quotas and ACLs.
 
 As in Kafka, where each broker hears of changes in ZooKeeper and reads them there.
 """

@@ -5,7 +5,7 @@ unknown ones are answered unread, and come last; a request that finds too little
 answer in a session has only the changed partitions (replica/fetch_context.py).
 Version notes: v3 max_bytes, and oversize first batches · v4 isolation_level · v5 log start offsets · v6 knows
 KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself · v9 refuses other leader epochs than this leader's ·
-v10 knows zstd · v11 racks: this broker never sends consumers to another replica · v12 diverging epochs, compact types.
+v10 knows zstd · v11 racks: consumers may read followers (KIP-392) · v12 diverging epochs, compact types.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
 from minibroker.broker.replica.fetched_partition import FetchedPartition
-from minibroker.broker.replica.leading import READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
+from minibroker.broker.replica.reading import READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.replica.replica_selector import RackAwareSelector
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
@@ -44,10 +46,11 @@ MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES: int = FetchRequest.field("max_bytes").first
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_WITH_RACKS: int = FetchRequest.field("rack_id").first
 FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
 CORRELATION_BYTES = 4
 DIVERGING_EPOCH_BYTES = 15  # a tag, its size, an epoch, an offset, and no tags behind them
-NO_PREFERRED_REPLICA = -1  # consumers read from the leader
+CONSUMER_REPLICA_ID = -1
 
 READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -59,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 class FetchApis:
-    """The handler of Fetch."""
+    """The handler of Fetch. With `selects_by_rack` consumers are sent to the replica in their rack."""
 
     def __init__(
         self,
@@ -68,8 +71,11 @@ class FetchApis:
         fetch_manager: FetchManager,
         clock: Clock,
         authorizer: Authorizer | None = None,
+        *,
+        selects_by_rack: bool = False,
     ) -> None:
         self._authorizer = authorizer
+        self._selects_by_rack = selects_by_rack
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
@@ -93,6 +99,9 @@ class FetchApis:
             is_hard_limit,
             body.isolation_level,
             version >= FIRST_VERSION_WITH_ZSTD,
+            body.replica_id == DEBUGGING_REPLICA_ID
+            or (version >= FIRST_VERSION_WITH_RACKS and body.replica_id == CONSUMER_REPLICA_ID),
+            self._selector(client, body) if self._selects_by_rack and body.rack_id else None,
         )
         context = self._fetch_manager.new_context(
             body.session_id,
@@ -114,6 +123,14 @@ class FetchApis:
             params = within_quota(params, charge)
         fetched = self._replica_manager.fetch(params, rows)
         return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge))
+
+    def _selector(self, client: Client, body: Body) -> RackAwareSelector | None:
+        """Select among the replicas that a consumer reaches by its listener; None for other readers."""
+        if body.replica_id != CONSUMER_REPLICA_ID:
+            return None
+        brokers, listener = self._metadata_cache.brokers, client.listener
+        racks = {broker_id: each.rack for broker_id, each in brokers.items() if listener in each.endpoints}
+        return RackAwareSelector(body.rack_id, racks)
 
     def _split_known(self, requested: Sequence[FetchRow]) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
@@ -172,7 +189,16 @@ class FetchApis:
         elif version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
             self._warn_of_old_format(version, fetched)
         answer = context.answer([*fetched, *unknown] if unknown else fetched, self._clock.monotonic_ms())
+        if params.is_from_follower and self._replica_manager.leader_quota.limit is not None:
+            self._count_throttled(version, answer)
         return fetch_response(version, answer)
+
+    def _count_throttled(self, version: int, answer: FetchAnswer) -> None:
+        """Count the part of a follower's answer that is throttled (as kafka 2.0.1 sizeOfThrottledPartitions)."""
+        is_throttled = self._replica_manager.is_throttled
+        throttled = [each for each in answer.partitions if is_throttled(each.topic_partition)]
+        size_bytes = fetched_bytes(version, fetch_response(version, answer._replace(partitions=throttled)))
+        self._replica_manager.leader_quota.record(size_bytes, self._clock.monotonic_ms())
 
     def _for_old_client(
         self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition
@@ -272,7 +298,7 @@ def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
         result.last_stable_offset,
         result.log_start_offset,
         None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted],
-        NO_PREFERRED_REPLICA,
+        result.preferred_read_replica,
         result.records,
         result.diverging_epoch,
     )

@@ -17,6 +17,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.reading import end_of_reading
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -88,8 +89,8 @@ class LogOffsetApis:
         """
         body, last_fetchable = request.body, partition.log.log_end_offset
         if body.replica_id == CONSUMER_REPLICA_ID:
-            last_fetchable = partition.end_of_reading(
-                is_committed_only=True, isolation_level=body.isolation_level
+            last_fetchable = end_of_reading(
+                partition.log, is_committed_only=True, isolation_level=body.isolation_level
             ).message_offset
         if timestamp == LATEST_TIMESTAMP:
             return last_fetchable, UNKNOWN_TIMESTAMP

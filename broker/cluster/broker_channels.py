@@ -15,6 +15,7 @@ import trio
 
 from minibroker.broker.cluster.decision_messages import Message, Shown, obeyed_of
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
+from minibroker.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class Channel:
 
     def close(self) -> None:
         self._scope.cancel()
-        self._disconnect()
+        self._disconnect()  # what is in flight is not answered any more
 
     def _disconnect(self) -> None:
         if self._broker is not None:
@@ -130,11 +131,16 @@ class Channel:
             self._broker = None
 
     async def run(self) -> None:
-        with self._scope:
-            async for decision in self._decisions:
-                message = self._shown.message_of(decision, self._listener)
-                answer = await self._answer(message)
-                self._on_answer(self._broker_id, decision, obeyed_of(message.api_key, answer))
+        try:
+            with self._scope:
+                async for decision in self._decisions:
+                    message = self._shown.message_of(decision, self._listener)
+                    obeyed = obeyed_of(message.api_key, await self._answer(message))
+                    if obeyed.error is ErrorCode.NONE:
+                        self._shown.note_obeyed(decision)
+                    self._on_answer(self._broker_id, decision, obeyed)
+        finally:
+            self._disconnect()
 
     async def _answer(self, message: Message) -> Any:
         """Send a message until it is answered."""

@@ -111,7 +111,7 @@ def broker_of(row: Body) -> Broker:
 
 
 class Shown:
-    """The part of the cluster that another broker shows, by the messages made for it; the next have only news."""
+    """The part of the cluster that another broker shows, by the decisions it has obeyed; messages have only news."""
 
     def __init__(self) -> None:
         self._brokers: Mapping[int, Broker] = {}
@@ -131,6 +131,16 @@ class Shown:
             )
             return Message(ApiKey.STOP_REPLICA, 0, body)
         return self._roles_message(decision, listener)
+
+    def note_obeyed(self, decision: Decision) -> None:
+        """Note that the broker has obeyed a decision."""
+        if isinstance(decision, UpdateMetadata):
+            self._brokers = decision.brokers
+            for name, topic in decision.topics.items():
+                if topic is None:
+                    self._topics.pop(name, None)
+                else:
+                    self._topics[name] = topic
 
     def _roles_message(self, decision: LeaderAndIsr, listener: str) -> Message:
         leaders = sorted({state.leader for state in decision.partitions.values()} & self._brokers.keys())
@@ -155,12 +165,6 @@ class Shown:
         rows = [
             row for name, topic in decision.topics.items() for row in self._rows(name, topic, brokers, came_or_went)
         ]
-        self._brokers = brokers
-        for name, topic in decision.topics.items():
-            if topic is None:
-                self._topics.pop(name, None)
-            else:
-                self._topics[name] = topic
         broker_row = UpdateMetadataRequest.row("live_brokers")
         live = [
             broker_row(broker_id=broker_id, endpoints=endpoint_rows(broker), rack=broker.rack)

@@ -225,7 +225,7 @@ class SharedState:
                 self._outcomes[name] = is_accepted
 
     def take_news(self) -> list[News]:
-        """What has changed since the last call, by this broker too, in the order of the journal."""
+        """Take the changes since the last call, this broker's too, in the order of the journal."""
         news, self._news = self._news, []
         return news
 

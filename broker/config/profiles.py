@@ -50,7 +50,7 @@ SETTINGS_SINCE = {
     """,
     LATER: """
         connection.failed.authentication.delay.ms connections.max.reauth.ms log.cleaner.max.compaction.lag.ms
-        sasl.oauthbearer. sasl.server.max.receive.size
+        replica.selector.class sasl.oauthbearer. sasl.server.max.receive.size
         ssl.principal.mapping.rules
         ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
     """,

@@ -64,6 +64,11 @@ class SampledRate:
         length_ms = self._length_ms(window, now_ms)
         return sum(self._sums) / (length_ms / MS_PER_SECOND) if length_ms > 0 else 0.0
 
+    def simple_per_second(self, window: SampleWindow, now_ms: int) -> float:
+        """The rate since the oldest sample began, or over one sample if that is longer, as kafka 2.0.1 SimpleRate."""
+        elapsed_ms = self._elapsed_ms(window, now_ms)
+        return sum(self._sums) / (max(elapsed_ms, window.sample_ms) / MS_PER_SECOND)
+
     def total(self, window: SampleWindow, now_ms: int) -> float:
         """The sum over the samples of the window."""
         self._length_ms(window, now_ms)
@@ -71,12 +76,16 @@ class SampledRate:
 
     def _length_ms(self, window: SampleWindow, now_ms: int) -> int:
         """The time since the oldest sample began, and that of the full samples that are missing."""
+        elapsed_ms = self._elapsed_ms(window, now_ms)
+        missing = window.samples - 1 - elapsed_ms // window.sample_ms
+        return elapsed_ms + max(0, missing) * window.sample_ms
+
+    def _elapsed_ms(self, window: SampleWindow, now_ms: int) -> int:
+        """The time since the oldest sample began, after those that are too old were emptied."""
         for index, start_ms in enumerate(self._starts_ms):
             if now_ms - start_ms >= window.length_ms:
                 self._reset(index, now_ms)
-        elapsed_ms = now_ms - min(self._starts_ms)
-        missing = window.samples - 1 - elapsed_ms // window.sample_ms
-        return elapsed_ms + max(0, missing) * window.sample_ms
+        return now_ms - min(self._starts_ms)
 
     def _reset(self, index: int, now_ms: int) -> None:
         self._starts_ms[index] = now_ms

@@ -11,15 +11,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.fetched_partition import FetchedPartition
-from minibroker.broker.replica.leading import READ_COMMITTED, Leading
-from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch, read_partition
-from minibroker.broker.replica.partitions import Partitions
+from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, FetchedPartition
+from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.partition_read import (
+    FetchParams,
+    FetchRow,
+    failed_fetch,
+    read_elsewhere,
+    read_partition,
+)
+from minibroker.broker.replica.partitions import Partitions, Role
+from minibroker.broker.replica.reading import READ_COMMITTED, end_of_reading
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
+
+DEBUGGING_REPLICA_ID = -2  # reads any replica
 
 
 def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
@@ -32,19 +42,25 @@ def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchR
     bytes_left = params.max_bytes
     min_one_message = not params.is_hard_limit
     may_be_kept = params.isolation_level != READ_COMMITTED
-    roles = partitions.readable()
+    roles, selector = partitions.readable(), params.selector
     fetched: list[FetchedPartition] = []
     for row in rows:
         topic_partition, fetch_offset, _, _, leader_epoch, last_epoch = row
         partition = roles.get(topic_partition)
-        if not isinstance(partition, Leading):
-            fetched.append(unserved(partitions, topic_partition))
+        if isinstance(partition, Leading):
+            if selector is not None:
+                replica_id = selector.select(partition, fetch_offset)
+                if replica_id is not None:
+                    fetched.append(read_elsewhere(partition, row, replica_id))
+                    continue
+            if may_be_kept and last_epoch < 0 and leader_epoch in (NO_LEADER_EPOCH, partition.leader_epoch):
+                at_end = partition.answer_at_end(fetch_offset)
+                if at_end is not None:
+                    fetched.append(at_end)
+                    continue
+        elif partition is None or not params.reads_followers:
+            fetched.append(unserved(partitions, params, topic_partition))
             continue
-        if may_be_kept and last_epoch < 0 and leader_epoch in (NO_LEADER_EPOCH, partition.leader_epoch):
-            at_end = partition.answer_at_end(fetch_offset)
-            if at_end is not None:
-                fetched.append(at_end)
-                continue
         result = read_partition(partition, params, row, bytes_left, min_one_message)
         size_bytes = result.size_bytes
         if size_bytes > 0:  # the slice is empty if no record is committed yet
@@ -54,26 +70,37 @@ def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchR
     return fetched
 
 
-def unserved(partitions: Partitions, topic_partition: TopicPartition) -> FetchedPartition:
+def unserved(partitions: Partitions, params: FetchParams, topic_partition: TopicPartition) -> FetchedPartition:
     """The row of a partition that this broker cannot read."""
     try:
         partitions.led(topic_partition)
     except KafkaError as error:
-        return failed_fetch(topic_partition, error.code)
+        code = error.code
+        if params.replica_id == DEBUGGING_REPLICA_ID and code is ErrorCode.NOT_LEADER_FOR_PARTITION:
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        return failed_fetch(topic_partition, code)
     raise AssertionError(f"{topic_partition} can be read")
+
+
+def role_to_read(partitions: Partitions, params: FetchParams, topic_partition: TopicPartition) -> Role:
+    """The role of which a fetch reads the log. Raises KafkaError as `Partitions.led`."""
+    role = partitions.readable().get(topic_partition) if params.reads_followers else None
+    return role if isinstance(role, Following) else partitions.led(topic_partition)
 
 
 def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
     """Return whether a fetch that has read `fetched` waits for more.
 
     It is answered at once if its `max_wait_ms` is 0, if it names no partition, if it has read `min_bytes`, or if a
-    partition has an error or a diverging epoch.
+    partition has an error, a diverging epoch or a preferred replica.
     """
     if params.max_wait_ms <= 0 or not fetched:
         return False
     bytes_readable = 0
     for result in fetched:
         if result.error is not ErrorCode.NONE or result.diverging_epoch is not None:
+            return False
+        if result.preferred_read_replica != NO_PREFERRED_REPLICA:
             return False
         bytes_readable += result.size_bytes
     return bytes_readable < params.min_bytes
@@ -113,10 +140,10 @@ class LogEndWaits:
 class DelayedFetch(DelayedOperation):
     """A fetch that found less than `min_bytes`. It ends when one of these holds (as kafka 2.0.1 DelayedFetch):
 
-    Case A: this broker no longer leads one of the partitions
+    Case A: this broker no longer leads one of the partitions, nor follows one that the fetch may read of a follower
     Case B: this broker does not know one of the partitions
     Case C: the fetch offset is not on the last segment of the log, or the log was truncated below it
-    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
+    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`; none of those held back count
     Case E: a partition's log directory is offline
 
     `case` is the letter of the one that held, empty while it waits and when its time is over; `decided_by` is the
@@ -197,12 +224,17 @@ class DelayedFetch(DelayedOperation):
     def _available_bytes(self, status: FetchStatus) -> int | None:
         """The bytes that this partition could add; None if the fetch must be answered at once (Case C)."""
         topic_partition, start, max_bytes = status
-        partition = self._partitions.led(topic_partition)
-        end = partition.end_of_reading(
-            is_committed_only=self._params.is_committed_only, isolation_level=self._params.isolation_level
+        params = self._params
+        partition = role_to_read(self._partitions, params, topic_partition)
+        end = end_of_reading(
+            partition.log,
+            is_committed_only=params.is_committed_only,
+            isolation_level=params.isolation_level,
         )
         # Compare the offsets first: right after a roll, the same offset is on two segments, which is not Case C.
         if end.message_offset == start.message_offset or start.segment_base_offset < 0:
+            return 0
+        if params.holds_back is not None and isinstance(partition, Leading) and params.holds_back(partition):
             return 0
         if end.segment_base_offset != start.segment_base_offset:
             return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from minibroker.broker.replica.fetched_partition import FetchedPartition
+from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -95,18 +95,20 @@ class FetchSession:
         self.partitions[topic_partition].high_watermark = NO_OFFSET
 
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
-        """Return the results with records, an error, a diverging epoch, or a changed high watermark or log start."""
+        """Return the results with records, an error, a diverging epoch, a preferred replica, or a changed high
+        watermark or log start."""
         partitions = self.partitions
         chosen = []
         for result in results:
-            topic_partition, error, high_watermark, _, log_start_offset, _, records, _, diverging_epoch = result
+            topic_partition, error, high_watermark, _, log_start_offset, _, records, _, diverging, preferred = result
             cached = partitions[topic_partition]
             if (
                 high_watermark != cached.high_watermark
                 or log_start_offset != cached.log_start_offset
                 or error is not ErrorCode.NONE
                 or (records and result.size_bytes)
-                or diverging_epoch is not None
+                or diverging is not None
+                or preferred != NO_PREFERRED_REPLICA
             ):
                 chosen.append(result)
         return chosen

@@ -14,6 +14,7 @@ from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.index.transaction_index import AbortedTxn
 
 NO_RECORDS = b""
+NO_PREFERRED_REPLICA = -1  # go on reading here
 
 FetchedRecords = FileSlice | ConvertedSlice | bytes
 
@@ -30,6 +31,7 @@ class FetchedPartition(NamedTuple):
     records: FetchedRecords
     start: LogOffsetMetadata | None  # of the fetch offset; None with an error or a diverging epoch
     diverging_epoch: EpochEndOffset | None = None
+    preferred_read_replica: int = NO_PREFERRED_REPLICA  # where a consumer should read instead
 
     @property
     def size_bytes(self) -> int:

@@ -6,8 +6,9 @@
     the answers              change the logs, on the loop; then each answered partition is due again
 
 A partition whose leader answers an error, or whose log refuses the change, is due again after
-replica.fetch.backoff.ms; the others go on. A partition that is added ends the wait at the leader, so that it is fetched
-at once. As kafka 2.0.1 AbstractFetcherThread and ReplicaFetcherThread, in their versions of the requests.
+replica.fetch.backoff.ms; the others go on. So is one that the throttle of this broker holds back. A partition that is
+added ends the wait at the leader, so that it is fetched at once. As kafka 2.0.1 AbstractFetcherThread and
+ReplicaFetcherThread, in their versions of the requests.
 
 Tests hold partitions back (holds.py): one that is held is due, and not asked for; of one that is to lag, the leader's
 end is asked for with each answer, and what is too new for it is fetched again, every `LAG_POLL_MS`.
@@ -24,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.quota.replication_quota import ReplicationQuota, names_replica
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.follower_session import FollowerSession
 from minibroker.broker.replica.following import (
@@ -37,7 +39,7 @@ from minibroker.broker.replica.following import (
     TruncateTo,
 )
 from minibroker.broker.replica.holds import Holds, cut
-from minibroker.broker.replica.leading import READ_UNCOMMITTED
+from minibroker.broker.replica.reading import READ_UNCOMMITTED
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -75,7 +77,8 @@ class Fetcher:
     """The partitions that follow one leader, of those that have one `number`.
 
     `connect` makes a connection to the leader, and raises ConnectionError while its address is unknown. `run` ends when
-    `stop` was called, or once the log directory is offline: then `on_offline` is called.
+    `stop` was called, or once the log directory is offline: then `on_offline` is called. `on_progress` is called with a
+    partition whose high watermark has moved.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class Fetcher:
         log_manager: LogManager,
         flusher: LogFlusher,
         holds: Holds,
+        quota: ReplicationQuota,
         on_offline: Callable[[], None],
+        on_progress: Callable[[TopicPartition], None],
     ) -> None:
         self.leader_id = leader_id
         self.number = number
@@ -101,7 +106,9 @@ class Fetcher:
         self._log_manager = log_manager
         self._flusher = flusher
         self._holds = holds
+        self._quota = quota
         self._on_offline = on_offline
+        self._on_progress = on_progress
         self._due: dict[TopicPartition, None] = {}
         self._retries: dict[TopicPartition, int] = {}  # with the times at which they are due
         self._epoch_ends: dict[TopicPartition, AskEpochEnd] = {}
@@ -189,13 +196,18 @@ class Fetcher:
                 del self._retries[topic_partition]
                 self._due[topic_partition] = None
         due, self._due = self._due, {}
+        holds_back = self._quota.is_exceeded(now_ms)
         for topic_partition in due:
             hold = self._holds.of(topic_partition)
             if hold is not None and hold.is_whole:
                 self._due[topic_partition] = None
                 continue
-            request = self.partitions[topic_partition].next_request()
+            following = self.partitions[topic_partition]
+            request = following.next_request()
             if isinstance(request, AskRecords):
+                if holds_back and self._is_throttled(topic_partition, following.log) and not following.is_in_sync:
+                    self._retry(topic_partition)
+                    continue
                 self._session.ask(topic_partition, request)
             elif isinstance(request, AskEpochEnd):
                 self._epoch_ends[topic_partition] = request
@@ -292,7 +304,7 @@ class Fetcher:
         if answer is None:
             session.begin_anew()
             return
-        error = ErrorCode(answer.error_code)
+        error = error_of(answer.error_code)
         answered = rows_of(answer)
         if not session.on_answer(error, answer.session_id, {topic_partition for topic_partition, _ in answered}):
             if not fetch.epoch:
@@ -341,7 +353,7 @@ class Fetcher:
         following = self.partitions.get(topic_partition)
         if following is None:
             return
-        error = ErrorCode(row.error_code)
+        error = error_of(row.error_code)
         if error is not ErrorCode.NONE:
             if following.on_error(ask, error):
                 self._due[topic_partition] = None
@@ -355,10 +367,13 @@ class Fetcher:
                 self._perform(following.log, change_of(following, ask, row))
         except KafkaError as failed:
             logger.warning("cannot follow broker %d in %s: %s", self.leader_id, topic_partition, failed.message)
-            following.begin_anew()
-            self._retry(topic_partition)
+        except Exception:  # one partition must not end the others
+            logger.exception("cannot follow broker %d in %s: a defect", self.leader_id, topic_partition)
+        else:
+            self._due[topic_partition] = None
             return
-        self._due[topic_partition] = None
+        following.begin_anew()
+        self._retry(topic_partition)
 
     def _perform(self, log: Log, change: Change | None) -> None:
         """Change a log. Raises KafkaError and OSError."""
@@ -366,15 +381,24 @@ class Fetcher:
         if isinstance(change, Append):
             if change.records:
                 log.append_as_follower(change.records, now_ms=now_ms)
+                if self._quota.limit is not None and self._is_throttled(log.topic_partition, log):
+                    self._quota.record(len(change.records), self._clock.monotonic_ms())
                 if log.is_flush_due:
                     self._unflushed.append(log)
+            before = log.high_watermark
             log.update_high_watermark(change.high_watermark)
+            if log.high_watermark != before:
+                self._on_progress(log.topic_partition)
             if change.log_start_offset > log.log_start_offset:
                 log.maybe_increment_log_start_offset(min(change.log_start_offset, log.log_end_offset))
         elif isinstance(change, TruncateTo):
             self._log_manager.truncate_log(log, change.offset, now_ms=now_ms)
         elif isinstance(change, StartAt):
             self._log_manager.begin_log_anew(log, change.offset, now_ms=now_ms)
+
+    def _is_throttled(self, topic_partition: TopicPartition, log: Log) -> bool:
+        replicas = log.config.follower_replication_throttled_replicas
+        return names_replica(replicas, topic_partition.partition, self._config.broker_id)
 
     def _retry(self, topic_partition: TopicPartition, after_ms: int | None = None) -> None:
         """Let a partition ask again after a while, without `after_ms` the back-off."""
@@ -396,14 +420,18 @@ def take_offset(following: Following, ask: AskOffset, row: Any) -> Change | None
     return following.on_offset(ask, row.offset)
 
 
-def take_records(
-    following: Following, ask: AskRecords, row: Any, *, end_offset: int | None = None
-) -> Change | None:
+def take_records(following: Following, ask: AskRecords, row: Any, *, end_offset: int | None = None) -> Change | None:
     """Take only the batches that end before `end_offset`, if it is given. Raises KafkaError."""
     records = row.records if end_offset is None else cut(row.records, end_offset)
-    return following.on_records(
-        ask, records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset
-    )
+    return following.on_records(ask, records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset)
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error of a leader, which may be of a later release."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def has_records(answered: tuple[TopicPartition, Any]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.quota.replication_quota import ReplicationQuota
 from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.fetcher import Fetcher, Leader
 from minibroker.broker.replica.flusher import LogFlusher
@@ -40,7 +41,9 @@ class FetcherManager:
         log_manager: LogManager,
         flusher: LogFlusher,
         background: Background,
+        quota: ReplicationQuota,
         on_offline: Callable[[], None],
+        on_progress: Callable[[TopicPartition], None],
     ) -> None:
         self._connect_to = connect_to
         self._config = config
@@ -48,8 +51,10 @@ class FetcherManager:
         self._log_manager = log_manager
         self._flusher = flusher
         self._background = background
+        self._quota = quota
         self._on_offline = on_offline
         self._holds = Holds()
+        self._on_progress = on_progress
         self._fetchers: dict[tuple[int, int], Fetcher] = {}  # by leader and number
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
 
@@ -115,7 +120,9 @@ class FetcherManager:
             log_manager=self._log_manager,
             flusher=self._flusher,
             holds=self._holds,
+            quota=self._quota,
             on_offline=self._on_offline,
+            on_progress=self._on_progress,
         )
         self._background.start(fetcher.run)
         return fetcher

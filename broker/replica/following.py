@@ -80,7 +80,7 @@ Change = TruncateTo | StartAt | Append
 class Following:
     """A follower of `leader_id` in its `leader_epoch`."""
 
-    __slots__ = ("_asked", "leader_epoch", "leader_id", "log", "state")
+    __slots__ = ("_asked", "_leaders_high_watermark", "leader_epoch", "leader_id", "log", "state")
 
     def __init__(self, log: Log, *, leader_id: int, leader_epoch: int) -> None:
         self.log = log
@@ -92,6 +92,12 @@ class Following:
         """Look first where the logs differ; also after a change of the log that has failed."""
         self.state = State.TRUNCATING
         self._asked: Request | None = None
+        self._leaders_high_watermark: int | None = None
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether this log had reached the high watermark of the leader's last answer."""
+        return self._leaders_high_watermark is not None and self.log.log_end_offset >= self._leaders_high_watermark
 
     def follow(self, leader_id: int, leader_epoch: int) -> bool:
         """Follow in a newer epoch; return whether that begins anew, with TRUNCATING.
@@ -160,6 +166,7 @@ class Following:
         """Take the leader's records, which follow the end of the log."""
         if not self._is_answered(request):
             return None
+        self._leaders_high_watermark = high_watermark
         return Append(records, high_watermark, log_start_offset)
 
     def on_offset(self, request: AskOffset, offset: int) -> TruncateTo | StartAt | None:

@@ -13,19 +13,17 @@ from typing import NamedTuple
 
 from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.isr import IsrChange
+from minibroker.broker.replica.reading import check_leader_epoch
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
-from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.protocol.text import counted
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
-from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
+from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.log.appending import LogAppendInfo
 from minibroker.storage.log.log import Log
 
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 ZSTD = "zstd"
 # Of Produce; 1 waits for the leader alone.
 ACKS_NONE = 0
@@ -243,15 +241,8 @@ class Leading:
     # -- leader epochs ----------------------------------------------------------------------------------------
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises KafkaError: FENCED_LEADER_EPOCH for an epoch older than this leader's, UNKNOWN_LEADER_EPOCH for a
-        newer one. -1 is not checked (as kafka 2.1 Partition.checkCurrentLeaderEpoch)."""
-        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
-            return
-        is_old = current_leader_epoch < self.leader_epoch
-        raise KafkaError(
-            ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"the leader epoch of {self.topic_partition} is {self.leader_epoch}, not {current_leader_epoch}",
-        )
+        """Raises KafkaError as `reading.check_leader_epoch`."""
+        check_leader_epoch(self.log, self.leader_epoch, current_leader_epoch)
 
     def end_offset_of_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """Return the end of an epoch, or of the newest known one before it; (-1, -1) if no end is known.
@@ -260,22 +251,6 @@ class Leading:
         """
         log = self.log
         return log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset, led_in=self.leader_epoch)
-
-    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Return the epoch and offset where the reader's log diverges, if that is before the fetch offset; else None.
-
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an unknown epoch, or an offset below the log start offset.
-        As kafka 2.7 Partition.readRecords.
-        """
-        if last_fetched_epoch < 0:
-            return None
-        end = self.end_offset_of_epoch(last_fetched_epoch)
-        if end.end_offset == UNDEFINED_EPOCH_OFFSET:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {last_fetched_epoch} has no known end")
-        if fetch_offset < self.log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {fetch_offset} is below the log start")
-        is_same = end.epoch == last_fetched_epoch and end.end_offset >= fetch_offset
-        return None if is_same else end
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -307,16 +282,3 @@ class Leading:
                 end,
             )
         return answer
-
-    def last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        """The end of what read_committed reads: the first open transaction, or the high watermark."""
-        offset = self.log.last_stable_offset
-        if offset >= self.log.high_watermark:
-            return self.log.high_watermark_metadata
-        return self.log.convert_to_offset_metadata(offset)
-
-    def end_of_reading(self, *, is_committed_only: bool, isolation_level: int) -> LogOffsetMetadata:
-        """Return the end of what a fetch may read (fetch-path row 29)."""
-        if isolation_level == READ_COMMITTED:
-            return self.last_stable_offset_metadata()
-        return self.log.high_watermark_metadata if is_committed_only else self.log.log_end_offset_metadata

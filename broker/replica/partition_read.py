@@ -6,10 +6,14 @@ replica, to the log end offset (fetch-path row 57).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
-from minibroker.broker.replica.leading import READ_COMMITTED, ZSTD, Leading
+from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.leading import ZSTD, Leading
+from minibroker.broker.replica.reading import READ_COMMITTED, check_leader_epoch, diverging_epoch
+from minibroker.broker.replica.replica_selector import RackAwareSelector
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_OFFSET
@@ -28,6 +32,9 @@ class FetchParams(NamedTuple):
     is_hard_limit: bool  # v0-v2: send part of a batch instead of an oversize first batch
     isolation_level: int
     knows_zstd: bool = True  # from v10
+    reads_followers: bool = False  # consumers from v11 on
+    selector: RackAwareSelector | None = None  # sends consumers to the replica in their rack
+    holds_back: Callable[[Leading], bool] | None = None  # records of a partition from a follower; None for none
 
     @property
     def is_from_follower(self) -> bool:
@@ -53,18 +60,19 @@ class FetchRow(NamedTuple):
 
 
 def read_partition(
-    partition: Leading, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
+    partition: Leading | Following, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
 ) -> FetchedPartition:
     """Read from the fetch offset on, at most `bytes_left` and the row's own limit.
 
-    With `min_one_message` the first batch comes whole. As kafka 2.0.1 ReplicaManager.readFromLocalLog; as kafka 2.1
-    for a topic compressed with zstd: UNSUPPORTED_COMPRESSION_TYPE for a client that does not know it.
+    A follower's high watermark is behind the leader's. With `min_one_message` the first batch comes whole. As kafka
+    2.0.1 ReplicaManager.readFromLocalLog; as kafka 2.1 for a topic compressed with zstd: UNSUPPORTED_COMPRESSION_TYPE
+    for a client that does not know it.
     """
     topic_partition, fetch_offset, _, max_bytes, current_leader_epoch, last_fetched_epoch = row
     log = partition.log
     if log.config.compression_type == ZSTD and not params.knows_zstd:
         return failed_fetch(topic_partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    high_watermark = partition.log.high_watermark
+    high_watermark = log.high_watermark
     is_committed_read = params.isolation_level == READ_COMMITTED
     last_stable_offset = log.last_stable_offset if is_committed_read else NO_OFFSET
     max_offset = None
@@ -72,9 +80,11 @@ def read_partition(
         max_offset = last_stable_offset if is_committed_read else high_watermark
     limit = min(max_bytes, bytes_left)
     try:
-        partition.check_leader_epoch(current_leader_epoch)
-        diverging_epoch = partition.diverging_epoch(fetch_offset, last_fetched_epoch)
-        if diverging_epoch is not None:
+        leader_epoch = partition.leader_epoch
+        check_leader_epoch(log, leader_epoch, current_leader_epoch)
+        led_in = leader_epoch if isinstance(partition, Leading) else NO_LEADER_EPOCH
+        diverging = diverging_epoch(log, fetch_offset, last_fetched_epoch, led_in=led_in)
+        if diverging is not None:
             return FetchedPartition(
                 topic_partition,
                 ErrorCode.NONE,
@@ -84,7 +94,7 @@ def read_partition(
                 None,
                 NO_RECORDS,
                 None,
-                diverging_epoch,
+                diverging,
             )
         data = log.read(
             fetch_offset,
@@ -98,6 +108,8 @@ def read_partition(
     if limit < 0 and fetch_offset != log.log_end_offset:
         return failed_fetch(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
     records, aborted_transactions = data.records, data.aborted_transactions
+    if params.holds_back is not None and isinstance(partition, Leading) and params.holds_back(partition):
+        records = NO_RECORDS
     if data.first_entry_incomplete and not params.is_hard_limit:
         records, aborted_transactions = NO_RECORDS, None
     return new(
@@ -112,7 +124,29 @@ def read_partition(
             records,
             data.offset_metadata,
             None,
+            NO_PREFERRED_REPLICA,
         ),
+    )
+
+
+def read_elsewhere(partition: Leading, row: FetchRow, replica_id: int) -> FetchedPartition:
+    """Send a consumer to another replica, without records."""
+    log = partition.log
+    try:
+        check_leader_epoch(log, partition.leader_epoch, row.current_leader_epoch)
+    except KafkaError as error:
+        return failed_fetch(row.topic_partition, error.code)
+    return FetchedPartition(
+        row.topic_partition,
+        ErrorCode.NONE,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        None,
+        NO_RECORDS,
+        None,
+        None,
+        replica_id,
     )
 
 

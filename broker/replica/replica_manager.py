@@ -12,6 +12,8 @@ from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
+from minibroker.broker.quota.replication_quota import FOLLOWER_RATE, LEADER_RATE, ReplicationQuota, names_replica
+from minibroker.broker.quota.sampled_rate import SampleWindow
 from minibroker.broker.replica.append import AppendResult, AppendResults, DelayedProduce, failed_append, refused_append
 from minibroker.broker.replica.delete_records import (
     DelayedDeleteRecords,
@@ -73,6 +75,10 @@ class ReplicaManager:
         self.log_manager = log_manager
         self._clock = clock
         self.is_alive = is_alive
+        window = SampleWindow(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
+        self.leader_quota = ReplicationQuota(window)
+        self.follower_quota = ReplicationQuota(window)
+        self.take_replication_rates()
         self._flusher = LogFlusher(log_manager, background)
         self.fetchers = FetcherManager(
             connect_to=connect_to,
@@ -81,7 +87,9 @@ class ReplicaManager:
             log_manager=log_manager,
             flusher=self._flusher,
             background=background,
+            quota=self.follower_quota,
             on_offline=self.complete_all_delayed,
+            on_progress=self.complete_delayed,
         )
         self.partitions = Partitions(
             config=config,
@@ -220,6 +228,8 @@ class ReplicaManager:
 
         A follower's position is noted before the wait, and only then.
         """
+        if self.leader_quota.limit is not None and params.is_from_follower:
+            params = params._replace(holds_back=partial(self._holds_back, params.replica_id))
         fetched = read_rows(self.partitions, params, rows)
         if params.is_from_follower:
             fetched = self.followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
@@ -228,6 +238,31 @@ class ReplicaManager:
         delayed = DelayedFetch(params, rows, fetched, self.partitions, self._log_end_waits)
         self._watch(delayed, self.fetch_purgatory, [row.topic_partition for row in rows])
         return delayed.pending.outcome()
+
+    # -- replication quotas -----------------------------------------------------------------------------------
+
+    def take_replication_rates(self) -> None:
+        """Take the limits from the changed settings of this broker (those of all brokers set none, as in 2.0.1)."""
+        self.leader_quota.set_limit(self._config.of_broker, LEADER_RATE)
+        self.follower_quota.set_limit(self._config.of_broker, FOLLOWER_RATE)
+
+    def is_throttled(self, topic_partition: TopicPartition) -> bool:
+        """Return whether this broker, as its leader, throttles a partition."""
+        role = self.partitions.any(topic_partition)
+        return role is not None and names_replica(
+            role.log.config.leader_replication_throttled_replicas, topic_partition.partition, self._config.broker_id
+        )
+
+    def _holds_back(self, replica_id: int, partition: Leading) -> bool:
+        """Return whether a follower gets no records of a partition now.
+
+        As kafka 2.0.1 ReplicaManager.shouldLeaderThrottle.
+        """
+        return (
+            replica_id not in partition.in_sync_replicas
+            and self.is_throttled(partition.topic_partition)
+            and self.leader_quota.is_exceeded(self._clock.monotonic_ms())
+        )
 
     def segment_offsets_before(self, partition: Leading, timestamp_ms: int, max_offsets: int) -> list[int]:
         """ListOffsets v0: the base offsets of the segments last written before a time."""

@@ -79,16 +79,19 @@ class MarkerChannel:
         return pending
 
     async def run(self) -> None:
-        while True:
-            await self._has_come.wait()
-            self._has_come = trio.Event()
-            waiting, self._waiting = self._waiting, []
-            errors = await self._ask([marker for marker, _ in waiting])
-            for marker, pending in waiting:
-                answered = errors.get(marker.producer_id, {})
-                pending.resolve(
-                    {each: answered.get(each, ErrorCode.LEADER_NOT_AVAILABLE) for each in marker.partitions}
-                )
+        try:
+            while True:
+                await self._has_come.wait()
+                self._has_come = trio.Event()
+                waiting, self._waiting = self._waiting, []
+                errors = await self._ask([marker for marker, _ in waiting])
+                for marker, pending in waiting:
+                    answered = errors.get(marker.producer_id, {})
+                    pending.resolve(
+                        {each: answered.get(each, ErrorCode.LEADER_NOT_AVAILABLE) for each in marker.partitions}
+                    )
+        finally:
+            self._disconnect()
 
     async def _ask(self, markers: Sequence[Marker]) -> dict[int, Errors]:
         """Return the errors by producer id; none without an answer."""
@@ -99,9 +102,7 @@ class MarkerChannel:
             answer = await self._leader.ask(ApiKey.WRITE_TXN_MARKERS, VERSION, request)
         except ConnectionError as error:
             logger.info("%d markers are not written yet: %s", len(markers), error)
-            if self._leader is not None:
-                self._leader.close()
-            self._leader = None  # it may have another address by the next time
+            self._disconnect()  # it may have another address by the next time
             return {}
         return {
             producer_id: {
@@ -109,6 +110,11 @@ class MarkerChannel:
             }
             for producer_id, topics in answer.markers
         }
+
+    def _disconnect(self) -> None:
+        if self._leader is not None:
+            self._leader.close()
+            self._leader = None
 
 
 def row_of(marker: Marker) -> tuple[Any, ...]:

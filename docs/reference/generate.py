@@ -30,8 +30,8 @@ ROOT = HERE.parent.parent
 PACKAGES = ("protocol", "storage", "purgatory", "transcript", "broker", "src/minibroker", "spark_jobs")
 # In the order in which a reader meets them.
 NAMES = (
-    "Broker", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
-    "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event",
+    "Broker", "Cluster", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock",
+    "Faults", "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event",
 )  # fmt: skip
 # Made by a Broker, not by its users.
 MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Explanation", "Explained", "Exchange")

@@ -65,9 +65,7 @@ class ClusterConnection(Connection):
         answer = self._any.ask(
             ApiKey.METADATA, VERSIONS[ApiKey.METADATA], topics=[rows(name=topic.topic) for topic in topics]
         )
-        leaders = {
-            (topic.name, each.partition): each.leader_id for topic in answer.topics for each in topic.partitions
-        }
+        leaders = {(topic.name, each.partition): each.leader_id for topic in answer.topics for each in topic.partitions}
         found: dict[int, list[Any]] = {}
         for topic in topics:
             parts: dict[int, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""What a test does to a running cluster, and what it asks of it: over the control sockets of its brokers.
+"""The verbs of a running cluster, for tests: facts, changes of roles, faults and waits, over the brokers' control sockets.
 
 `minibroker.Cluster` has these verbs, and so has `minibroker cluster` on the command line.
 """
@@ -268,9 +268,7 @@ class ClusterVerbs(ABC):
 
         wait_until(f"the ISR of {topic}-{partition} is {text}", instead, timeout)
 
-    def until_high_watermark(
-        self, topic: str, partition: int, offset: int, *, timeout: float = WAIT_SECONDS
-    ) -> None:
+    def until_high_watermark(self, topic: str, partition: int, offset: int, *, timeout: float = WAIT_SECONDS) -> None:
         """Wait until the high watermark has reached an offset on all live replicas. Raises WaitError with the offsets
         that they have instead."""
 

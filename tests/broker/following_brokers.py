@@ -65,12 +65,14 @@ class Side:
         self._listen()
 
     def _listen(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        self._unserved: socket.socket | None = listener
 
     def close(self) -> None:
-        self._listener.close()
+        if self._unserved is not None:
+            self._unserved.close()
 
     def move(self) -> None:
         """Close all sockets, and listen elsewhere; nobody is told."""
@@ -93,9 +95,11 @@ class Side:
         return [request for api_key, request in asked if api_key is ApiKey.FETCH]
 
     async def serve(self) -> None:
-        parts = self.broker.parts
+        parts, listener = self.broker.parts, self._unserved
+        assert listener is not None
+        self._unserved = None
         self._server = Server(
-            [self._listener],
+            [listener],
             config=parts.config,
             dispatch=self.broker.way.serve,
             timers=parts.timers,
@@ -136,7 +140,12 @@ class Cluster:
                 side.broker.parts.own.obey(UpdateMetadata(CONTROLLER, 1, brokers, topics))
 
     def lead(
-        self, leader: int, *topic_partitions: TopicPartition, to: Sequence[int] | None = None, step: int = 1
+        self,
+        leader: int,
+        *topic_partitions: TopicPartition,
+        to: Sequence[int] | None = None,
+        step: int = 1,
+        in_sync: tuple[int, ...] | None = None,
     ) -> None:
         """Decide on a leader, in a newer epoch; tell brokers, or all."""
         self.tell_metadata(*topic_partitions)
@@ -144,7 +153,7 @@ class Cluster:
         for each in topic_partitions:
             epoch = self._epochs[each] = self._epochs.get(each, 0) + step
             replicas = tuple(side.id for side in self.sides)
-            states[each] = PartitionState(leader, epoch, replicas, replicas)
+            states[each] = PartitionState(leader, epoch, in_sync or replicas, replicas)
         for side in self.sides:
             if to is None or side.id in to:
                 obeyed = side.broker.parts.own.obey(LeaderAndIsr(CONTROLLER, 1, states))

@@ -95,7 +95,9 @@ def test_brokers_learn_of_all_that_apache_kafka_lets_them_know() -> None:
             made = shown.message_of(DECISION_APIS[recording["api"]](request.body), PLAINTEXT)
             assert encoded(request.api_key, request.api_version, request.body) == encoded(*made), recording["event"]
             continue
-        made = shown.message_of(taken(theirs, request.body), PLAINTEXT)
+        update = taken(theirs, request.body)
+        made = shown.message_of(update, PLAINTEXT)
+        shown.note_obeyed(update)
         taken(ours, API_TABLE[made.api_key].request.decode(made.version, encoded(*made))[0])
         assert made[:2] == (request.api_key, request.api_version)
         assert clients_see(ours) == clients_see(theirs), recording["event"]
@@ -106,7 +108,10 @@ def test_brokers_learn_of_all_that_apache_kafka_lets_them_know() -> None:
 def test_a_partition_is_shown_again_when_a_replica_goes_offline() -> None:
     def rows(alive: set[int], topic: TopicMetadata | None) -> list[tuple[Any, ...]]:
         brokers = {each: Broker({PLAINTEXT: ("h", each)}) for each in alive}
-        message = shown.message_of(UpdateMetadata(1, 5, brokers, {"t": topic}), PLAINTEXT)
+        update = UpdateMetadata(1, 5, brokers, {"t": topic})
+        message = shown.message_of(update, PLAINTEXT)
+        assert shown.message_of(update, PLAINTEXT) == message, "it has not obeyed"
+        shown.note_obeyed(update)
         return [(*row[:2], row[3], row[-1]) for row in message.body.partition_states]
 
     shown = Shown()
@@ -273,8 +278,8 @@ async def test_other_brokers_lead_and_follow_as_a_controller_plans(
         for broker_id, decisions in plan.decisions.items():
             channels.send(broker_id, decisions)
         await trio.sleep(2)
-        changed = plan.change.topics if plan.change is not None else {}
-        return {name: topic for name, topic in (topics | changed).items() if topic is not None}
+        changed = {} if plan.change is None else plan.change.topics
+        return {name: topic for name, topic in {**topics, **changed}.items() if topic is not None}
 
     states = {0: new_partition(Image(9, 5, alive, {}), [0, 1])}
     made = {"t": TopicState("t", states, {}, uuid.UUID(int=3))}
@@ -292,4 +297,7 @@ async def test_other_brokers_lead_and_follow_as_a_controller_plans(
     assert await perform(partial(delete_topics, names=["t"]), topics) == {}
     assert (seen.topics, sides[1].broker.parts.replica_manager.partitions.items()) == ({}, [])
     assert len(answers) == 10 and all(obeyed == Obeyed(ErrorCode.NONE, {}) for obeyed in answers)
+    channels.close()
+    for side in sides:
+        side.close()
     nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -21,7 +22,7 @@ from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
-from tests.broker.asking import seconds
+from tests.broker.asking import BROKER, seconds
 from tests.broker.conftest import NOW_MS, MakeBroker
 from tests.broker.following_brokers import Cluster, Side, files_of, make_cluster, until
 from tests.storage.file_limits import failing
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.time_jumps
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 BACKOFF_SECONDS = 1.0
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 ClusterOf = Callable[..., Cluster]
 
 
@@ -89,6 +91,21 @@ async def test_an_append_wakes_the_fetch_of_a_follower_and_acks_all_waits_for_it
     assert [fetch.topics for fetch in second.fetches()] == [
         [("t", [(0, -1, 2, -1, 0, 1 << 20)])],
     ]
+
+
+async def test_a_consumer_that_waits_at_a_follower_gets_records_as_they_are_committed_there(cluster: Cluster) -> None:
+    first, second = cluster.sides
+    cluster.lead(0, T0)
+    await produce(first, b"a")
+    await until(lambda: second.log(T0).high_watermark == 1)
+    waiting = await second.broker.park(second.broker.fetch, ("t", 0, 1), version=11, max_wait_ms=60_000)
+
+    await produce(first, b"b")
+    elapsed, _ = await seconds(until(lambda: not waiting.waits))
+
+    (row,) = waiting.answer.topics[0].partitions
+    assert (row.error_code, row.high_watermark, bytes(row.records)[-3:]) == (ErrorCode.NONE, 2, b"\x02b\x00")
+    assert elapsed < 1
 
 
 async def test_a_partition_that_is_added_does_not_wait_for_the_fetch_of_the_others(cluster: Cluster) -> None:
@@ -259,6 +276,36 @@ async def test_a_batch_that_is_damaged_on_the_way_is_asked_for_again(cluster: Cl
     assert files_of(first.log(T0)) == files_of(second.log(T0))
 
 
+async def test_a_partition_whose_log_fails_unexpectedly_is_fetched_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = cluster.sides[0]
+    cluster.lead(0, T0, T1)
+    await trio.sleep(0.1)
+    with monkeypatch.context() as broken:
+        broken.setattr(Log, "append_as_follower", Mock(side_effect=ValueError("of a defect")))
+        await produce(first, b"a")
+        await trio.sleep(0.1)
+    await produce(first, b"a", to=T1)
+    await cluster.until_equal(T0, T1)
+
+    assert "cannot follow broker 0 in t-0: a defect" in caplog.text
+
+
+async def test_an_error_of_a_later_release_is_an_error(cluster: Cluster) -> None:
+    first, second = cluster.sides
+
+    def of_later_release(api_key: int, answer: Any) -> Any:
+        second.edit = lambda api_key, answer: answer
+        (topic,) = answer.topics
+        return answer._replace(topics=[topic._replace(partitions=[topic.partitions[0]._replace(error_code=999)])])
+
+    second.edit = of_later_release
+    cluster.lead(0, T0)
+    await produce(first, b"a")
+    await cluster.until_equal(T0)
+
+
 async def test_a_row_that_an_answer_lacks_is_asked_for_again(cluster: Cluster) -> None:
     first, second = cluster.sides
     lacking = {ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.FETCH}
@@ -372,6 +419,55 @@ def test_brokers_reach_each_other_by_their_own_listener(between: dict[str, str],
     assert peers.to(7, "client").address[1] == port
     with pytest.raises(ConnectionError, match="broker 8 advertises no listener"):
         peers.to(8, "client")
+
+
+@pytest.mark.parametrize(
+    ("setting", "replicas", "in_sync", "is_slow"),
+    [
+        (LEADERS, "0:0", (0,), True),
+        (LEADERS, "*", (0,), True),
+        (LEADERS, "0:1,1:0", (0,), False),
+        (LEADERS, "*", (0, 1), False),
+        (FOLLOWERS, "0:1", (0,), True),
+        (FOLLOWERS, "0:0", (0,), False),
+        (FOLLOWERS, "*", (0, 1), False),
+    ],
+)
+async def test_throttled_replicas_that_are_not_in_sync_are_copied_at_the_rate_of_the_throttle(
+    cluster_of: ClusterOf, setting: str, replicas: str, in_sync: tuple[int, ...], is_slow: bool
+) -> None:
+    cluster = cluster_of(replica_fetch_max_bytes=10_000, replication_quota_window_num=4)
+    first, second = cluster.sides
+    cluster.lead(0, T0, to=[0], in_sync=in_sync)
+    await produce(first, *[b"v" * 10_000] * 30)
+    side = first if setting == LEADERS else second
+    side.broker.parts.own.set_topic_configs("t", {setting: replicas})
+    rate = (setting.replace("replicas", "rate"), "30000")
+    answer = await side.broker.call(ApiKey.ALTER_CONFIGS, 0, resources=[(BROKER, str(side.id), [rate])])
+    assert answer.responses[0].error_code == ErrorCode.NONE, answer
+    cluster.lead(0, T0, to=[1], in_sync=in_sync, step=0)
+
+    elapsed, _ = await seconds(cluster.until_equal(T0))
+
+    # 300 KB, of which one second's are copied before the rate is too high, and a fetch more each time.
+    assert (6 < elapsed < 15) if is_slow else elapsed < 0.1
+    assert files_of(first.log(T0)) == files_of(second.log(T0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_back_ms"),
+    [({}, 9999), ({"replication_quota_window_num": 3}, 2999), ({"replication_quota_window_size_seconds": 3}, 29_999)],
+)
+async def test_the_window_of_the_throttles_is_that_of_the_settings(
+    make_broker: MakeBroker, settings: dict[str, object], held_back_ms: int
+) -> None:
+    manager = make_broker(**settings).parts.replica_manager
+    for quota in (manager.leader_quota, manager.follower_quota):
+        quota.set_limit({"rate": "10"}, "rate")
+        quota.record(301, 0)
+
+        assert quota.is_exceeded(held_back_ms)
+        assert not quota.is_exceeded(held_back_ms + 1 + 3000)
 
 
 async def test_partitions_are_spread_over_fetchers_also_when_their_number_changes(cluster_of: ClusterOf) -> None:

@@ -12,9 +12,11 @@ import trio
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, ControllerChanged, News
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Broker
 
 SESSION_TIMEOUT_MS = 600
+CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
 WAIT_SECONDS = 0.002
 WAITS = 2500
 
@@ -30,7 +32,7 @@ class Member:
             self.state,
             broker_id=broker_id,
             broker=lambda: Broker({"PLAINTEXT": ("127.0.0.1", 9000 + broker_id)}),
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=CONFIG.zookeeper_session_timeout_ms,
             on_news=self.news.append,
         )
         self.scope = trio.CancelScope()

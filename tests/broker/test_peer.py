@@ -11,7 +11,10 @@ import pytest
 import trio
 import trio.testing
 
+from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.peer import Peer, PeerError
+from minibroker.broker.network.peers import Peers
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_response
 from tests.broker.peers import framed
 
@@ -125,6 +128,14 @@ async def test_a_failed_request_is_an_error_and_the_next_one_connects_again(
         await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
     assert await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST) == BODY
+
+
+async def test_a_controller_waits_for_the_time_of_its_own_setting(peer_of: MakePeer) -> None:
+    address = await peer_of(with_nothing)
+    config = KafkaConfig({"controller.socket.timeout.ms": "50"})
+
+    with pytest.raises(PeerError, match="did not answer within 50 ms"):
+        await Peers(config, MetadataCache("")).at(*address.address).ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
 
 async def test_a_connection_that_has_ended_since_is_made_again(peer_of: MakePeer) -> None:

@@ -320,7 +320,9 @@ SEEN_ELSEWHERE = {
     "golden/settings/listeners.txt": "listeners listener.security.protocol.map host.name port",
     "broker/test_several_brokers.py": "offsets.topic.replication.factor transaction.state.log.replication.factor"
     " transaction.state.log.min.isr auto.leader.rebalance.enable leader.imbalance.check.interval.seconds"
-    " leader.imbalance.per.broker.percentage",
+    " leader.imbalance.per.broker.percentage replica.selector.class",
+    "broker/test_member.py": "zookeeper.session.timeout.ms",
+    "broker/test_peer.py": "controller.socket.timeout.ms",
     "broker/test_tls.py": "ssl.client.auth ssl.enabled.protocols ssl.cipher.suites ssl.principal.mapping.rules"
     " ssl.keystore.location ssl.keystore.type",
     "golden/settings/key_stores.txt": "ssl.keystore.password ssl.key.password ssl.keystore.key"
@@ -336,7 +338,9 @@ SEEN_ELSEWHERE = {
     "conformance/scripts/followers.py": "replica.lag.time.max.ms",
     "broker/test_fetcher.py": "num.replica.fetchers replica.fetch.wait.max.ms replica.fetch.min.bytes"
     " replica.fetch.max.bytes replica.fetch.response.max.bytes replica.fetch.backoff.ms replica.socket.timeout.ms"
-    " inter.broker.listener.name security.inter.broker.protocol",
+    " inter.broker.listener.name security.inter.broker.protocol"
+    " replication.quota.window.num replication.quota.window.size.seconds"
+    " leader.replication.throttled.replicas follower.replication.throttled.replicas",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",
@@ -355,8 +359,6 @@ OF_TOPICS: dict[str, Effect] = {
     "preallocate": Effect(True, space_taken, {"log.segment.bytes": 100_000}),
 }
 WITHOUT_EFFECT = {
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
     "unclean.leader.election.enable",
 }
 CONVERSATIONS = read_book(FOLDER / "effects.txt")

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.state import Change
+from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.replica.decisions import (
     Broker,
     LeaderAndIsr,
@@ -28,7 +29,7 @@ from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
-from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.conftest import At, InMemoryBroker, MakeBroker
 
 pytestmark = pytest.mark.pure
 
@@ -190,6 +191,7 @@ async def test_partitions_are_moved_listed_and_moved_back(beside: Callable[..., 
     assert await moved([1]) == ErrorCode.NONE
     state = broker.app._state.topics["t"].partitions[0]
     broker.parts.controller_loop.save_isr({T0: IsrChange((0, 1), state.leader_epoch, state.state_version)})
+    broker.parts.controller_loop.on_news(Change({"t": broker.app._state.topics["t"]}))
 
     assert (await listed(), state_of(broker)) == ([], (1, (1,), (1,)))
     assert broker.parts.replica_manager.partitions.any(T0) is None
@@ -351,3 +353,95 @@ async def test_the_coordinator_is_the_live_leader_of_the_partition_of_a_group(
         protocols=[("p", b"")],
     )
     assert joined.error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def following(beside: Callable[..., InMemoryBroker], **settings: object) -> InMemoryBroker:
+    """Make a broker that has three records of a partition, two of them committed, and follows broker 1 now."""
+    broker = beside(**settings)
+    await stored(broker, 0, (0,), (0, 1))
+    broker.parts.own.obey(LeaderAndIsr(0, 1, {T0: PartitionState(0, 2, (0,), (0,))}))
+    await broker.produce("t", [b"a", b"b"])
+    broker.parts.own.obey(LeaderAndIsr(0, 1, {T0: PartitionState(0, 3, (0, 1), (0, 1))}))
+    await broker.produce("t", [b"c"])
+    broker.parts.own.obey(LeaderAndIsr(0, 1, {T0: PartitionState(1, 4, (0, 1), (1, 0))}))
+    return broker
+
+
+@pytest.mark.parametrize(
+    ("row", "replica_id", "version", "expected"),
+    [
+        (At("t", 0, 0), -1, 11, ("NONE", 2, True)),
+        (At("t", 0, 2), -1, 11, ("NONE", 2, False)),
+        (At("t", 0, 3), -1, 11, ("NONE", 2, False)),
+        (At("t", 0, 4), -1, 11, ("OFFSET_OUT_OF_RANGE", -1, False)),
+        (At("t", 0, 0, 4), -1, 11, ("NONE", 2, True)),
+        (At("t", 0, 0, 3), -1, 11, ("FENCED_LEADER_EPOCH", -1, False)),
+        (At("t", 0, 0, 5), -1, 11, ("UNKNOWN_LEADER_EPOCH", -1, False)),
+        (At("t", 0, 0), -1, 10, ("NOT_LEADER_FOR_PARTITION", -1, False)),  # clients that know no racks
+        (At("t", 0, 0), 1, 11, ("NOT_LEADER_FOR_PARTITION", -1, False)),  # a follower
+        (At("t", 0, 0), -2, 8, ("NONE", 2, True)),  # who reads any replica
+    ],
+)
+async def test_a_follower_serves_consumers_up_to_its_high_watermark(
+    beside: Callable[..., InMemoryBroker], row: At, replica_id: int, version: int, expected: tuple[str, int, bool]
+) -> None:
+    broker = await following(beside)
+
+    answer = await broker.fetch(row, replica_id=replica_id, version=version)
+
+    found = answer.topics[0].partitions[0]
+    assert (ErrorCode(found.error_code).name, found.high_watermark, bool(bytes(found.records))) == expected
+
+
+async def test_a_consumer_waits_at_a_follower_until_it_leads_or_has_more(
+    beside: Callable[..., InMemoryBroker],
+) -> None:
+    broker = await following(beside)
+    waiting = await broker.park(broker.fetch, ("t", 0, 2), version=11, max_wait_ms=60_000)
+
+    role = broker.parts.replica_manager.partitions.any(T0)
+    assert role is not None
+    role.log.update_high_watermark(3)
+    broker.parts.replica_manager.complete_delayed(T0)
+
+    assert (await waiting.seen()).topics[0].partitions[0].high_watermark == 3
+    other = await broker.park(broker.fetch, ("t", 0, 3), version=11, max_wait_ms=60_000)
+    broker.parts.own.obey(StopReplica(0, 1, False, [T0]))
+    assert (await other.seen()).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_FOR_PARTITION
+    read = await broker.fetch(("t", 0, 0), replica_id=-2)
+    assert read.topics[0].partitions[0].error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("rack", "offset", "preferred", "settings"),
+    [
+        ("b", 0, 1, {}),
+        ("b", 2, -1, {}),  # it does not have that yet
+        ("a", 0, -1, {}),  # the leader's own
+        ("c", 0, -1, {}),
+        ("", 0, -1, {}),
+        ("b", 0, -1, {"replica.selector.class": ""}),
+    ],
+)
+async def test_the_leader_sends_consumers_to_the_replica_in_their_rack(
+    beside: Callable[..., InMemoryBroker], rack: str, offset: int, preferred: int, settings: dict[str, object]
+) -> None:
+    broker = beside(**{"replica.selector.class": RACK_AWARE_SELECTOR, "broker.rack": "a", **settings})
+    await stored(broker, 0, (0, 1), (0, 1))
+    alive = {each: Broker({"PLAINTEXT": ("h", 9092 + each)}, rack) for each, rack in ((0, "a"), (1, "b"))}
+    broker.parts.own.obey(LeaderAndIsr(0, 1, {T0: PartitionState(0, 2, (0, 1), (0, 1))}))
+    broker.parts.own.obey(UpdateMetadata(0, 1, alive, {}))
+    await broker.produce("t", [b"a"])
+    await broker.produce("t", [b"b"])
+    await broker.fetch(At("t", 0, 1, log_start_offset=0), replica_id=1)
+
+    answer = await broker.fetch(("t", 0, offset), version=11, rack_id=rack, max_wait_ms=60_000 if preferred > 0 else 0)
+
+    (row,) = answer.topics[0].partitions
+    assert (row.preferred_read_replica, row.error_code, row.high_watermark) == (preferred, ErrorCode.NONE, 1)
+    assert bool(bytes(row.records)) is (preferred < 0 and offset == 0)
+    session = await broker.fetch(("t", 0, offset), version=11, session_epoch=0, rack_id=rack)
+    again = await broker.fetch(version=11, session_id=session.session_id, session_epoch=1, rack_id=rack)
+    assert [each.preferred_read_replica for topic in again.topics for each in topic.partitions] == (
+        [preferred] if preferred > 0 or offset == 0 else []
+    )

@@ -146,6 +146,7 @@ def test_every_section_comes_back_as_it_was(joined: Joined) -> None:
 def test_one_broker_controls_until_its_life_ends(joined: Joined) -> None:
     first, second = joined(1), joined(2)
     assert first.claim_controller()
+    assert not second.claim_controller()  # as it has not heard of the first one
     assert not second.claim_controller()
     assert (second.controller_id, second.controller_epoch) == (1, 1)
     first.close()

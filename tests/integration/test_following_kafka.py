@@ -65,7 +65,7 @@ def lead(follower: InMemoryBroker, kafka: ApacheKafka, epoch: int) -> None:
     state = PartitionState(KAFKA, epoch, (KAFKA,), (KAFKA, FOLLOWER))
     topic = TopicMetadata("t", uuid.UUID(int=0), {each.partition: state for each in PARTITIONS})
     brokers = {KAFKA: Broker({"PLAINTEXT": (kafka.host, kafka.port)})}
-    follower.parts.own.obey(UpdateMetadata(KAFKA, brokers, {"t": topic}))
+    follower.parts.own.obey(UpdateMetadata(KAFKA, 1, brokers, {"t": topic}))
     obeyed = follower.parts.own.obey(LeaderAndIsr(KAFKA, 1, dict.fromkeys(PARTITIONS, state)))
     assert not obeyed.failures, obeyed
 

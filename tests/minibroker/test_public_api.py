@@ -99,7 +99,7 @@ def test_a_setting_that_kafka_does_not_have_is_an_error_or_a_warning_where_it_is
     [
         ({"brokers": 3}, "a Broker is one broker; write Cluster(brokers=3)"),
         ({"port": 9092}, 'write listen="127.0.0.1:9092"'),
-        ({"replication_factor": 3}, "a partition has one replica, since there is one broker"),
+        ({"replication_factor": 3}, "one broker has one replica; write Cluster(brokers=3)"),
         ({"partitions": 3}, 'write settings={"num.partitions": 3}, or partitions=3 of create_topic'),
         ({"version": "2.0"}, "write act_as='2.0' for the release of Apache Kafka that clients see"),
         ({"configs": {"a": 1}}, "write settings={'a': 1}"),

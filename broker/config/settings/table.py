@@ -54,6 +54,8 @@ OWN_AUTHORIZER = Check[str](
     lambda name: None if name in ("", *AUTHORIZERS) else "this broker cannot load Java classes",
     f"{' or '.join(AUTHORIZERS)}: they are one authorizer here",
 )
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+OWN_SELECTOR = one_of("", RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
 
 
 class KafkaSettings:
@@ -129,6 +131,9 @@ class KafkaSettings:
     auto_create_topics_enable = setting(BOOLEAN, True, ANY, "whether using a topic creates it")
     delete_topic_enable = setting(BOOLEAN, True, ANY, "whether topics may be deleted")
     min_insync_replicas = setting(INT, 1, at_least(1), "replicas in sync for an acks=all produce to succeed")
+    replica_selector_class = setting(
+        STRING, "", OWN_SELECTOR, "which replica consumers read; Kafka has it from 2.4 on. Empty: the leader"
+    )
     auto_leader_rebalance_enable = setting(
         BOOLEAN, True, ANY, "whether the controller has preferred replicas lead again by itself"
     )
@@ -209,6 +214,8 @@ class KafkaSettings:
     quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
     quota_window_num = setting(INT, 11, at_least(1), "samples of the window in which rates are measured")
     quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
+    replication_quota_window_num = setting(INT, 11, at_least(1), "samples of the window of replication throttles")
+    replication_quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
 
     # Groups and their offsets
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")

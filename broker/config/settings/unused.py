@@ -69,8 +69,6 @@ UNUSED = {
         controlled.shutdown.retry.backoff.ms                   long      5000
         num.replica.alter.log.dirs.threads                     int       -
         replica.socket.receive.buffer.bytes                    int       65536
-        replication.quota.window.num                           int       11 1
-        replication.quota.window.size.seconds                  int       1 1
         request.timeout.ms                                     int       30000
     """,
     NO_TOKENS: """
