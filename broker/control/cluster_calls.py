@@ -87,6 +87,7 @@ class ClusterCalls:
                 }
                 for broker_id, broker in state.brokers.items()
             ],
+            "being_deleted": sorted(state.being_deleted),
             "cut_off": self._peers.cut_off_brokers,
             "session_timeout_ms": self._session_timeout_ms,
         }

@@ -157,7 +157,9 @@ class Cluster(ClusterVerbs):
             delete_topics(connection)
             for each in connection.each_broker():
                 delete_groups(each)
-        self.wait_for(lambda: not any(self._topics_of(each) for each in self._brokers))
+        self.wait_for(
+            lambda: not any(each.call("cluster.status")["being_deleted"] for each in self._controls().values())
+        )
 
     @property
     def clock(self) -> ClusterClock:
@@ -238,9 +240,6 @@ class Cluster(ClusterVerbs):
                 yield ClusterConnection(connected)
             except KafkaError as error:
                 raise BrokerError(f"the cluster refused: {error.message}") from error
-
-    def _topics_of(self, broker_id: int) -> dict[str, int]:
-        return self._brokers[broker_id].topics()
 
     def _controls(self) -> dict[int, Control]:
         return {

@@ -1,4 +1,4 @@
-"""The verbs of a running cluster, for tests: facts, changes of roles, faults and waits, over the brokers' control sockets.
+"""The verbs of a running cluster: facts, changes of roles, faults and waits, over its brokers' control sockets.
 
 `minibroker.Cluster` has these verbs, and so has `minibroker cluster` on the command line.
 """
