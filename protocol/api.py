@@ -62,7 +62,7 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
         raise KafkaProtocolError(f"a request of {len(frame)} bytes has no header") from None
     position = HEADER.size
     client_id = None
-    if not has_client_id(key, version):
+    if version == 0 and not has_client_id(key, version):
         position = HEADER_WITHOUT_CLIENT_ID.size
     elif size >= 0:
         if size > len(frame) - position:

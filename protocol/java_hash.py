@@ -18,7 +18,7 @@ def _java_hash(text: str) -> int:
     value = 0
     units = memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]  # native byte order, after a mark
     for unit in units:
-        value = 31 * value + unit & 0xFFFFFFFF
+        value = (31 * value + unit) & 0xFFFFFFFF
     return as_int(value)
 
 
@@ -27,7 +27,7 @@ _remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
 
 def as_int(value: int) -> int:
     """The signed 32-bit integer with the last 32 bits of a number."""
-    return (value + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
+    return ((value + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 def abs_of(value: int) -> int:

@@ -50,6 +50,26 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential(iterations={self.iterations})"
 
 
+class Deletion(NamedTuple):
+    """A user's credential for a mechanism goes, as AlterUserScramCredentials names it."""
+
+    user: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """A user's credential for a mechanism is made or changed. `repr` shows neither salt nor password."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"Upsertion({self.user!r}, {self.mechanism}, {self.iterations})"
+
+
 def new_salt() -> bytes:
     return secrets.token_bytes(SALT_BYTES)
 

@@ -111,11 +111,16 @@ def response_body(exchange: Exchange) -> Body:
 
 
 def body_of(message: Message, version: int, value: Any, gaps: Sequence[tuple[int, int]]) -> Body:
-    records = [each for column in columns(message, Meaning.RECORDS) for each in column.values(value) if each]
-    # By the last records of the frame: how many of their bytes are missing.
-    lacking = {id(each): missing for each, (_, missing) in zip(reversed(records), reversed(gaps), strict=False)}
-    fields = shapes_of(message.fields, value, version, lacking)
+    fields = shapes_of(message.fields, value, version, missing_bytes(message, value, gaps))
     return Body(fields, None, list(resources_named(message, version, value)))
+
+
+def missing_bytes(message: Message, value: Any, gaps: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """By the id of records in a message: how many of their last bytes were not recorded."""
+    if not gaps:
+        return {}
+    records = [each for column in columns(message, Meaning.RECORDS) for each in column.values(value) if each]
+    return {id(each): missing for each, (_, missing) in zip(reversed(records), reversed(gaps), strict=False)}
 
 
 def live(fields: Sequence[Field], value: Any, version: int) -> Iterator[tuple[Field, Any]]:
@@ -165,14 +170,19 @@ def batches_of(records: RecordsValue, max_records: int | None) -> Iterator[Batch
 
 def cut_batch(data: memoryview, position: int, end: int) -> Iterator[BatchShape]:
     """The batch that was not recorded to its end, from its header."""
-    if end - position < RECORD_BATCH_OVERHEAD:
-        return
-    try:
-        view = next(scan_batches(data, position, len(data)), None)
-    except KafkaError:
-        return
+    view = cut_view(data, position, end)
     if view is not None:
         yield BatchShape(batch_row(view, crc_of(data, view)), [], max(0, view.records_count), "not recorded to its end")
+
+
+def cut_view(data: memoryview, position: int, end: int) -> BatchView | None:
+    """The batch at `position`, of which only the bytes up to `end` were recorded; None if its header was not."""
+    if end - position < RECORD_BATCH_OVERHEAD:
+        return None
+    try:
+        return next(scan_batches(data, position, len(data)), None)
+    except KafkaError:
+        return None
 
 
 def batch_shape(data: memoryview, view: BatchView, max_records: int | None) -> BatchShape:

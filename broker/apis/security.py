@@ -14,13 +14,14 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.security.sasl.users import Deletion, ScramUsers, Upsertion
+from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.security import (
     AlterUserScramCredentialsResponse,
     DescribeUserScramCredentialsResponse,
 )
+from minibroker.protocol.scram import Deletion, Upsertion
 
 AUTHENTICATED_ALREADY = "SaslAuthenticate request received after successful authentication"
 

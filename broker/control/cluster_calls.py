@@ -175,7 +175,7 @@ class ClusterCalls:
         except KafkaError as error:
             raise ControlError(error.message) from error
         if broker_id not in leading.remote_replicas:
-            followers = ", ".join(map(str, leading.remote_replicas)) or "none"
+            followers = ", ".join(map(str, sorted(leading.remote_replicas))) or "none"
             raise ControlError(f"broker {broker_id} does not follow {leading.topic_partition}; followers: {followers}")
         self._replicas.followers.drop(leading, broker_id, self._clock.monotonic_ms())
 

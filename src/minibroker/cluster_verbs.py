@@ -182,10 +182,16 @@ class ClusterVerbs(ABC):
 
         What it has not fetched it lacks; acks=all no longer waits for it.
         """
-        if broker_id in self._controls():
+        is_here = broker_id in self._controls()
+        if is_here:
             self.hold_follower(broker_id, topic, partition)
-        leader = self.leader_of(topic, partition)
-        self._ask(leader, "cluster.shrink_isr", topic=topic, partition=partition, broker_id=broker_id)
+        try:
+            leader = self.leader_of(topic, partition)
+            self._ask(leader, "cluster.shrink_isr", topic=topic, partition=partition, broker_id=broker_id)
+        except BrokerError:
+            if is_here:
+                self.release_follower(broker_id, topic, partition)
+            raise
         self._until_isr(topic, partition, f"without {broker_id}", lambda isr: broker_id not in isr, timeout)
 
     # -- the network ------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ TOPIC_NAME_MAX = 249
 UNIQUE_DIGITS = 8
 NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
 OURS = "minibroker"
-PYTESTS = {"_pytest", "pluggy", "contextlib"}  # what calls fixtures, and what our own context managers are made of
+# What calls tests and fixtures, and what our own context managers are made of.
+PYTESTS = {"_pytest", "pluggy", "unittest", "contextlib"}
 # kafka-python's own, one for each of its messages when it is imported. What a test's own code does is shown as ever.
 OF_KAFKA_PYTHON = (
     "ignore:read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
@@ -326,10 +327,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    is_outside = call.excinfo is not None and is_refusal(call.excinfo.value) and end_in_the_test(call.excinfo.value)
     report = yield
-    if is_outside and call.excinfo is not None:
-        report.longrepr = f"minibroker: {call.excinfo.value}"
+    # Only now: pytest puts in the error of a `unittest.TestCase` when it makes the report.
+    if call.excinfo is not None and is_refusal(error := call.excinfo.value):
+        is_outside = end_in_the_test(error)
+        shown = pytest.ExceptionInfo.from_exception(error)
+        report.longrepr = f"minibroker: {error}" if is_outside else item.repr_failure(shown)
     if uses_brokers(item):
         brokers = item.config.stash[BROKERS]
         for broker in brokers.all():

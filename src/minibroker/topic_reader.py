@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minibroker.administration import Connection
+    from minibroker.protocol.batches import BatchView
     from minibroker.protocol.record import Record as StoredRecord
 
 CONSUMER = -1
@@ -145,9 +146,15 @@ class TopicReader:
 
 def stored_records(row: Any) -> Iterator[StoredRecord]:
     """The records of a partition's row in a Fetch answer, without markers and, if it names them, aborted records."""
+    for _, records in stored_batches(row, len(row.records)):
+        yield from records
+
+
+def stored_batches(row: Any, end: int) -> Iterator[tuple[BatchView, Iterator[StoredRecord]]]:
+    """The batches of `stored_records`, of the first `end` bytes of the row's records."""
     aborted = sorted(row.aborted_transactions or (), key=lambda each: each.first_offset, reverse=True)
     aborting: set[int] = set()  # producers whose records are aborted at this point
-    for view in scan_batches(row.records, 0, len(row.records)):
+    for view in scan_batches(row.records, 0, end):
         while aborted and aborted[-1].first_offset <= view.last_offset:
             aborting.add(aborted.pop().producer_id)
         records = iter_all_records(row.records, view, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
@@ -155,7 +162,7 @@ def stored_records(row: Any) -> Iterator[StoredRecord]:
             if any(read_control_type(record.key) is ControlType.ABORT for record in records):
                 aborting.discard(view.producer_id)
         elif not (view.is_transactional and view.producer_id in aborting):
-            yield from records
+            yield view, records
 
 
 def shortage(topic: str, n: int, timeout: float, records: list[Record]) -> str:

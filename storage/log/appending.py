@@ -36,8 +36,6 @@ class LogAppendInfo(NamedTuple):
     max_timestamp_ms: int
     log_append_time_ms: int  # -1 with CreateTime
     log_start_offset: int
-    shallow_count: int  # batches; messages of the old formats
-    valid_bytes: int
     is_duplicate: bool  # the offsets are those of the first time
 
 

@@ -336,7 +336,7 @@ class Log:
             )
         changes = prepare_producers(self.producer_state, assigned, is_from_client, remembers_producers, is_replicated)
         if changes.duplicate is not None:
-            return self._duplicate_info(changes.duplicate, size)
+            return self._duplicate_info(changes.duplicate)
         if segments.active.should_roll(size, max_timestamp_ms, last_offset, now_ms=now_ms):
             self.roll(now_ms, assigned.lowest_offset)
         for batch in batches:
@@ -357,8 +357,6 @@ class Log:
             max_timestamp_ms,
             assigned.log_append_time_ms,
             self.log_start_offset,
-            len(batches),
-            size,
             False,
         )
 
@@ -379,20 +377,18 @@ class Log:
             self.truncate_to(end_offset, now_ms=now_ms)
             raise
 
-    def _duplicate_info(self, first_time: BatchMetadata, size_bytes: int) -> LogAppendInfo:
+    def _duplicate_info(self, first_time: BatchMetadata) -> LogAppendInfo:
         return LogAppendInfo(
             first_offset=first_time.first_offset,
             last_offset=first_time.last_offset,
             max_timestamp_ms=first_time.timestamp_ms,
             log_append_time_ms=first_time.timestamp_ms,  # as kafka 2.0.1, with CreateTime too
             log_start_offset=self.log_start_offset,
-            shallow_count=1,
-            valid_bytes=size_bytes,
             is_duplicate=True,
         )
 
     def _nothing_appended(self) -> LogAppendInfo:
-        return LogAppendInfo(NO_OFFSET, NO_OFFSET, NO_TIMESTAMP, NO_TIMESTAMP, self.log_start_offset, 0, 0, False)
+        return LogAppendInfo(NO_OFFSET, NO_OFFSET, NO_TIMESTAMP, NO_TIMESTAMP, self.log_start_offset, False)
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that a new leader epoch begins at the log's end. Raises OSError."""

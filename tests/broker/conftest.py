@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import trio
@@ -18,11 +17,12 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.requests import fetch_body, frame, produce_body
 
 NOW_MS = 1_500_000_000_000
 
@@ -35,28 +35,6 @@ class FixedClock(Clock):
 
     def wall_ms(self) -> int:
         return self.wall_now_ms
-
-
-class At(NamedTuple):
-    """One partition of a Fetch request."""
-
-    topic: str
-    partition: int
-    offset: int
-    epoch: int = -1
-    last_epoch: int = -1
-    log_start_offset: int = -1
-    max_bytes: int = 1 << 20
-
-
-def fetch_body(*rows: tuple[Any, ...], max_partition_bytes: int = 1 << 20, **options: Any) -> dict[str, Any]:
-    """A Fetch of (topic, partition, offset)..., or of `At` where more is asked; rows of one topic are sent as one."""
-    asked = [row if isinstance(row, At) else At(*row)._replace(max_bytes=max_partition_bytes) for row in rows]
-    topics = [
-        (topic, [(row.partition, row.epoch, *row[2:3], *row[4:]) for row in group])
-        for topic, group in groupby(asked, key=lambda row: row.topic)
-    ]
-    return {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, "topics": topics, **options}
 
 
 class Parked:
@@ -115,7 +93,7 @@ class InMemoryBroker:
 
     def frame(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> bytes:
         """A request without its size."""
-        return encode_request(key, version, 1, client_id, API_TABLE[key].request(**body))[4:]
+        return frame(key, version, client_id=client_id, **body)[4:]
 
     def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
         """Return the response before any of it is sent: chunks, or a Pending of them."""
@@ -133,12 +111,16 @@ class InMemoryBroker:
     async def produce(
         self, topic: str, values: Iterable[bytes], *, partition: int = 0, acks: int = 1, version: int = 7
     ) -> Any:
-        """Write one batch; the partition's row of the answer, None for acks=0."""
-        records = [Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)]
-        batch = build_batch(records)
-        answer = await self.call(
-            ApiKey.PRODUCE, version, acks=acks, timeout_ms=1000, topics=[(topic, [(partition, batch)])]
-        )
+        """Write one batch of values; as `write`."""
+        batch = build_batch([Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)])
+        return await self.write(topic, batch, partition=partition, acks=acks, version=version)
+
+    async def write(
+        self, topic: str, batch: bytes | bytearray, *, partition: int = 0, acks: int = 1, version: int = 7, **body: Any
+    ) -> Any:
+        """Write a batch as it is; the partition's row of the answer, None for acks=0."""
+        given = produce_body(topic, batch, partition=partition, acks=acks) | {"timeout_ms": 1000} | body
+        answer = await self.call(ApiKey.PRODUCE, version, **given)
         return None if answer is None else answer.topics[0].partitions[0]
 
     async def fetch(self, *rows: tuple[Any, ...], version: int = 8, **options: Any) -> Any:
@@ -163,11 +145,6 @@ class InMemoryBroker:
 
 
 MakeBroker = Callable[..., InMemoryBroker]
-
-
-def by_name(*names: str) -> list[Any]:
-    """The topics of a Metadata request, by name."""
-    return [(ZERO_UUID, name) for name in names]
 
 
 @pytest.fixture

@@ -22,14 +22,12 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 from trio.testing import MockClock
@@ -46,12 +44,14 @@ from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
+from tests.books import GOLDEN, Book, Script, as_recorded, record_books
 from tests.broker.asking import batch_of, fill, on_disk
-from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, in_sync, lead_elsewhere, partition_of
 from tests.protocol.batch_bytes import commit_marker, with_fields
+from tests.requests import At, fetch_body
 
-FOLDER = Path(__file__).parent.parent / "golden" / "conversations"
+FOLDER = GOLDEN / "conversations"
 KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
 OPERATIONS = {each.title: each for each in Operation}
 ALWAYS_SHOWN = ("partition", "partition_index", "name")
@@ -64,92 +64,9 @@ UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 REQUEST = re.compile(r"(?:(start) )?(?:(\w+): )?(\w+)(?: (.*))?", re.DOTALL)
 
 
-class Script(NamedTuple):
-    """A conversation as the file has it: its lines, and those of them that are asked."""
-
-    title: str
-    settings: dict[str, str]
-    versions: range | None
-    after: str
-    heads: list[str]
-    steps: list[str]
-    text: str
-    changes: dict[str, str]
-    configs: Mapping[str, str] = MappingProxyType({})
-
-    def changed(self, name: str) -> Script:
-        """The same with one of the settings or configs of topics in `changes`."""
-        change = {name: self.changes[name]}
-        if "**configs" in self.text:
-            return self._replace(configs=change)
-        return self._replace(settings=self.settings | change)
-
-
-class Book(NamedTuple):
-    """A file of conversations."""
-
-    path: Path
-    head: str
-    settings: dict[str, str]
-    defaults: dict[str, str]
-    scripts: dict[str, Script]
-
-    def steps_before(self, script: Script) -> list[str]:
-        """The steps of the conversation that a script comes after."""
-        before = self.scripts[script.after] if script.after else None
-        return [] if before is None else [*self.steps_before(before), *before.steps]
-
-    def is_timed(self, script: Script) -> bool:
-        """Whether time is to jump, for waits and quotas. Else a session would end while a thread writes."""
-        return any(
-            step.startswith(("wait ", "limit ", "muted")) for step in (*self.steps_before(script), *script.steps)
-        )
-
-
-def settings_of(line: str) -> dict[str, str]:
-    return {name: value for name, _, value in (each.partition("=") for each in line.split())}
-
-
-def read_book(path: Path) -> Book:
-    head, *parts = re.split(r"^(?=== )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    settings: dict[str, str] = {}
-    defaults: dict[str, str] = {}
-    for line in head.splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "settings":
-            settings |= settings_of(rest)
-        elif word == "defaults":
-            api, _, fields = rest.partition(" ")
-            defaults[api] = fields
-    scripts = [read_script(part) for part in parts]
-    return Book(path, head, settings, defaults, {each.title: each for each in scripts})
-
-
-def read_script(text: str) -> Script:
-    first, *lines = text.rstrip("\n").splitlines()
-    heads = [line for line in lines if line and line[0] not in "<> "]
-    said = {word: rest for word, _, rest in (line.partition(" ") for line in heads)}
-    steps: list[str] = []
-    for line in lines:
-        if line.startswith("> "):
-            steps.append(line[2:])
-        elif line.startswith("  "):
-            steps[-1] += "\n" + line
-    bounds = [int(each) for each in said["versions"].split("-")] if "versions" in said else []
-    return Script(
-        title=first.removeprefix("== "),
-        settings=settings_of(said.get("settings", "")),
-        versions=range(bounds[0], bounds[-1] + 1) if bounds else None,
-        after=said.get("after", ""),
-        heads=heads,
-        steps=steps,
-        text=text,
-        changes=settings_of(said.get("changes", "")),
-    )
-
-
-def books() -> list[Book]:
-    return [read_book(path) for path in sorted(FOLDER.glob("*.txt"))]
+def is_timed(book: Book, script: Script) -> bool:
+    """Whether time is to jump, for waits and quotas. Else a session would end while a thread writes."""
+    return any(step.startswith(("wait ", "limit ", "muted")) for step in (*book.steps_before(script), *script.steps))
 
 
 class Conversation:
@@ -244,7 +161,7 @@ class Conversation:
     async def write_at(self, topic: str, *times_ms: int, codec: Codec = Codec.NONE) -> None:
         """Write a batch of records of these times."""
         batch = batches(*((None, each) for each in times_ms), codec=codec)
-        await self.broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[(topic, [(0, batch)])])
+        await self.broker.write(topic, batch)
 
     async def offsets(self, topic: str, *times_ms: int, version: int | None = None, **options: Any) -> list[str]:
         """Ask ListOffsets for one time after another; show what it finds."""
@@ -513,10 +430,8 @@ async def held(make_broker: MakeBroker, book: Book, script: Script) -> str:
         for step in book.steps_before(script):
             await conversation.step(step)
         columns.append([await conversation.step(step) for step in script.steps])
-    lines = [f"== {script.title}", *script.heads]
-    for step, *answers in zip(script.steps, *columns, strict=True):
-        lines += [f"> {step}", *(f"< {each}" for each in by_version(answers, script.versions or range(1)))]
-    return "\n".join(lines)
+    answers = (by_version(each, script.versions or range(1)) for each in zip(*columns, strict=True))
+    return as_recorded(script, answers)
 
 
 def by_version(answers: Sequence[list[str]], versions: range) -> list[str]:
@@ -528,15 +443,6 @@ def by_version(answers: Sequence[list[str]], versions: range) -> list[str]:
         name = f"v{found[0]}-{found[-1]}:" if found[1:] else f"v{found[0]}:"
         lines += [name, *(f"  {each}" for each in answer or ["nothing"])]
     return lines
-
-
-def record(path: Path) -> None:
-    book = read_book(path)
-    texts = [book.head.rstrip("\n") + "\n"]
-    for script in book.scripts.values():
-        clock = MockClock(autojump_threshold=0) if book.is_timed(script) else None
-        texts.append(trio.run(held_anew, book, script, clock=clock) + "\n")
-    path.write_text("\n".join(texts), encoding="utf-8")
 
 
 async def held_anew(book: Book, script: Script) -> str:
@@ -557,7 +463,11 @@ def brokers_in(directory: Path, nursery: trio.Nursery) -> MakeBroker:
     return make
 
 
+def held_again(book: Book) -> Iterator[str]:
+    for script in book.scripts.values():
+        clock = MockClock(autojump_threshold=0) if is_timed(book, script) else None
+        yield trio.run(held_anew, book, script, clock=clock)
+
+
 if __name__ == "__main__":
-    chosen = [FOLDER / f"{name}.txt" for name in sys.argv[1:]] or sorted(FOLDER.glob("*.txt"))
-    for each in chosen:
-        record(each)
+    record_books(FOLDER, held_again)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,22 +13,54 @@ import trio.testing
 from minibroker.broker.apis.client import Client
 from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller
+from minibroker.broker.network.response import Chunk, send_chunks
 from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.probes import Probes
+from tests.requests import framed
 
 MAX_REQUEST_BYTES = 1024
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
-        return listener.accept()[0], client
+        server = listener.accept()[0]
+    for sock in (server, client):
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return server, client
+
+
+async def received(sock: socket.socket, size: int | None = None) -> bytes:
+    """So many bytes, fewer if the other end closes; without a size all until then."""
+    data = bytearray()
+    while size is None or len(data) < size:
+        await trio.lowlevel.wait_readable(sock)
+        piece = sock.recv(65536 if size is None else size - len(data))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
+
+
+async def received_frame(sock: socket.socket) -> bytes:
+    """The next answer without its size; nothing if the broker closes."""
+    return await received(sock, int.from_bytes(await received(sock, 4), "big"))
+
+
+async def through(pair: tuple[socket.socket, socket.socket], chunks: Sequence[Chunk]) -> bytes:
+    """Send chunks to the client to the end; what it received."""
+    server, client = pair
+
+    async def send() -> None:
+        await send_chunks(server, chunks)
+        server.shutdown(socket.SHUT_WR)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        return await received(client)
 
 
 class Peer:
@@ -86,15 +117,10 @@ class Peer:
         await trio.testing.wait_all_tasks_blocked()
 
     async def receive(self, size: int) -> bytes:
-        """So many bytes, fewer if the broker closes."""
-        received = b""
-        while len(received) < size:
-            await trio.lowlevel.wait_readable(self.sock)
-            piece = self.sock.recv(size - len(received))
-            if not piece:
-                break
-            received += piece
-        return received
+        return await received(self.sock, size)
+
+    async def answer(self) -> bytes:
+        return await received_frame(self.sock)
 
 
 Connect = Callable[..., Peer]

@@ -11,11 +11,45 @@ from minibroker.broker.app import way_of
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
-from minibroker.protocol.scram import BY_NAME, credential_of, salted_password
+from minibroker.broker.security.sasl.login import LoginRules
+from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
+from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.way.logins import Logins
+from minibroker.protocol.scram import BY_NAME, SCRAM_SHA_256, credential_of, new_credential, salted_password
+from tests import requests
 from tests.broker.conftest import InMemoryBroker
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
 SALT = b"0123456789abcdef"
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    return requests.handshake(mechanism, version)[4:]
+
+
+def authenticate(token: bytes, version: int = 1) -> bytes:
+    return requests.authenticate(token, version)[4:]
+
+
+def logins_by(
+    accounts: PlainAccounts,
+    password: str,
+    tokens: TokenValidator,
+    timers: TimerLoop,
+    max_session_ms: int = 0,
+    **limits: int,
+) -> Logins:
+    """Logins by three mechanisms; every user of SCRAM has the password."""
+    credential = new_credential(SCRAM_SHA_256, password)
+    servers: dict[str, Any] = {
+        "PLAIN": lambda: PlainServer(accounts),
+        "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (credential, True)),
+        "OAUTHBEARER": lambda: OAuthBearerServer(tokens),
+    }
+    rules = LoginRules(servers, max_session_ms=dict.fromkeys(servers, max_session_ms))
+    return Logins({"PLAINTEXT": rules}, timers, **limits)
 
 
 async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -> dict[str, int]:

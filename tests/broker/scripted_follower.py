@@ -11,7 +11,8 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import rows
-from tests.broker.conftest import At, InMemoryBroker, by_name
+from tests.broker.conftest import InMemoryBroker
+from tests.requests import At, by_name
 
 LEADER, FOLLOWER = 0, 1
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,10 +38,10 @@ from minibroker.broker.security.principal_mapping import InvalidRules, NoMatchin
 from minibroker.broker.security.tls import problems_of
 from minibroker.protocol.jaas import JaasError, parse_jaas
 from minibroker.protocol.java_properties import PropertiesError, read_properties
-from tests.broker.conversations import Script, read_book, settings_of
+from tests.books import GOLDEN, Book, Script, as_recorded, record_books, settings_of
 from tests.certificates import PASSWORD, Certificates
 
-FOLDER = Path(__file__).parent.parent / "golden" / "settings"
+FOLDER = GOLDEN / "settings"
 REASON_OF_OPENSSL = re.compile(r"\(None\)|\(\[SSL\].*?\(_ssl\.c:\d+\)\)")
 OF_LISTENERS = {"listeners", "advertised.listeners", "host.name", "port", "advertised.host.name", "advertised.port"}
 
@@ -113,16 +112,9 @@ def remarks(found: KafkaConfig | ConfigError) -> Iterator[str]:
     yield from (f"note: {each}" for each in found.notes)
 
 
-def scripts() -> list[tuple[str, Script]]:
-    return [(path.stem, script) for path in sorted(FOLDER.glob("*.txt")) for script in read_book(path).scripts.values()]
-
-
 def as_judged(script: Script, stores: Path) -> str:
     """The rows of a title with their outcomes now, as a file has them."""
-    lines = [f"== {script.title}", *script.heads]
-    for step in script.steps:
-        lines += [f"> {step}", *(f"< {line}" for line in judged(step, script.settings, stores))]
-    return "\n".join(lines)
+    return as_recorded(script, (judged(step, script.settings, stores) for step in script.steps))
 
 
 def make_stores(folder: Path) -> Path:
@@ -140,14 +132,11 @@ def make_stores(folder: Path) -> Path:
     return folder
 
 
-def record(path: Path) -> None:
-    book = read_book(path)
+def judged_again(book: Book) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         stores = make_stores(Path(folder))
-        texts = [book.head.rstrip("\n") + "\n", *(f"{as_judged(each, stores)}\n" for each in book.scripts.values())]
-    path.write_text("\n".join(texts), encoding="utf-8")
+        yield from (as_judged(each, stores) for each in book.scripts.values())
 
 
 if __name__ == "__main__":
-    for each in [FOLDER / f"{name}.txt" for name in sys.argv[1:]] or sorted(FOLDER.glob("*.txt")):
-        record(each)
+    record_books(FOLDER, judged_again)

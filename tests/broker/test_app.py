@@ -17,7 +17,8 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import HIGH_WATERMARK_CHECKPOINT
 from tests.broker.asking import LONG_MS
-from tests.broker.conftest import MakeBroker, fetch_body
+from tests.broker.conftest import MakeBroker
+from tests.requests import fetch_body
 
 ANSWER_SECONDS = 8
 

@@ -14,33 +14,31 @@ import pytest
 import trio
 
 from minibroker.broker.security.principal import Principal
-from minibroker.broker.security.sasl.login import LoginRules
-from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, Token
-from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
-from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.security.sasl.oauthbearer import Token
+from minibroker.broker.security.sasl.plain import PlainAccounts
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.codec import Codec, Watch
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.last_response import LINGER_MS
-from minibroker.broker.way.logins import FIRST_ALLOCATION_BYTES, Logins
+from minibroker.broker.way.logins import FIRST_ALLOCATION_BYTES
 from minibroker.broker.way.probes import Probes
 from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.broker.way.way import Way
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
 from tests.broker.conftest import InMemoryBroker
-from tests.broker.peers import Connect, Peer, framed
+from tests.broker.peers import Connect, Peer
 from tests.broker.peers import connect as connect
+from tests.broker.sasl_broker import authenticate, handshake, logins_by
 from tests.broker.traced import Traced
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 
 ACCOUNTS = PlainAccounts({"carol": "carol-secret", "erin": "erin-secret"})
 CAROL, WRONG = b"\0carol\0carol-secret", b"\0carol\0wrong"
 TOKEN_SECONDS = 5
-CREDENTIAL = new_credential(SCRAM_SHA_256, "hopper")
 
 
 class FiveSeconds:
@@ -72,16 +70,9 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
     nursery.start_soon(timers.run)
 
     def make(*, max_session_ms: int = 0, probes: Probes | None = None, **settings: Any) -> Peer:
-        rules = LoginRules(
-            {
-                "PLAIN": lambda: PlainServer(ACCOUNTS),
-                "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
-                "OAUTHBEARER": lambda: OAuthBearerServer(FiveSeconds(timers.clock)),
-            },
-            max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), max_session_ms),
-        )
         limits = {"failure_delay_ms": 100, "max_token_bytes": 1000, "max_request_bytes": 5000, **settings}
-        logins = Logins({"PLAINTEXT": rules}, timers, **limits)
+        tokens = FiveSeconds(timers.clock)
+        logins = logins_by(ACCOUNTS, "hopper", tokens, timers, max_session_ms, **limits)
         probes = Probes() if probes is None else probes
         way = Way([logins.frames, Served(), Codec(API_TABLE), Watch(probes), logins], probes)
         peer = connect(way.serve, runs=False, timers=timers, probes=probes)
@@ -92,27 +83,12 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
     return make
 
 
-def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
-    return encode_request(ApiKey.SASL_HANDSHAKE, version, 1, "me", API_TABLE[17].request(mechanism=mechanism))[4:]
-
-
-def authenticate(token: bytes, version: int = 1) -> bytes:
-    body = API_TABLE[36].request(auth_bytes=token)
-    return encode_request(ApiKey.SASL_AUTHENTICATE, version, 1, "me", body)[4:]
-
-
-async def answer(peer: Peer) -> bytes:
-    """The next answer without its size; nothing if the broker has closed."""
-    size = await peer.receive(4)
-    return await peer.receive(struct.unpack(">i", size)[0]) if size else b""
-
-
 async def ask(peer: Peer, *frames: bytes) -> list[Any]:
     """Send requests in one write, and decode their answers as those of the SASL APIs, as far as they are."""
     peer.sock.send(b"".join(map(framed, frames)))
     found: list[Any] = []
     for frame in frames:
-        answered = await answer(peer)
+        answered = await peer.answer()
         key, version = struct.unpack_from(">hh", frame)
         is_sasl = key in (17, 36) and answered and not answered.startswith(b"User:")
         found.append(decode_response(key, version, answered)[1] if is_sasl else answered)
@@ -161,7 +137,7 @@ async def test_a_failure_ends_the_connection_after_the_delay(
     if message:
         assert (failed.error_code, failed.error_message) == (58, message)
     assert (failed == b"") == (message == "")
-    assert await answer(peer) == b""
+    assert await peer.answer() == b""
     assert peer.connection.client.principal.name == "ANONYMOUS"
 
 
@@ -184,8 +160,8 @@ async def test_the_end_comes_some_time_after_the_answer_or_with_the_next_request
 
     hasty.sock.send(framed(authenticate(CAROL)))
 
-    assert (await answer(hasty), trio.current_time()) == (b"", before)
-    assert await answer(patient) == b""
+    assert (await hasty.answer(), trio.current_time()) == (b"", before)
+    assert await patient.answer() == b""
     assert trio.current_time() - before == pytest.approx(LINGER_MS / 1000, abs=0.002)
     assert patient.connection.ended_by.startswith("authentication failed")
 
@@ -204,7 +180,7 @@ async def test_a_client_that_leaves_during_the_delay_leaves_nothing(guarded: Mak
 async def test_limits_change_with_the_login_and_a_length_allocates_little_before(guarded: MakePeer) -> None:
     large, peer = guarded(max_token_bytes=1000), guarded(max_token_bytes=1_000_000)
     large.sock.send(struct.pack(">i", 1001))
-    assert await answer(large) == b""
+    assert await large.answer() == b""
 
     peer.sock.send(struct.pack(">i", 900_000) + b"x")
     await trio.testing.wait_all_tasks_blocked()
@@ -216,7 +192,7 @@ async def test_limits_change_with_the_login_and_a_length_allocates_little_before
     await login(peer)
     assert await ask(peer, bytes(5000)) == [b"User:carol 5000"]
     peer.sock.send(struct.pack(">i", 5001))
-    assert await answer(peer) == b""
+    assert await peer.answer() == b""
 
 
 async def test_logs_name_the_failure_and_neither_user_nor_token(
@@ -226,7 +202,7 @@ async def test_logs_name_the_failure_and_neither_user_nor_token(
     peer = guarded()
 
     await ask(peer, handshake(), authenticate(b"\0carolina\0hunter2"))
-    assert await answer(peer) == b""
+    assert await peer.answer() == b""
 
     assert "authentication failed: Authentication failed: Invalid username or password" in caplog.text
     assert "carolina" not in caplog.text
@@ -302,7 +278,7 @@ async def test_authenticating_again_keeps_the_user_and_the_mechanism(
     *_, failed = await ask(peer, *frames)
 
     assert (failed.error_code, failed.error_message) == (58, message)
-    assert await answer(peer) == b""
+    assert await peer.answer() == b""
     assert peer.connection.client.principal.name == "carol"
 
 
@@ -313,8 +289,8 @@ async def test_another_request_instead_of_authenticating_again_is_refused(guarde
 
     peer.sock.send(framed(struct.pack(">hhih", ApiKey.LIST_GROUPS, 0, 1, -1)))
 
-    assert (await answer(peer))[4:6] == ErrorCode.ILLEGAL_SASL_STATE.to_bytes(2, "big")
-    assert await answer(peer) == b""
+    assert (await peer.answer())[4:6] == ErrorCode.ILLEGAL_SASL_STATE.to_bytes(2, "big")
+    assert await peer.answer() == b""
 
 
 # The token has 5 s, and is as old as the login took.
@@ -384,8 +360,8 @@ async def test_a_failed_login_is_explained_with_its_reason_and_its_delay(
 async def test_a_token_without_a_header_is_explained_as_one(guarded: MakePeer, traced: Traced) -> None:
     peer = guarded_and_traced(guarded, traced)
     peer.sock.send(framed(handshake(version=0)) + framed(WRONG))
-    assert await answer(peer) != b""
-    assert await answer(peer) == b""
+    assert await peer.answer() != b""
+    assert await peer.answer() == b""
 
     explained = traced.explained()
     assert (explained["api"], explained["version"], explained["outcome"]) == ("SaslAuthenticate", -1, "closed")

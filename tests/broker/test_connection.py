@@ -26,8 +26,9 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.asking import seconds
-from tests.broker.peers import Connect, Peer, echo, framed
+from tests.broker.peers import Connect, Peer, echo
 from tests.broker.peers import connect as connect
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

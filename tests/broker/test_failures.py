@@ -18,7 +18,6 @@ from minibroker.protocol.api import (
     ApiKey,
     Request,
     decode_request,
-    encode_request,
     encode_response,
     joined,
 )
@@ -28,6 +27,7 @@ from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.resources import resources_named
 from tests.broker.recorded_failures import recorded
 from tests.integration.sample_requests import sample_body
+from tests.requests import frame
 
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 RECORDED = {frame["api"] for frame in recorded()}
@@ -41,12 +41,12 @@ def answer_to(request_frame: bytes, message: str | None) -> str | None:
 
 @pytest.mark.parametrize("api", [api for api in API_TABLE.values() if api.name in RECORDED], ids=lambda api: api.name)
 def test_a_failure_is_answered_as_recorded(api: Api) -> None:
-    frames = [frame for frame in recorded() if frame["api"] == api.name]
+    rows = [row for row in recorded() if row["api"] == api.name]
 
-    assert {frame["version"] for frame in frames} == set(range(api.versions[0], api.versions[1] + 1))
-    for frame in frames:
-        answer = answer_to(bytes.fromhex(frame["request"]), frame["message"])
-        assert answer == frame["answer"], f"{api.name} v{frame['version']} {frame['shape']}"
+    assert {row["version"] for row in rows} == set(range(api.versions[0], api.versions[1] + 1))
+    for row in rows:
+        answer = answer_to(bytes.fromhex(row["request"]), row["message"])
+        assert answer == row["answer"], f"{api.name} v{row['version']} {row['shape']}"
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
@@ -86,8 +86,7 @@ def test_produce_without_acks_has_no_answer() -> None:
 
 def failure(key: ApiKey, version: int, **body: Any) -> Any:
     """The answer to a request whose handler fails."""
-    frame = encode_request(key, version, 1, None, API_TABLE[key].request(**body))[4:]
-    return failure_of(decode_request(frame), KafkaError(CODE))
+    return failure_of(decode_request(frame(key, version, **body)[4:]), KafkaError(CODE))
 
 
 def test_a_fetch_fails_for_what_it_asks_for_and_not_for_what_it_forgets() -> None:

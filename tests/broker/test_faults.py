@@ -10,14 +10,15 @@ from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.faults.fault import Fault
 from minibroker.broker.transaction.transaction import EMPTY
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
 from tests.broker.asking import seconds
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.faulty import Faulty, end_of, errors_of, produce_to
 from tests.broker.group_clients import GroupClient
 from tests.broker.transactional import started, state_of
+from tests.requests import by_name
 
 NOT_LEADER = ErrorCode.NOT_LEADER_FOR_PARTITION
 
@@ -136,9 +137,8 @@ async def test_an_api_without_topics_does_what_was_asked_when_it_fails_after_tha
 
 async def test_an_unsupported_version_is_answered_in_version_0(faulty: Faulty) -> None:
     faulty.add("error", error="UNSUPPORTED_VERSION", api="api_versions")
-    frame = encode_request(ApiKey.API_VERSIONS, 3, 1, "test", API_TABLE[ApiKey.API_VERSIONS].request())
 
-    answer = await faulty.broker.answer(frame[4:])
+    answer = await faulty.broker.answer(faulty.broker.frame(ApiKey.API_VERSIONS, 3))
 
     assert answer is not None
     assert decode_response(ApiKey.API_VERSIONS, 0, answer)[1].error_code == ErrorCode.UNSUPPORTED_VERSION

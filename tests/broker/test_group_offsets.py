@@ -14,7 +14,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
-from tests.broker.conftest import MakeBroker
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import SETTINGS, GroupClient
 
 
@@ -41,6 +41,16 @@ async def test_transactional_offsets_count_once_the_transaction_is_committed(cli
     assert (errors, before) == ({TopicPartition("a", 0): ErrorCode.NONE}, -1)
     assert unstable.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert await client.offset("a") == 5
+
+
+async def test_a_group_has_its_partition_before_there_is_a_topic(broker: InMemoryBroker) -> None:
+    names, partition_for = "abc", broker.parts.groups.partition_for
+    before = list(map(partition_for, names))
+
+    await GroupClient(broker).find()
+
+    assert before == list(map(partition_for, names))
+    assert len(set(before)) == len(names)
 
 
 # -- version 0, which Kafka keeps in ZooKeeper ------------------------------------------------------------------

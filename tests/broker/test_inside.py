@@ -19,13 +19,14 @@ from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from tests.broker.asking import batch_of, fill
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import SETTINGS, GroupClient
-from tests.broker.peers import Connect, framed
+from tests.broker.peers import Connect
 from tests.broker.peers import connect as connect
 from tests.broker.scripted_follower import lead_elsewhere
 from tests.broker.traced import Traced
 from tests.integration.sample_requests import sample_body
+from tests.requests import by_name, fetch_body, framed
 
 LONG_MS = 600_000
 
@@ -337,8 +338,7 @@ def write(*batches: bytearray, partition: int = 0) -> Scene:
 
     async def scene(traced: Traced) -> None:
         for batch in batches:
-            topics = [("orders", [(partition, bytearray(batch))])]
-            await traced.broker.call(PRODUCE, 7, acks=1, timeout_ms=1000, topics=topics)
+            await traced.broker.write("orders", bytearray(batch), partition=partition)
 
     return scene
 

@@ -14,9 +14,10 @@ from minibroker.broker.cluster.state import TopicState
 from minibroker.protocol.api import ApiKey, Request, decode_request, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign
 from tests.protocol.recordings import BETWEEN_BROKERS, Recording, recordings_of
+from tests.requests import by_name
 
 # -- recorded -------------------------------------------------------------------------------------------------------
 
@@ -141,6 +142,16 @@ async def metadata(broker: InMemoryBroker, *names: str) -> Any:
 async def test_a_broker_without_a_cluster_closes_as_at_an_unknown_api(broker: InMemoryBroker) -> None:
     with pytest.raises(KafkaProtocolError, match="LeaderAndIsr is not served"):
         await lead(broker)
+
+
+async def test_a_controller_needs_the_right_to_act_on_the_cluster(make_broker: MakeBroker, in_cluster: None) -> None:
+    broker = make_broker(authorizer_class_name="kafka.security.auth.SimpleAclAuthorizer")
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    assert await lead(broker, state("t", 0, ME, True)) == await stop(broker, ("t", 0)) == [denied, denied]
+    assert await show(broker) == denied
+    answer = await broker.call(ApiKey.CONTROLLED_SHUTDOWN, 1, broker_id=ME)
+    assert (answer.error_code, answer.remaining_partitions) == (denied, [])
 
 
 async def test_one_epoch_of_controllers_holds_for_all_their_requests(obedient: InMemoryBroker) -> None:

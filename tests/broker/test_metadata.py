@@ -10,7 +10,8 @@ import trio
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.requests import by_name
 
 
 @pytest.mark.usefixtures("in_cluster")

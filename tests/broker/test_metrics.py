@@ -25,9 +25,10 @@ from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
-from tests.broker.peers import Connect, echo
+from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.peers import Connect, echo, tcp_pair
 from tests.broker.peers import connect as connect
+from tests.requests import by_name, fetch_body
 
 TOPIC = "kafka.server:type=BrokerTopicMetrics"
 REQUEST = "kafka.network:type=RequestMetrics"
@@ -103,7 +104,7 @@ async def test_a_topic_has_what_was_written_to_it_and_read_from_it(broker: InMem
     await broker.produce("orders", [b"a", b"b", b"c"])
     await broker.produce("orders", [b"d"], partition=1, acks=0)
     large = build_batch([Record(0, 0, None, b"x" * 2_000_000, ())])
-    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("orders", [(0, large)])])
+    await broker.write("orders", large)
     answer = await broker.fetch(("orders", 0, 0), ("orders", 1, 0))
 
     found = values(metrics)
@@ -388,10 +389,10 @@ async def test_bytes_of_sockets_are_those_of_open_and_of_closed_connections(brok
 
 
 def test_a_socket_knows_what_it_has_transferred() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        ours, _ = listener.accept()
+    ours, client = tcp_pair()
     with ours, client:
+        ours.setblocking(True)
+        client.setblocking(True)
         client.sendall(b"x" * 1000)
         ours.sendall(b"y" * 70_000)
         assert len(ours.recv(1000, socket.MSG_WAITALL)) == 1000

@@ -16,7 +16,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.peer import Peer, PeerError
 from minibroker.broker.network.peers import Peers
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_response
-from tests.broker.peers import framed
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from minibroker.broker.pending import Pending
-from minibroker.protocol.api import ApiKey
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -18,18 +16,12 @@ from tests.broker.asking import batch_of
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 
 
-async def produced(broker: InMemoryBroker, batch: bytes | bytearray, *, version: int = 7) -> Any:
-    topics = [("t", [(0, batch)])]
-    answer = await broker.call(ApiKey.PRODUCE, version, acks=1, timeout_ms=1000, topics=topics)
-    return answer.topics[0].partitions[0]
-
-
 async def test_records_that_a_start_finds_are_served_before_they_are_fsynced_again(
     make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     broker = make_broker(tmp_path / "one")
     await broker.create_topic("t", flush_messages=1)
-    await produced(broker, batch_of())
+    await broker.write("t", batch_of())
 
     again = make_broker(shutil.copytree(tmp_path / "one", tmp_path / "crashed"))
 
@@ -56,6 +48,6 @@ async def test_no_more_than_a_hundred_wrong_records_are_answered(broker: InMemor
     await broker.create_topic("t", cleanup_policy="compact")
     batch = build_batch([Record(offset, NOW_MS, None, b"") for offset in range(5000)])
 
-    row = await produced(broker, batch, version=9)
+    row = await broker.write("t", batch, version=9)
 
     assert [each.batch_index for each in row.record_errors] == list(range(100))

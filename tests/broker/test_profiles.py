@@ -29,6 +29,7 @@ from tests.broker.asking import rows
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.integration.sample_requests import sample_body
+from tests.requests import frame
 
 
 async def create(broker: InMemoryBroker, name: str, **configs: str) -> Any:
@@ -138,7 +139,7 @@ async def test_an_api_or_version_after_the_release_closes_the_connection(make_br
 async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker: MakeBroker) -> None:
     broker = make_broker(profile=profile_of("0.10"))
 
-    response = await broker.answer(encode_request(ApiKey.API_VERSIONS, 1, 7, "test", API_TABLE[18].request())[4:])
+    response = await broker.answer(frame(ApiKey.API_VERSIONS, 1, 7)[4:])
 
     assert response == b"\0\0\0\7" + b"\0\x23" + b"\0\0\0\0"  # correlation id, UNSUPPORTED_VERSION, no APIs
 
@@ -149,7 +150,7 @@ async def test_records_are_kept_in_the_format_of_the_release(make_broker: MakeBr
     await create(broker, "topic")
     records = build_message_set([Record(0, NOW_MS, None, b"value", ())], magic=1)
 
-    await broker.call(ApiKey.PRODUCE, 2, acks=1, timeout_ms=1000, topics=[("topic", [(0, records)])])
+    await broker.write("topic", records, version=2)
 
     stored = broker.log_of("topic").read(0, 1000).records.read()
     assert stored[MAGIC_AT] == magic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ import trio.testing
 from minibroker.broker.network.response import (
     PIECES_PER_TURN,
     SENDFILE_PIECE_BYTES,
-    Chunk,
     PeerGoneError,
     send_chunks,
     send_now,
@@ -26,44 +25,16 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
+from tests.broker.peers import tcp_pair, through
 
 Pair = tuple[socket.socket, socket.socket]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        server, _ = listener.accept()
-    for sock in (server, client):
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    yield server, client
-    server.close()
-    client.close()
-
-
-async def read_all(sock: socket.socket) -> bytes:
-    pieces: list[bytes] = []
-    while True:
-        await trio.lowlevel.wait_readable(sock)
-        piece = sock.recv(65536)
-        if not piece:
-            return b"".join(pieces)
-        pieces.append(piece)
-
-
-async def through(pair: Pair, chunks: Sequence[Chunk]) -> bytes:
-    """Send chunks to the client to the end; what it received."""
-    server, client = pair
-
-    async def send() -> None:
-        await send_chunks(server, chunks)
-        server.shutdown(socket.SHUT_WR)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        return await read_all(client)
+    server, client = tcp_pair()
+    with server, client:
+        yield server, client
 
 
 @pytest.fixture

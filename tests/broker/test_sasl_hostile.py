@@ -18,29 +18,24 @@ import pytest
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.pending import Pending
 from minibroker.broker.security.principal import ANONYMOUS
-from minibroker.broker.security.sasl.login import LoginRules
-from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
-from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
-from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.security.sasl.plain import PlainAccounts
 from minibroker.broker.security.sasl.tokens import UnsecuredTokens
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.codec import Codec, Watch
 from minibroker.broker.way.exchange import Exchange
-from minibroker.broker.way.logins import Logins
 from minibroker.broker.way.probes import Probes
 from minibroker.broker.way.stage import Stage
 from minibroker.broker.way.way import Way
-from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse
-from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
+from tests.broker.sasl_broker import authenticate, handshake, logins_by
 
 SEEDS = 300
 MESSAGES = 4  # of each conversation
 MAX_TOKEN_BYTES = 524_288
 SECONDS_EACH = 0.5
-CREDENTIAL = new_credential(SCRAM_SHA_256, "never sent")
 ACCOUNTS = PlainAccounts({"carol": "never sent"})
 EXPIRED = ".".join(
     base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b'{"alg":"none"}', b'{"sub":"alice","exp":1}')
@@ -56,14 +51,6 @@ TOKENS = (
 )
 
 
-def handshake(mechanism: str, version: int = 1) -> bytes:
-    return encode_request(ApiKey.SASL_HANDSHAKE, version, 1, "me", API_TABLE[17].request(mechanism=mechanism))[4:]
-
-
-def authenticate(token: bytes, version: int = 0) -> bytes:
-    return encode_request(ApiKey.SASL_AUTHENTICATE, version, 1, "me", API_TABLE[36].request(auth_bytes=token))[4:]
-
-
 class Broker(Stage):
     """Stands behind the logins: only ApiVersions comes through before a client has authenticated."""
 
@@ -77,21 +64,9 @@ class Hostile:
     """A client that has not authenticated, and the way of its requests."""
 
     def __init__(self) -> None:
-        rules = LoginRules(
-            {
-                "PLAIN": lambda: PlainServer(ACCOUNTS),
-                "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
-                "OAUTHBEARER": lambda: OAuthBearerServer(UnsecuredTokens({}, Clock().wall_ms)),
-            },
-            max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), 0),
-        )
-        logins = Logins(
-            {"PLAINTEXT": rules},
-            TimerLoop(Clock()),
-            failure_delay_ms=100,
-            max_token_bytes=MAX_TOKEN_BYTES,
-            max_request_bytes=1 << 20,
-        )
+        limits = {"failure_delay_ms": 100, "max_token_bytes": MAX_TOKEN_BYTES, "max_request_bytes": 1 << 20}
+        tokens = UnsecuredTokens({}, Clock().wall_ms)
+        logins = logins_by(ACCOUNTS, "never sent", tokens, TimerLoop(Clock()), **limits)
         self.client = Client("hostile", "127.0.0.1", 9092)
         logins.begin(self.client)
         probes = Probes()

@@ -32,10 +32,12 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.config import TOPIC_CONFIGS
+from tests.books import read_book
 from tests.broker.asking import BROKER
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.broker.conversations import FOLDER, held, read_book
+from tests.broker.conversations import FOLDER, held
 from tests.broker.transactional import FEW, Producer
+from tests.requests import produce_body
 
 pytestmark = pytest.mark.pure
 
@@ -63,9 +65,7 @@ async def write(broker: InMemoryBroker, *times_ms: int, key: bytes | None = b"k"
     codes = []
     for time_ms in times_ms:
         batch = build_batch([Record(0, time_ms, key, b"v" * 100)])
-        body: dict[str, Any] = {"acks": -1, "timeout_ms": 1000, "topics": [("t", [(0, batch)])]}
-        answer = await broker.call(ApiKey.PRODUCE, version, **body)
-        codes.append(answer.topics[0].partitions[0].error_code)
+        codes.append((await broker.write("t", batch, acks=-1, version=version)).error_code)
     return codes
 
 
@@ -269,8 +269,8 @@ async def throttled(broker: InMemoryBroker) -> object:
     times = []
     for _ in range(3):
         batch = build_batch([Record(0, NOW_MS, None, b"v" * 10_000)])
-        body: dict[str, Any] = {"acks": 1, "timeout_ms": 1000, "topics": [("t", [(0, batch)])]}
-        times.append((await broker.call(ApiKey.PRODUCE, 6, **body)).throttle_time_ms > 0)
+        answer = await broker.call(ApiKey.PRODUCE, 6, **produce_body("t", batch, acks=1))
+        times.append(answer.throttle_time_ms > 0)
         times.append((await broker.fetch(("t", 0, 0))).throttle_time_ms > 0)
     return times
 

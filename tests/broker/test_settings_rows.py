@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.conversations import Script
-from tests.broker.settings_rows import as_judged, make_stores, scripts
+from tests.books import Book, Script, cases
+from tests.broker.settings_rows import FOLDER, as_judged, make_stores
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +15,6 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_stores(tmp_path_factory.mktemp("stores"))
 
 
-@pytest.mark.parametrize("script", [pytest.param(script, id=f"{name}: {script.title}") for name, script in scripts()])
-def test_settings_are_judged_as_recorded(stores: Path, script: Script) -> None:
+@pytest.mark.parametrize(("book", "script"), cases(FOLDER))
+def test_settings_are_judged_as_recorded(stores: Path, book: Book, script: Script) -> None:
     assert as_judged(script, stores) == script.text.rstrip("\n")

@@ -29,7 +29,8 @@ from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
-from tests.broker.conftest import At, InMemoryBroker, MakeBroker
+from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.requests import At
 
 pytestmark = pytest.mark.pure
 

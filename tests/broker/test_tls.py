@@ -14,13 +14,13 @@ import trio.testing
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.security.tls import TlsListener
-from tests.broker.peers import framed
 from tests.broker.tls_peers import SSL, MakeSide, Side, TlsClient, closings
 from tests.broker.tls_peers import certificates as certificates
 from tests.broker.tls_peers import connect as connect
 from tests.broker.tls_peers import make_side as make_side
 from tests.broker.tls_peers import side as side
 from tests.certificates import Certificates
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

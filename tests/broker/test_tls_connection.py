@@ -23,12 +23,12 @@ from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.network.tls_connection import ALERT, PIECE_BYTES, pieces_of
 from minibroker.broker.pending import Pending
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from tests.broker.peers import framed
 from tests.broker.tls_peers import Side, TlsClient, closings
 from tests.broker.tls_peers import certificates as certificates
 from tests.broker.tls_peers import connect as connect
 from tests.broker.tls_peers import make_side as make_side
 from tests.broker.tls_peers import side as side
+from tests.requests import framed
 
 pytestmark = pytest.mark.time_jumps
 

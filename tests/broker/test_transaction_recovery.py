@@ -174,8 +174,7 @@ async def test_unreadable_records_are_logged_and_passed_over(
     value = encode_value(TransactionRecord(1, 0, 1000, 0, frozenset(), 0, -1))
     rows = [(b"", value), (encode_key("cut"), value[:-1]), (encode_key("dead"), value.replace(b"\0\xff", b"\6\0"))]
     records = [Record(number, NOW_MS, *row) for number, row in enumerate(rows)]
-    topics = [("__transaction_state", [(0, build_batch(records))])]
-    await broker.call(ApiKey.PRODUCE, 7, client_id="__admin_client", acks=1, timeout_ms=1000, topics=topics)
+    await broker.write("__transaction_state", build_batch(records), client_id="__admin_client")
     broker.close()
 
     again = make_broker(tmp_path / "one")

@@ -15,9 +15,10 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.tls_connection import TlsConnection
 from minibroker.broker.security.tls import TlsListener
-from tests.broker.peers import Connect, Peer, echo, framed
+from tests.broker.peers import Connect, Peer, echo
 from tests.broker.peers import connect as connect
 from tests.certificates import Certificates
+from tests.requests import framed
 
 SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
 

@@ -56,9 +56,8 @@ class Producer:
             base_sequence=sequence,
             is_transactional=is_transactional,
         )
-        body: dict[str, Any] = {"transactional_id": self.transactional_id, "topics": [(topic, [(partition, batch)])]}
-        answer = await self.broker.call(ApiKey.PRODUCE, version, acks=-1, timeout_ms=1000, **body)
-        error = ErrorCode(answer.topics[0].partitions[0].error_code)
+        whose: dict[str, Any] = {"version": version, "transactional_id": self.transactional_id}
+        error = ErrorCode((await self.broker.write(topic, batch, partition=partition, acks=-1, **whose)).error_code)
         if error is ErrorCode.NONE:
             self.sequences[topic, partition] = sequence + len(values)
         return error

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from minibroker.protocol.primitives import ZERO_UUID
 from tests.conformance.steps import Batch, FromNow, SessionOf, Step, call
+from tests.requests import At, by_name, fetch_body
 
 TIME_MS = 1_500_000_000_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
@@ -57,13 +57,12 @@ def produce_old(topic: str, what: Any, partition: int = 0, **options: Any) -> St
 def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forget: Any = (), **options: Any) -> Step:
     """Rows of (topic, partition, offset, and perhaps max_bytes and a follower's log start offset)."""
 
-    def partition_row(row: Row) -> Row:
-        return (row[1], -1, row[2], -1, row[4] if len(row) > 4 else -1, row[3] if len(row) > 3 else 1 << 20)
-
-    of_session = {"session_id": session[0], "session_epoch": session[1]}
-    asked: dict[str, Any] = {"topics": by_topic(rows, partition_row), "forgotten_topics": list(forget)}
-    given = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **options}
-    return call("Fetch", version, **of_session, **asked, **given)
+    asked = [
+        At(*row[:3])._replace(max_bytes=(*row, 1 << 20)[3], log_start_offset=row[4] if len(row) > 4 else -1)
+        for row in rows
+    ]
+    of_session = {"session_id": session[0], "session_epoch": session[1], "forgotten_topics": list(forget)}
+    return call("Fetch", version, **fetch_body(*asked, **of_session, **options))
 
 
 def parked(connection: str) -> dict[str, Any]:
@@ -81,11 +80,6 @@ def metadata_of(*names: str, version: int = 6, may_create: bool = False, **optio
     if version >= 4:
         options["allow_auto_topic_creation"] = may_create
     return call("Metadata", version, topics=by_name(*names), **options)
-
-
-def by_name(*names: str) -> list[Row]:
-    """The topics of a Metadata request, by name."""
-    return [(ZERO_UUID, name) for name in names]
 
 
 def in_session(begun_by: str, epoch: int) -> tuple[SessionOf, int]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.conformance.answers import Masks, Plain
 from tests.conformance.steps import CORRELATION_ID, Script, Step, Told
 from tests.integration.wire import RawConnection
+from tests.requests import frame
 
 CLOSED = "closed"
 WAITS = "waits"
@@ -147,8 +148,7 @@ class SocketPeer:
 
     def _sync(self, name: str) -> bool:
         """Whether the connection still answers, by which time all before it is done."""
-        body = API_TABLE[ApiKey.API_VERSIONS].request()
-        self._send(name, encode_request(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync", body))
+        self._send(name, frame(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync"))
         return self._receive(name) != CLOSED
 
     def _connection(self, name: str) -> RawConnection:

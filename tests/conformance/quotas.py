@@ -18,16 +18,18 @@ from typing import Any, NamedTuple
 import trio
 
 from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.text import counted
+from tests.broker.peers import received_frame
 from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
 from tests.conformance.recordings import Comparison, read
 from tests.integration.brokers import Minibroker
 from tests.integration.sample_requests import sample_body
 from tests.jvm import QUICK_JVM
+from tests.requests import fetch_body, frame, produce_body
 from tests.setup_clients import compiled_for_kafka
 
 RECORDED = "kafka-2.0.1-quotas.json.gz"
@@ -79,10 +81,7 @@ class Talk:
 
     async def send(self, *requests: tuple[ApiKey, int, Mapping[str, Any]], on: str = "main") -> None:
         """Send requests in one write."""
-        frames = [
-            encode_request(key, version, 1, self.client_id, API_TABLE[key].request(**body))
-            for key, version, body in requests
-        ]
+        frames = [frame(key, version, client_id=self.client_id, **body) for key, version, body in requests]
         rest = memoryview(b"".join(frames))
         sock = self._socket(on)
         while rest:
@@ -92,30 +91,19 @@ class Talk:
     async def take(self, key: ApiKey, version: int, *, on: str = "main") -> Any:
         """Receive the next answer, and keep it as an event; return None if the broker closes the connection."""
         with trio.fail_after(ANSWER_SECONDS):
-            size = await self._receive(on, 4)
-            frame = await self._receive(on, int.from_bytes(size, "big"))
+            answer = await received_frame(self._socket(on))
         now = trio.current_time()
         after_ms, self._last_at = round((now - self._last_at) * 1000), now
-        if not frame:
+        if not answer:
             self.events.append(Event(after_ms, 0, "closed"))
             return None
-        _, body = decode_response(key, version, frame)
+        _, body = decode_response(key, version, answer)
         self.events.append(Event(after_ms, getattr(body, "throttle_time_ms", 0), facts_of(key, body)))
         return body
 
     async def ask(self, key: ApiKey, version: int, body: Mapping[str, Any], *, on: str = "main") -> Any:
         await self.send((key, version, body), on=on)
         return await self.take(key, version, on=on)
-
-    async def _receive(self, on: str, size: int) -> bytes:
-        received, sock = b"", self._socket(on)
-        while len(received) < size:
-            await trio.lowlevel.wait_readable(sock)
-            piece = sock.recv(size - len(received))
-            if not piece:
-                return b""
-            received += piece
-        return received
 
     def _socket(self, name: str) -> socket.socket:
         if name not in self._sockets:
@@ -143,13 +131,13 @@ def facts_of(key: ApiKey, body: Any) -> Any:
 
 def produce(size: int, *, acks: int = 1, topic: str = TOPIC) -> tuple[ApiKey, int, Mapping[str, Any]]:
     batch = build_batch([Record(0, 1_500_000_000_000, None, b"x" * size, ())])
-    return ApiKey.PRODUCE, 5, {"acks": acks, "timeout_ms": 1000, "topics": [(topic, [(0, batch)])]}
+    return ApiKey.PRODUCE, 5, produce_body(topic, batch, acks=acks)
 
 
 def fetch(offset: int = 0, size: int = 15_000, **options: Any) -> Mapping[str, Any]:
-    rows = [(TOPIC, [(0, -1, offset, -1, -1, size)])]
-    body = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": size, "topics": rows, "session_epoch": -1}
-    return {**body, **options}
+    return fetch_body(
+        (TOPIC, 0, offset), max_partition_bytes=size, **{"max_bytes": size, "session_epoch": -1} | options
+    )
 
 
 # -- conversations: functions by the names of their clients ---------------------------------------------------

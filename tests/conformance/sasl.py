@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import socket
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +19,12 @@ from typing import Any
 
 from benchmarks.apache_kafka import ApacheKafka, class_path, jvm_options, kafka_jars
 from benchmarks.processes import free_port
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.scram import BY_NAME, ScramMechanism, salted_password
 from tests.conformance.recordings import Comparison, read
+from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
+from tests.requests import frame, framed
 
 RECORDED = "kafka-2.0.1-sasl-conversations.json.gz"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -42,6 +43,7 @@ SETTINGS = {
 }
 SCRAM_USERS = {"grace": "hopper", "b=o,b": "hopper"}
 ANSWER_SECONDS = 10.0
+END_SECONDS = 0.5
 CLOSED = "closed"
 OPEN = "open"
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -52,15 +54,11 @@ Step = Callable[[list[bytes]], bytes]  # from the tokens that the broker has ans
 Script = list[Step]
 
 
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
-
-
 # -- steps ----------------------------------------------------------------------------------------------------
 
 
 def request(key: ApiKey, version: int, /, client_id: str | None = "gold", **body: Any) -> Step:
-    encoded = encode_request(key, version, 7, client_id, API_TABLE[key].request(**body))
+    encoded = frame(key, version, 7, client_id, **body)
     return lambda tokens: encoded
 
 
@@ -329,28 +327,26 @@ def size_scripts() -> dict[str, Script]:
 
 def hold(script: Script, port: int) -> list[Json]:
     """Hold one conversation; each step's outcome: the answers in it, and `closed` if the broker closed then."""
-    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as sock:
+    with RawConnection("127.0.0.1", port, answer_seconds=ANSWER_SECONDS) as connection:
         tokens: list[bytes] = []
         outcomes: list[Json] = []
         for step in script:
             data = step(tokens)
             frames = list(frames_of(data))
             outcome: list[Json] = []
-            try:
-                sock.sendall(data)
-                for frame in frames:
-                    answer = receive(sock)
-                    if answer is None:
-                        outcome.append(CLOSED)
-                        break
-                    outcome.append(plain(frame, answer, tokens, outcomes))
-            except ConnectionError:
-                outcome.append(CLOSED)
+            connection.send(data)
+            for frame in frames:
+                answer = connection.receive_frame()
+                if answer is None:
+                    outcome.append(CLOSED)
+                    break
+                outcome.append(plain(frame, answer, tokens, outcomes))
             outcomes.append(outcome)
             if CLOSED in outcome:
                 return outcomes
-        outcomes.append(end_of(sock))
-        return outcomes
+        # A connection that is open answers nothing more.
+        has_ended = connection.has_answer(within_seconds=END_SECONDS) and connection.receive_frame() is None
+        return [*outcomes, CLOSED if has_ended else OPEN]
 
 
 def frames_of(data: bytes) -> Iterator[bytes]:
@@ -362,33 +358,6 @@ def frames_of(data: bytes) -> Iterator[bytes]:
             return
         yield data[4 : 4 + size]
         data = data[4 + size :]
-
-
-def receive(sock: socket.socket) -> bytes | None:
-    """An answer without its length; None if the broker closes."""
-    size = exactly(sock, 4)
-    return None if size is None else exactly(sock, int.from_bytes(size, "big"))
-
-
-def exactly(sock: socket.socket, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        piece = sock.recv(size - len(data))
-        if not piece:
-            return None
-        data += piece
-    return data
-
-
-def end_of(sock: socket.socket) -> str:
-    """Whether the broker has closed after its last answer: a connection that is open answers nothing more."""
-    sock.settimeout(0.5)
-    try:
-        return OPEN if sock.recv(1) else CLOSED
-    except TimeoutError:
-        return OPEN
-    except ConnectionError:
-        return CLOSED
 
 
 def plain(frame: bytes, answer: bytes, tokens: list[bytes], before: list[Json]) -> Json:

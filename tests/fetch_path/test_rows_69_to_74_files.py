@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from typing import Any
 
 import pytest
-import trio
 
-from minibroker.broker.network.response import send_chunks
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode
@@ -19,8 +16,10 @@ from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 from tests.broker.asking import LONG_MS, fill, on_disk, row_of, sizes
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.peers import tcp_pair, through
 from tests.protocol.batch_bytes import views_of
+from tests.requests import fetch_body
 from tests.storage.cleaning import clean, put
 
 pytestmark = pytest.mark.time_jumps
@@ -77,33 +76,13 @@ async def test_row_70_records_go_to_the_socket_unread(broker: InMemoryBroker, mo
     monkeypatch.setattr(os, "sendfile", counted)
     monkeypatch.setattr(FileSlice, "read", None)
     monkeypatch.setattr(os, "pread", None)
-    received = await through_a_socket(chunks)
+    ours, theirs = tcp_pair()
+    with ours, theirs:
+        received = await through((ours, theirs), chunks)
 
     body = decode_response(ApiKey.FETCH, 8, received[4:])[1]
     assert [bytes(row.records) for row in body.topics[0].partitions] == stored
     assert sum(sent) == sum(map(len, stored))
-
-
-async def through_a_socket(chunks: list[Any]) -> bytes:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for each in (ours, theirs):
-            each.setblocking(False)
-        received = bytearray()
-
-        async def receive() -> None:
-            while True:
-                await trio.lowlevel.wait_readable(theirs)
-                piece = theirs.recv(1 << 16)
-                if not piece:
-                    return
-                received.extend(piece)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(receive)
-            await send_chunks(ours, chunks)
-            ours.shutdown(socket.SHUT_WR)
-    return bytes(received)
 
 
 async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(broker: InMemoryBroker) -> None:

@@ -16,13 +16,14 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.time.timers import TimerLoop
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, row_of
-from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker, fetch_body
+from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
 from tests.broker.peers import Peer
+from tests.requests import fetch_body, frame, framed, produce_body
 
 pytestmark = pytest.mark.time_jumps
 
@@ -43,13 +44,13 @@ class Wire(Peer):
         self.dispatched.append(bytes(frame))
         return self.broker.way.serve(frame, client)
 
-    async def answer(self) -> tuple[int, bytes]:
+    async def numbered(self) -> tuple[int, bytes]:
         """The correlation id of the next answer, and the answer."""
-        frame = await self.receive(int.from_bytes(await self.receive(4), "big"))
-        return int.from_bytes(frame[:4], "big"), frame
+        answer = await self.answer()
+        return int.from_bytes(answer[:4], "big"), answer
 
     async def answers(self, count: int) -> list[int]:
-        return [(await self.answer())[0] for _ in range(count)]
+        return [(await self.numbered())[0] for _ in range(count)]
 
 
 Connect = Callable[..., Wire]
@@ -73,45 +74,37 @@ async def connect(broker: InMemoryBroker) -> AsyncIterator[Connect]:
         wire.sock.close()
 
 
-def request(key: ApiKey, version: int, number: int, **body: Any) -> bytes:
-    return encode_request(key, version, number, "test", API_TABLE[key].request(**body))
-
-
 def fetch(number: int, *, max_wait_ms: int = 0) -> bytes:
-    return request(ApiKey.FETCH, 8, number, **fetch_body(("t", 0, 0), max_wait_ms=max_wait_ms))
+    return frame(ApiKey.FETCH, 8, number, **fetch_body(("t", 0, 0), max_wait_ms=max_wait_ms))
 
 
 def produce(number: int, *, acks: int, partition: int = 0) -> bytes:
     batch = build_batch([Record(0, NOW_MS, None, b"v")])
-    return request(ApiKey.PRODUCE, 7, number, acks=acks, timeout_ms=1000, topics=[("t", [(partition, batch)])])
+    return frame(ApiKey.PRODUCE, 7, number, **produce_body("t", batch, partition=partition, acks=acks))
 
 
 def metadata(number: int) -> bytes:
-    return request(ApiKey.METADATA, 1, number, topics=[])
+    return frame(ApiKey.METADATA, 1, number, topics=[])
 
 
 @pytest.mark.parametrize("version", [4, 99, 32767, -1])
 async def test_row_84_unknown_versions_of_api_versions_are_answered_in_v0(connect: Connect, version: int) -> None:
     wire = connect()
-    frame = bytearray(request(ApiKey.API_VERSIONS, 0, 7))
-    frame[6:8] = struct.pack(">h", version)
+    asked = bytearray(frame(ApiKey.API_VERSIONS, 0, 7))
+    asked[6:8] = struct.pack(">h", version)
 
-    wire.sock.send(frame + metadata(8))
-    number, answer = await wire.answer()
+    wire.sock.send(asked + metadata(8))
+    number, answer = await wire.numbered()
 
     body = decode_response(ApiKey.API_VERSIONS, 0, answer)[1]
     assert (number, body.error_code, list(body.api_keys)) == (7, ErrorCode.UNSUPPORTED_VERSION, [])
-    assert (await wire.answer())[0] == 8  # the connection goes on
+    assert (await wire.numbered())[0] == 8  # the connection goes on
 
 
 def with_head(key: int, version: int) -> bytes:
     """A request of that API key and version, whatever is in it."""
-    frame = fetch(1)
-    return frame[:4] + struct.pack(">hh", key, version) + frame[8:]
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
+    asked = fetch(1)
+    return asked[:4] + struct.pack(">hh", key, version) + asked[8:]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +141,10 @@ async def test_row_86_the_next_request_waits_and_answers_are_in_order(connect: C
 
 async def test_row_87_a_request_as_long_as_the_limit_is_answered(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
-    frame = fetch(1)
-    wire = connect(max_request_bytes=len(frame) - 4)
+    asked = fetch(1)
+    wire = connect(max_request_bytes=len(asked) - 4)
 
-    wire.sock.send(frame)
+    wire.sock.send(asked)
 
     assert await wire.answers(1) == [1]
     assert DEFAULTS.socket_request_max_bytes == 100 * 1024 * 1024

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.message_set import build_message_set
@@ -25,7 +25,8 @@ from tests.integration.brokers import BrokerProcess
 from tests.integration.members import answer_of, wait_until
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
 from tests.integration.topics import create_topic_over
-from tests.integration.wire import RawConnection, fetch_body, list_offsets_body, produce_body, the_partition
+from tests.integration.wire import RawConnection, read, the_partition
+from tests.requests import list_offsets_body, produce_body
 
 SETTINGS: dict[str, str | int] = {
     "log.flush.start.offset.checkpoint.interval.ms": 100,
@@ -129,19 +130,21 @@ def sequenced_batch(producer_id: int, number: int) -> bytearray:
 
 def produce(connection: RawConnection, topic: str, records: bytes | bytearray, *, magic: int = 2) -> Any:
     """Write to partition 0 and return its row of the answer."""
-    row = when_led(connection, ApiKey.PRODUCE, PRODUCE_VERSION[magic], produce_body(topic, bytes(records)))
+    row = when_led(connection, ApiKey.PRODUCE, PRODUCE_VERSION[magic], **produce_body(topic, bytes(records)))
     assert row.error_code == 0, (topic, row)
     return row
 
 
-def when_led(connection: RawConnection, key: ApiKey, version: int, body: Any) -> Any:
+def when_led(connection: RawConnection, key: ApiKey, version: int, /, **body: Any) -> Any:
     """The partition's row of the answer, once the broker leads it."""
-    return answer_of(lambda: the_partition(connection.call(key, version, body)), NOT_YET, f"the leader for {key.name}")
+    return answer_of(
+        lambda: the_partition(connection.call(key, version, **body)), NOT_YET, f"the leader for {key.name}"
+    )
 
 
 def delete_records(connection: RawConnection, topic: str, before_offset: int) -> None:
-    body = API_TABLE[ApiKey.DELETE_RECORDS].request(topics=[(topic, [(0, before_offset)])], timeout_ms=10_000)
-    assert the_partition(connection.call(ApiKey.DELETE_RECORDS, 1, body)).error_code == 0
+    answer = connection.call(ApiKey.DELETE_RECORDS, 1, topics=[(topic, [(0, before_offset)])], timeout_ms=10_000)
+    assert the_partition(answer).error_code == 0
 
 
 def everything_served(broker: BrokerProcess, topics: Iterable[str]) -> dict[str, Served]:
@@ -190,14 +193,14 @@ def fetch_all(connection: RawConnection, topic: str, start: int, end: int) -> It
 
 def fetch(connection: RawConnection, topic: str, offset: int, *, version: int = 8) -> Any:
     """Read as a consumer of committed records does; old versions read all."""
-    body = fetch_body(topic, offset=offset, max_bytes=WHOLE_SEGMENT_BYTES)._replace(isolation_level=READ_COMMITTED)
-    row = the_partition(connection.call(ApiKey.FETCH, version, body))
+    options = {"max_partition_bytes": WHOLE_SEGMENT_BYTES, "isolation_level": READ_COMMITTED}
+    row = read(connection, topic, version=version, offset=offset, **options)
     assert row.error_code == 0, (topic, offset, row)
     return row
 
 
 def offset_at(connection: RawConnection, topic: str, time_ms: int) -> tuple[int, int]:
     """The offset found for a timestamp, or for EARLIEST and LATEST; with the timestamp there."""
-    row = when_led(connection, ApiKey.LIST_OFFSETS, 1, list_offsets_body(topic, timestamp_ms=time_ms))
+    row = when_led(connection, ApiKey.LIST_OFFSETS, 1, **list_offsets_body(topic, timestamp_ms=time_ms))
     assert row.error_code == 0, row
     return row.offset, row.timestamp

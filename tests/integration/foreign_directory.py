@@ -19,11 +19,11 @@ import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
 from tests.integration.members import wait_until
-from tests.integration.wire import RawConnection, framed
+from tests.integration.wire import RawConnection
+from tests.requests import by_name, framed
 
 TOPIC_STORE = "minibroker.json"
 ANSWER_SECONDS = 2.0
@@ -105,11 +105,10 @@ def register_topics(zookeeper_port: int, broker_id: int, topics: Mapping[str, Fo
 
 def wait_until_led(kafka: ApacheKafka, topics: Mapping[str, ForeignTopic]) -> None:
     """Return once every partition of the topics has a leader: only then are they in Kafka's metadata."""
-    request = MetadataRequest(topics=[MetadataRequest.row("topics")(name=name) for name in topics])
     with RawConnection(kafka.host, kafka.port) as connection:
 
         def is_led() -> bool:
-            found = connection.call(ApiKey.METADATA, 1, request).topics
+            found = connection.call(ApiKey.METADATA, 1, topics=by_name(*topics)).topics
             return not any(row.error_code for topic in found for row in (topic, *topic.partitions))
 
         wait_until(is_led, "the leaders of all topics")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from minibroker.protocol.api import ApiKey, decode_response
+from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import NewTopic
 from tests.integration.hostile_batches import (
@@ -27,15 +27,8 @@ from tests.integration.hostile_batches import (
     Outcome,
     valid,
 )
-from tests.integration.wire import (
-    RawConnection,
-    fetch_body,
-    list_offsets_body,
-    produce_body,
-    read,
-    request_frame,
-    the_partition,
-)
+from tests.integration.wire import RawConnection, read, the_partition
+from tests.requests import fetch_body, frame, list_offsets_body, produce_body
 
 UNSUPPORTED_COMPRESSION_TYPE = 76
 # Where Apache Kafka 2.0.1 answers UNKNOWN_SERVER_ERROR: what is wrong by name, or nothing to do.
@@ -60,14 +53,12 @@ def target(new_topic: NewTopic) -> str:
 
 
 def outcome_of(connection: RawConnection, topic: str, version: int, records: bytes) -> Outcome:
-    frame = connection.exchange(request_frame(ApiKey.PRODUCE, version, produce_body(topic, records)))
-    if frame is None:
-        return CLOSED
-    return int(the_partition(decode_response(ApiKey.PRODUCE, version, frame)[1]).error_code)
+    answer = connection.ask(ApiKey.PRODUCE, version, **produce_body(topic, records))
+    return CLOSED if answer is None else int(the_partition(answer).error_code)
 
 
 def log_end_offset(connection: RawConnection, topic: str) -> int:
-    return int(the_partition(connection.call(ApiKey.LIST_OFFSETS, 1, list_offsets_body(topic))).offset)
+    return int(the_partition(connection.call(ApiKey.LIST_OFFSETS, 1, **list_offsets_body(topic))).offset)
 
 
 @pytest.mark.parametrize("version", [2, 3, 6])
@@ -106,9 +97,8 @@ def test_a_connection_dropped_before_the_answer_leaves_the_broker_answering(
 
     for _ in range(20):
         with connect() as connection:
-            connection.send(request_frame(ApiKey.PRODUCE, 3, produce_body(topic, valid())) * 5)
+            connection.send(frame(ApiKey.PRODUCE, 3, **produce_body(topic, valid())) * 5)
             connection.reset()
         with connect() as connection:
-            body = fetch_body(topic)._replace(max_wait_ms=500, min_bytes=2**20)
-            connection.send(request_frame(ApiKey.FETCH, 4, body))
+            connection.send(frame(ApiKey.FETCH, 4, **fetch_body((topic, 0, 0), max_wait_ms=500, min_bytes=2**20)))
             connection.reset()

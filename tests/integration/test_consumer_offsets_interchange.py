@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.apache_kafka import ApacheKafka
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.conftest import StartMinibroker
 from tests.integration.foreign_directory import apache_kafka_on
@@ -88,11 +88,15 @@ def commit_in_transactions(bootstrap: str) -> None:
 
 def commit_until(bootstrap: str, group: str) -> None:
     """Commit with a retention time, as clients up to OffsetCommit v4 may ask for."""
-    request = API_TABLE[ApiKey.OFFSET_COMMIT].request(
-        group_id=group, generation_id=-1, retention_time_ms=3_600_000, topics=[(TOPIC, [(0, 9, -1, -1, "for an hour")])]
-    )
     with connection_to(bootstrap) as connection:
-        answer = connection.call(ApiKey.OFFSET_COMMIT, 2, request)
+        answer = connection.call(
+            ApiKey.OFFSET_COMMIT,
+            2,
+            group_id=group,
+            generation_id=-1,
+            retention_time_ms=3_600_000,
+            topics=[(TOPIC, [(0, 9, -1, -1, "for an hour")])],
+        )
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
@@ -103,10 +107,8 @@ def seen_groups(bootstrap: str) -> dict[str, SeenGroup]:
 
 
 def seen_group(connection: RawConnection, group: str) -> SeenGroup:
-    fetch = API_TABLE[ApiKey.OFFSET_FETCH].request(group_id=group, topics=None)
-    describe = API_TABLE[ApiKey.DESCRIBE_GROUPS].request(groups=[group])
-    described = answered(lambda: connection.call(ApiKey.DESCRIBE_GROUPS, 1, describe).groups[0])
-    fetched = answered(lambda: connection.call(ApiKey.OFFSET_FETCH, 2, fetch))
+    described = answered(lambda: connection.call(ApiKey.DESCRIBE_GROUPS, 1, groups=[group]).groups[0])
+    fetched = answered(lambda: connection.call(ApiKey.OFFSET_FETCH, 2, group_id=group, topics=None))
     return SeenGroup(
         described.group_state,
         described.protocol_type,

@@ -20,7 +20,7 @@ from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.network.peer import Peer
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
 from minibroker.broker.transaction.marker_channels import Marker, MarkerChannels
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.integration.wire import RawConnection
@@ -60,10 +60,8 @@ class Controlling:
 
 def leaders(kafka: ApacheKafka) -> dict[int, int]:
     """The leader of each partition of the topic, as Kafka shows it."""
-    message = API_TABLE[ApiKey.METADATA].request
-    asked = message(topics=[message.row("topics")(name="t")], allow_auto_topic_creation=False)
     with RawConnection(kafka.host, kafka.port) as connection:
-        (topic,) = connection.call(ApiKey.METADATA, 5, asked).topics
+        (topic,) = connection.call(ApiKey.METADATA, 5, topics=[("t",)], allow_auto_topic_creation=False).topics
     return {row.partition: row.leader_id for row in topic.partitions}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.api import ApiKey, decode_response
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -23,8 +23,9 @@ from tests.integration.hostile_batches import valid
 from tests.integration.members import wait_until
 from tests.integration.records import numbered
 from tests.integration.topics import create_topic, read_everything
-from tests.integration.wire import connection_to, produce_body, read, request_frame, the_partition, write
+from tests.integration.wire import connection_to, read, the_partition, write
 from tests.matrices import each_once
+from tests.requests import produce_body
 
 ROUNDS = 5
 BATCHES_BEFORE_THE_KILL = 100
@@ -50,10 +51,10 @@ def write_until_it_dies(broker: Minibroker, round_number: int, acked: dict[tuple
             rows = [Record(n, 1_500_000_000_000, None, value) for n, value in enumerate(values)]
             batch = bytes(build_batch(rows, codec=rng.choice([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])))
             partition = rng.randrange(PARTITIONS)
-            frame = connection.exchange(request_frame(ApiKey.PRODUCE, 5, produce_body("t", batch, partition=partition)))
-            if frame is None:
+            answer = connection.ask(ApiKey.PRODUCE, 5, **produce_body("t", batch, partition=partition))
+            if answer is None:
                 return
-            row = the_partition(decode_response(ApiKey.PRODUCE, 5, frame)[1])
+            row = the_partition(answer)
             assert row.error_code == 0
             for n, value in enumerate(values):
                 acked[partition, row.base_offset + n] = value

@@ -18,7 +18,8 @@ from minibroker import Broker, BrokerError
 from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of, value_of, values_in
-from tests.integration.wire import connection_to, list_offsets_body, request_frame
+from tests.integration.wire import connection_to
+from tests.requests import frame, list_offsets_body
 
 RECORDS = 200
 SETTINGS = {
@@ -29,7 +30,7 @@ SETTINGS = {
 PATIENCE_SECONDS = 60.0
 POLL_MS = 1000  # kafka-python 3.0.12 forgets a rebalance that ends between two calls: none shall
 STOP_SECONDS = 30.0  # on a busy machine: far less than a fault holds
-ASK = request_frame(ApiKey.LIST_OFFSETS, 2, list_offsets_body("orders"))
+ASK = frame(ApiKey.LIST_OFFSETS, 2, **list_offsets_body("orders"))
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,7 @@ def test_a_fault_strikes_the_connection_of_a_number(broker: Broker) -> None:
 
         mine = [each for each in broker.faults.connections() if each.address == connection.address]
 
-        assert [each.client_id for each in mine] == ["wire-test"]
+        assert [each.client_id for each in mine] == ["test"]
         broker.faults.disconnect(connection=mine[0].number)
         assert connection.exchange(ASK) is None
 

@@ -14,7 +14,7 @@ from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.topics import create_topic
-from tests.integration.wire import RawConnection, connection_to, fetch_body, the_partition
+from tests.integration.wire import RawConnection, connection_to, read
 
 LIMIT = 200
 FITS = 100
@@ -32,11 +32,9 @@ def limited(start_minibroker: StartMinibroker) -> Minibroker:
 
 
 def create(connection: RawConnection, *topics: tuple[str, int], validate_only: bool = False) -> dict[str, Any]:
-    rows = [
-        CREATE_TOPICS.row("topics")(name=name, num_partitions=count, replication_factor=1) for name, count in topics
-    ]
-    body = CREATE_TOPICS(topics=rows, timeout_ms=10_000, validate_only=validate_only)
-    return {row.name: row for row in connection.call(ApiKey.CREATE_TOPICS, 1, body).topics}
+    rows: list[Any] = [(name, count, 1, [], []) for name, count in topics]
+    answer = connection.call(ApiKey.CREATE_TOPICS, 1, topics=rows, timeout_ms=10_000, validate_only=validate_only)
+    return {row.name: row for row in answer.topics}
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
@@ -50,14 +48,13 @@ def test_a_topic_with_too_many_partitions_is_refused_and_nothing_of_it_made(
         assert "this broker may open" in answers["large"].error_message
         assert f"of {LIMIT}; start it with a higher limit (ulimit -n)" in answers["large"].error_message
         assert not list(limited.data_dir.glob("large-*"))
-        assert the_partition(connection.call(ApiKey.FETCH, 4, fetch_body("fits", partition=FITS - 1))).error_code == 0
+        assert read(connection, "fits", partition=FITS - 1).error_code == 0
 
 
 def test_a_topic_does_not_grow_beyond_the_limit(limited: Minibroker) -> None:
-    row = CREATE_PARTITIONS.row("topics")(name="fits", count=2 * FITS)
+    rows = [("fits", 2 * FITS, None)]
     with connection_to(limited.bootstrap) as connection:
-        body = CREATE_PARTITIONS(topics=[row], timeout_ms=10_000, validate_only=False)
-        (answer,) = connection.call(ApiKey.CREATE_PARTITIONS, 0, body).results
+        (answer,) = connection.call(ApiKey.CREATE_PARTITIONS, 0, topics=rows, timeout_ms=10_000).results
 
     assert answer.error_code == ErrorCode.POLICY_VIOLATION
     assert len(list(limited.data_dir.glob("fits-*"))) == FITS

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from tests.conformance.sasl import FIRST, SETTINGS
 from tests.integration.brokers import Minibroker
-from tests.integration.wire import framed
+from tests.requests import authenticate, framed, handshake
 
 HALF_OPEN = pytest.mark.parametrize("half_open", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 SPARE_DESCRIPTORS = 500
@@ -118,14 +117,8 @@ def stored_keys(path: Path) -> list[str]:
     return [row[key] for user in credentials.values() for row in user.values() for key in ("stored_key", "server_key")]
 
 
-def handshake(mechanism: str, version: int) -> bytes:
-    body = API_TABLE[ApiKey.SASL_HANDSHAKE].request(mechanism=mechanism)
-    return encode_request(ApiKey.SASL_HANDSHAKE, version, 1, "raw", body)
-
-
 def framed_login(version: int, token: bytes) -> bytes:
-    body = API_TABLE[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=token)
-    return framed(token) if version == 0 else encode_request(ApiKey.SASL_AUTHENTICATE, 0, 2, "raw", body)
+    return framed(token) if version == 0 else authenticate(token, 0)
 
 
 def talk(broker: Minibroker, *messages: bytes) -> bytes:
@@ -149,14 +142,13 @@ def test_half_open_logins_leave_others_served(tmp_path: Path, half_open: int) ->
         pytest.skip(f"{hard} open files are allowed, and this needs {half_open + SPARE_DESCRIPTORS}: see ulimit -Hn")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, half_open + SPARE_DESCRIPTORS), hard))
     broker = start(tmp_path)
-    first = API_TABLE[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=FIRST.encode())
     places = [
         b"",
         b"\0\0",
         struct.pack(">i", 524_288) + b"x",
         handshake("PLAIN", 0) + struct.pack(">i", 524_288) + bytes(100),
         handshake("SCRAM-SHA-256", 1),
-        handshake("SCRAM-SHA-256", 1) + encode_request(ApiKey.SASL_AUTHENTICATE, 0, 2, "raw", first),
+        handshake("SCRAM-SHA-256", 1) + authenticate(FIRST.encode(), 0),
     ]
     sockets: list[socket.socket] = []
     try:

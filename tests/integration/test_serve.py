@@ -7,16 +7,18 @@ import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minibroker.broker.serve_options import stop_signals
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import StartMinibroker
 from tests.integration.hostile_batches import valid
 from tests.integration.topics import create_topic
-from tests.integration.wire import connection_to, fetch_body, produce_body, read, request_frame
+from tests.integration.wire import connection_to, read
+from tests.requests import by_name, fetch_body, frame, produce_body
 
 PROMPTLY_SECONDS = 30.0  # on a busy machine: half of what the clients wait
 NOT_FOR_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere: run it as another user")
@@ -45,10 +47,8 @@ group.initial.rebalance.delay.ms=0
 
 def partitions_of(broker: BrokerProcess, topic: str) -> int:
     """How many partitions a topic has."""
-    message = API_TABLE[ApiKey.METADATA].request
-    body = message(topics=[message.row("topics")(name=topic)], allow_auto_topic_creation=False)
     with connection_to(broker.bootstrap) as connection:
-        (row,) = connection.call(ApiKey.METADATA, 4, body).topics
+        (row,) = connection.call(ApiKey.METADATA, 4, topics=by_name(topic), allow_auto_topic_creation=False).topics
     return len(row.partitions)
 
 
@@ -146,16 +146,14 @@ def test_a_stop_does_not_wait_for_idle_or_waiting_clients(start_minibroker: Star
     settings = {"group.initial.rebalance.delay.ms": 60_000}
     broker = start_minibroker(settings=settings).wait_until_ready()
     create_topic(broker, "quiet")
-    fetch = fetch_body("quiet")._replace(max_wait_ms=60_000, min_bytes=1)
-    member = {"group_id": "group", "session_timeout_ms": 30_000, "protocol_type": "consumer"}
-    join = API_TABLE[ApiKey.JOIN_GROUP].request(**member, protocols=[("range", b"")])
+    member: dict[str, Any] = {"group_id": "group", "session_timeout_ms": 30_000, "protocol_type": "consumer"}
 
     with ExitStack() as stack:
         idle, fetching, joining = (stack.enter_context(connection_to(broker.bootstrap)) for _ in range(3))
         idle.ask_for_versions()
-        fetching.send(request_frame(ApiKey.FETCH, 4, fetch))
-        joining.call(ApiKey.FIND_COORDINATOR, 1, API_TABLE[ApiKey.FIND_COORDINATOR].request(key="group"))
-        joining.send(request_frame(ApiKey.JOIN_GROUP, 0, join))
+        fetching.send(frame(ApiKey.FETCH, 4, **fetch_body(("quiet", 0, 0), max_wait_ms=60_000)))
+        joining.call(ApiKey.FIND_COORDINATOR, 1, key="group")
+        joining.send(frame(ApiKey.JOIN_GROUP, 0, **member, protocols=[("range", b"")]))
         broker.wait_for_log("group group: rebalance after generation 0")
         started = time.monotonic()
         status = broker.terminate()
@@ -169,17 +167,17 @@ def test_memory_stays_bounded_under_a_quarter_gigabyte_and_readers_that_do_not_r
 ) -> None:
     broker = start_minibroker(settings={"log.segment.bytes": 50_000_000}).wait_until_ready()
     create_topic(broker, "big")
-    frame = request_frame(ApiKey.PRODUCE, 3, produce_body("big", valid(size_bytes=300_000)))
+    request = frame(ApiKey.PRODUCE, 3, **produce_body("big", valid(size_bytes=300_000)))
     before = broker.resident_bytes()
 
     with connection_to(broker.bootstrap) as connection:
         for _ in range(280):
-            assert connection.exchange(frame) is not None
+            assert connection.exchange(request) is not None
         readers = [connection_to(broker.bootstrap) for _ in range(20)]
         for reader in readers:
-            body = fetch_body("big", max_bytes=40_000_000)._replace(max_bytes=40_000_000)
-            reader.send(request_frame(ApiKey.FETCH, 4, body))
-        row = read(connection, "big", max_bytes=1_000_000)
+            whole = fetch_body(("big", 0, 0), max_partition_bytes=40_000_000, max_bytes=40_000_000)
+            reader.send(frame(ApiKey.FETCH, 4, **whole))
+        row = read(connection, "big", max_partition_bytes=1_000_000)
         grown = broker.resident_bytes() - before
         for reader in readers:
             reader.reset()

@@ -22,14 +22,13 @@ from typing import Any
 import pytest
 
 from benchmarks.frames import ask, metadata
-from minibroker.protocol.api import ApiKey, decode_response
-from minibroker.protocol.messages.metadata import MetadataRequest
+from minibroker.protocol.api import ApiKey
 from tests.certificates import PASSWORD, Certificates
 from tests.integration.brokers import Minibroker
 from tests.integration.clients import CLIENTS
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import Record, numbered
-from tests.integration.wire import request_frame
+from tests.integration.wire import RawConnection
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,OTHER://127.0.0.1:0"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,OTHER:SSL"
@@ -101,12 +100,8 @@ def test_a_client_reads_many_large_fetches_over_tls(
 
 
 def test_each_client_is_sent_to_the_port_that_it_came_by(tls_broker: Minibroker, certificates: Certificates) -> None:
-    context = ssl.create_default_context(cafile=str(certificates.authority))
-    address = ("localhost", tls_broker.ports["SSL"])
-    with context.wrap_socket(socket.create_connection(address), server_hostname="localhost") as sock:
-        sock.sendall(request_frame(ApiKey.METADATA, 1, MetadataRequest(topics=[])))
-        size = int.from_bytes(sock.recv(4), "big")
-        over_tls = decode_response(ApiKey.METADATA, 1, sock.recv(size))[1]
+    with tls_connection(tls_broker, certificates) as connection:
+        over_tls = connection.call(ApiKey.METADATA, 1, topics=[])
     _, over_plaintext = ask("127.0.0.1", tls_broker.ports["PLAINTEXT"], metadata())
 
     assert [row.port for row in over_tls.brokers] == [tls_broker.ports["SSL"]]
@@ -124,12 +119,14 @@ def test_the_broker_names_its_listeners_in_the_ready_file_and_in_the_log(tls_bro
 # -- Clients that break it
 
 
-def assert_served(broker: Minibroker, certificates: Certificates) -> None:
+def tls_connection(broker: Minibroker, certificates: Certificates) -> RawConnection:
     context = ssl.create_default_context(cafile=str(certificates.authority))
-    plain = socket.create_connection(("localhost", broker.ports["SSL"]), timeout=60)
-    with context.wrap_socket(plain, server_hostname="localhost") as sock:
-        sock.sendall(request_frame(ApiKey.METADATA, 1, MetadataRequest(topics=[])))
-        assert len(sock.recv(4)) == 4
+    return RawConnection("localhost", broker.ports["SSL"], context=context)
+
+
+def assert_served(broker: Minibroker, certificates: Certificates) -> None:
+    with tls_connection(broker, certificates) as connection:
+        assert connection.call(ApiKey.METADATA, 1, topics=[]).brokers
     assert broker.is_running
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import StartMinibroker
@@ -148,9 +148,9 @@ def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
 
 def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]:
     """The producer id and epoch that a transactional id has."""
-    request = API_TABLE[ApiKey.DESCRIBE_TRANSACTIONS].request(transactional_ids=[transactional_id])
     with connection_to(broker.bootstrap) as connection:
-        (row,) = connection.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transactions
+        answer = connection.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[transactional_id])
+    (row,) = answer.transactions
     assert row.error_code == ErrorCode.NONE
     return row.producer_id, row.producer_epoch
 
@@ -158,10 +158,11 @@ def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]
 def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> int:
     """End the transaction in its producer's name, once the coordinator has loaded it; the error code."""
     named = {"transactional_id": transactional_id, "producer_id": identity[0], "producer_epoch": identity[1]}
-    request = API_TABLE[ApiKey.END_TXN].request(**named, is_commit=is_commit)
     loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
     with connection_to(broker.bootstrap) as connection:
-        answer = answer_of(lambda: connection.call(ApiKey.END_TXN, 1, request), loading, "the coordinator")
+        answer = answer_of(
+            lambda: connection.call(ApiKey.END_TXN, 1, **named, is_commit=is_commit), loading, "the coordinator"
+        )
     return int(answer.error_code)
 
 

@@ -14,10 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from minibroker import Broker
-from minibroker.protocol.api import ApiKey
-from minibroker.protocol.messages.fetch import FetchRequest
 from tests.integration.librdkafka import consumer_of
-from tests.integration.wire import connection_to
+from tests.integration.wire import connection_to, read
 from tests.minibroker.commands import Finished, minibroker
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
@@ -43,11 +41,6 @@ def printed(path: Path, *arguments: object) -> str:
     return done.out
 
 
-def fetch_at_end() -> object:
-    partition = FetchRequest.row("topics.partitions")(partition=0, fetch_offset=0, max_bytes=1 << 20)
-    return FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, topics=[("flights", [partition])])
-
-
 def write_and_read_in_a_group(bootstrap: str) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "client.id": "writer", "compression.type": "gzip", "linger.ms": 50}
@@ -57,11 +50,11 @@ def write_and_read_in_a_group(bootstrap: str) -> None:
     assert producer.flush(PATIENCE_SECONDS) == 0
     consumer = consumer_of(bootstrap, "reports", client_id="reader", auto_offset_reset="earliest")
     consumer.subscribe(["flights"])
-    read = 0
-    while read < RECORDS:
+    count = 0
+    while count < RECORDS:
         message = consumer.poll(PATIENCE_SECONDS)
         assert message is not None and message.error() is None
-        read += 1
+        count += 1
     consumer.commit(asynchronous=False)
     consumer.close()
 
@@ -105,9 +98,9 @@ def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Pat
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         with connection_to(broker.bootstrap_servers) as connection:
-            connection.call(ApiKey.FETCH, 4, fetch_at_end())
+            read(connection, "flights")
             assert json.loads(following.stdout.readline())["api"] == "Fetch"
-            connection.call(ApiKey.FETCH, 4, fetch_at_end())
+            read(connection, "flights")
             assert json.loads(following.stdout.readline())["correlation_id"] == 2
         following.send_signal(signal.SIGINT)
         assert following.wait(PATIENCE_SECONDS) == 130

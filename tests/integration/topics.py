@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
 from tests.integration.brokers import BrokerProcess
-from tests.integration.wire import RawConnection, fetch_body, the_partition
+from tests.integration.wire import RawConnection, read
 
 MOST_BYTES = 1 << 24
 
@@ -23,10 +24,8 @@ def create_topic(
 def create_topic_over(
     connection: RawConnection, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> None:
-    message = API_TABLE[ApiKey.CREATE_TOPICS].request
-    rows = [message.row("topics.configs")(name=name, value=value) for name, value in (configs or {}).items()]
-    row = message.row("topics")(name=topic, num_partitions=partitions, replication_factor=1, configs=rows)
-    (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
+    rows: list[Any] = [(topic, partitions, 1, [], list((configs or {}).items()))]
+    (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, topics=rows, timeout_ms=10_000).topics
     assert answer.error_code == 0
 
 
@@ -44,8 +43,7 @@ def read_everything(broker: BrokerProcess, partition: int) -> list[Record]:
     found: list[Record] = []
     with RawConnection(broker.host, broker.port) as connection:
         while True:
-            body = fetch_body("t", partition=partition, offset=len(found), max_bytes=MOST_BYTES)
-            row = the_partition(connection.call(ApiKey.FETCH, 4, body))
+            row = read(connection, "t", partition=partition, offset=len(found), max_partition_bytes=MOST_BYTES)
             assert row.error_code == 0
             fresh = records_in(bytes(row.records))
             if not fresh:

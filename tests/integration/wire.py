@@ -1,13 +1,15 @@
-"""A client that sends exactly the bytes of a test: raw sockets, and requests built from the API table."""
+"""A client that sends exactly the bytes of a test, and requests by their fields."""
 
 from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 from typing import Any
 
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import ApiKey, decode_response
+from tests.requests import fetch_body, frame, produce_body
 
 ANSWER_SECONDS = 60.0
 CLIENT_ID = "wire-test"
@@ -18,11 +20,19 @@ class RawConnection:
     """One TCP connection. Use it in a `with` block."""
 
     def __init__(
-        self, host: str, port: int, *, answer_seconds: float = ANSWER_SECONDS, source: str | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        source: str | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         own_address = None if source is None else (source, 0)
         self._socket = socket.create_connection((host, port), timeout=answer_seconds, source_address=own_address)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
         self._correlation_id = 0
         self.address = "{}:{}".format(*self._socket.getsockname()[:2])
 
@@ -58,20 +68,27 @@ class RawConnection:
 
     def ask_for_versions(self) -> Any:
         """The answer to the request that every client may make."""
-        return self.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request())
+        return self.call(ApiKey.API_VERSIONS, 0)
 
     def exchange(self, frame: bytes) -> bytes | None:
         """Send a whole request, its size in front, and return the response frame or Closed."""
         self.send(frame)
         return self.receive_frame()
 
-    def call(self, key: ApiKey, version: int, body: Any) -> Any:
-        """Send a request and return the response's body."""
+    def ask(self, key: ApiKey, version: int, /, **body: Any) -> Any:
+        """Send a request and return the response's body, or Closed."""
         self._correlation_id += 1
-        frame = self.exchange(encode_request(key, version, self._correlation_id, CLIENT_ID, body))
-        assert frame is not None, f"closed instead of an answer to {key.name} v{version}"
-        correlation_id, answer = decode_response(key, version, frame)
+        answered = self.exchange(frame(key, version, self._correlation_id, CLIENT_ID, **body))
+        if answered is None:
+            return Closed
+        correlation_id, answer = decode_response(key, version, answered)
         assert correlation_id == self._correlation_id
+        return answer
+
+    def call(self, key: ApiKey, version: int, /, **body: Any) -> Any:
+        """As `ask`, of a broker that must answer."""
+        answer = self.ask(key, version, **body)
+        assert answer is not Closed, f"closed instead of an answer to {key.name} v{version}"
         return answer
 
     def _receive(self, size: int) -> bytes | None:
@@ -92,46 +109,16 @@ def connection_to(bootstrap: str) -> RawConnection:
     return RawConnection(host, int(port))
 
 
-def framed(payload: bytes) -> bytes:
-    """Put the size in front."""
-    return struct.pack(">i", len(payload)) + payload
-
-
-def request_frame(key: ApiKey, version: int, body: Any, correlation_id: int = 7) -> bytes:
-    frame: bytes = encode_request(key, version, correlation_id, CLIENT_ID, body)
-    return frame
-
-
-def produce_body(topic: str, records: bytes, *, partition: int = 0, acks: int = -1) -> Any:
-    """The body of a Produce request for one partition."""
-    message = API_TABLE[ApiKey.PRODUCE].request
-    row = message.row("topics.partitions")(partition=partition, records=records)
-    return message(acks=acks, timeout_ms=10_000, topics=[message.row("topics")(topic=topic, partitions=[row])])
-
-
-def fetch_body(topic: str, *, partition: int = 0, offset: int = 0, max_bytes: int = 2**20) -> Any:
-    """The body of a Fetch request for one partition that is answered at once."""
-    message = API_TABLE[ApiKey.FETCH].request
-    row = message.row("topics.partitions")(partition=partition, fetch_offset=offset, max_bytes=max_bytes)
-    topics = [message.row("topics")(topic=topic, partitions=[row])]
-    return message(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=2**25, topics=topics)
-
-
-def list_offsets_body(topic: str, *, partition: int = 0, timestamp_ms: int = -1) -> Any:
-    """The body of a ListOffsets request for one partition; -1 asks for the end."""
-    message = API_TABLE[ApiKey.LIST_OFFSETS].request
-    row = message.row("topics.partitions")(partition=partition, timestamp=timestamp_ms, max_num_offsets=1)
-    return message(replica_id=-1, topics=[message.row("topics")(topic=topic, partitions=[row])])
-
-
 def write(connection: RawConnection, topic: str, records: bytes, *, version: int = 5, partition: int = 0) -> Any:
     """Produce with acks of all; the partition's row of the answer."""
-    return the_partition(connection.call(ApiKey.PRODUCE, version, produce_body(topic, records, partition=partition)))
+    return the_partition(connection.call(ApiKey.PRODUCE, version, **produce_body(topic, records, partition=partition)))
 
 
-def read(connection: RawConnection, topic: str, *, version: int = 4, **where: int) -> Any:
+def read(
+    connection: RawConnection, topic: str, *, version: int = 4, partition: int = 0, offset: int = 0, **options: int
+) -> Any:
     """Fetch what is there; the partition's row of the answer."""
-    return the_partition(connection.call(ApiKey.FETCH, version, fetch_body(topic, **where)))
+    return the_partition(connection.call(ApiKey.FETCH, version, **fetch_body((topic, partition, offset), **options)))
 
 
 def the_partition(answer: Any) -> Any:

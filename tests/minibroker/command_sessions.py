@@ -40,12 +40,13 @@ from unittest.mock import patch
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from minibroker import Broker, administration
 from minibroker.cli.app import main
+from tests.books import GOLDEN, read_texts, record_files
 from tests.console.asking import ask
 from tests.console.conftest import RunningConsole, console_of
 from tests.integration.later_kafka import LaterKafka
 from tests.minibroker.records_by_hand import Records
 
-BOOKS = Path(__file__).parent.parent / "golden" / "commands"
+BOOKS = GOLDEN / "commands"
 FIVE = ["a", "b", "c", "d", "e"]
 LIBRDKAFKA = "minibroker.any_cluster.librdkafka"
 OF_MINIBROKER = ("minibroker", "kafka-python")
@@ -86,7 +87,7 @@ class Book(NamedTuple):
 
 
 def read_book(path: Path) -> Book:
-    head, *parts = re.split(r"^(?=== )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    head, *parts = read_texts(path)
     return Book(path, head, [read_session(part.rstrip("\n")) for part in parts])
 
 
@@ -217,17 +218,15 @@ def masked(line: str, bootstrap: str, directory: Path) -> str:
     return line
 
 
-def record(path: Path) -> None:
+def held_again(path: Path) -> Iterator[str]:
     book = read_book(path)
     with tempfile.TemporaryDirectory() as directory, serving(book, Path(directory)) as bootstrap:
-        texts = [book.head.rstrip("\n") + "\n"]
+        yield book.head
         for number, session in enumerate(book.sessions):
             folder = Path(directory) / str(number)
             folder.mkdir()
-            texts.append(held(session, bootstrap, folder) + "\n")
-    path.write_text("\n".join(texts), encoding="utf-8")
+            yield held(session, bootstrap, folder)
 
 
 if __name__ == "__main__":
-    for each in [BOOKS / f"{name}.txt" for name in sys.argv[1:]] or sorted(BOOKS.glob("*.txt")):
-        record(each)
+    record_files(BOOKS, held_again)

@@ -18,8 +18,8 @@ from minibroker.administration import connected
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
-from tests.broker.conftest import by_name
 from tests.integration.members import is_alive, wait_until_gone
+from tests.requests import by_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -342,8 +342,9 @@ def test_a_block_ends_well_though_its_broker_was_killed() -> None:
 
 
 REFUSED = """
+import unittest
 import pytest
-from minibroker import running_broker
+from minibroker import Broker, running_broker
 
 def test_factory(minibroker_factory):
     minibroker_factory(port=9092)
@@ -367,6 +368,18 @@ def test_in_a_decorated_one(broker):
 @running_broker(act_as="7.0")
 def test_decorated(broker):
     pass
+
+class TestOfUnittest(unittest.TestCase):
+    def test_refused(self):
+        Broker(port=9093)
+
+class TestWithoutABroker(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.broker = cls.enterClassContext(Broker(act_as="7.0"))
+
+    def test_nothing(self):
+        pass
 """
 
 
@@ -375,9 +388,9 @@ def test_an_error_ends_at_the_line_of_the_test(session: pytest.Pytester) -> None
 
     result = run(session)
 
-    result.assert_outcomes(failed=7)
-    printed = result.stdout.str()
-    assert [line for line in printed.splitlines() if "/minibroker/" in line or "contextlib" in line] == []
+    result.assert_outcomes(failed=8, errors=1)
+    shown = re.compile("/minibroker/|contextlib|/unittest/")
+    assert [line for line in result.outlines if shown.search(line)] == []
     result.stdout.fnmatch_lines([
         '>       minibroker_factory(port=9092)',
         'E       TypeError: Broker has no argument port: write listen="127.0.0.1:9092"',
@@ -390,6 +403,8 @@ def test_an_error_ends_at_the_line_of_the_test(session: pytest.Pytester) -> None
         "E       *BrokerError: group none has committed nothing*",
         "*_ test_decorated _*",
         "minibroker: the broker ended with status 2:",
+        ">       Broker(port=9093)",
+        "E       TypeError: Broker has no argument port*",
     ])  # fmt: skip
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.any_cluster.user_admin import Deletion, one_of_each_user
+from minibroker.any_cluster.user_admin import one_of_each_user
 from minibroker.cli import users
 from minibroker.cli.app import main
 from minibroker.cli.users import read_password
 from minibroker.protocol import scram
+from minibroker.protocol.scram import Deletion
 from tests.integration.brokers import apache_kafka_jars
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -53,6 +54,12 @@ def test_the_directory_of_a_running_broker_is_left_alone(
     assert (status, out) == (1, "")
     assert "is in use by another broker" in err
     assert "leave --data-dir out" in err
+
+
+def test_a_list_of_users_makes_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, "users", "list", "--data-dir", tmp_path / "new")
+
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

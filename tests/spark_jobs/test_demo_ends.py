@@ -69,6 +69,8 @@ def test_nothing_is_left_of_a_demo_that_is_ended(
 
     make.wait(GONE_SECONDS)
     left.wait_until_gone(GONE_SECONDS)
+    if way == "Ctrl-C":
+        assert "Error" not in (tmp_path / "printed").read_text()
     if "killed" not in way:
         assert list(temporary.iterdir()) == [], (tmp_path / "printed").read_text()
 

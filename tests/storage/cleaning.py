@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from minibroker.protocol.compression import Codec
-from minibroker.protocol.conversion import build_records
 from minibroker.protocol.record import Record
 from minibroker.storage.compaction.cleaner_pace import CleanerPace
 from minibroker.storage.compaction.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
@@ -17,35 +15,17 @@ from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.appending import LogAppendInfo
 from minibroker.storage.log.log import Log
-from tests.storage.logs import NOW_MS, SMALL, records_of, send
+from tests.storage.logs import NOW_MS, SMALL, batch_of_pairs, records_of, send
 
 COMPACTED = replace(SMALL, cleanup_policy=("compact",), segment_bytes=4096, min_cleanable_dirty_ratio=0.0)
 
 Pairs = Iterable[tuple[str | None, str | None]]
 
 
-def put(
-    log: Log,
-    *pairs: tuple[str | None, str | None],
-    timestamp_ms: int = NOW_MS,
-    codec: Codec = Codec.NONE,
-    producer_id: int = -1,
-    sequence: int = -1,
-    epoch: int = 0,
-    is_transactional: bool = False,
-) -> LogAppendInfo:
+def put(log: Log, *pairs: tuple[str | None, str | None], **options: Any) -> LogAppendInfo:
     """Append one batch of these keys and values, in the format of the log; it is committed at once."""
-    batch = build_records(
-        [Record(number, timestamp_ms, _bytes(key), _bytes(value)) for number, (key, value) in enumerate(pairs)],
-        magic=log.config.magic,
-        base_offset=0,
-        codec=codec,
-        producer_id=producer_id,
-        producer_epoch=epoch if producer_id >= 0 else -1,
-        base_sequence=sequence,
-        is_transactional=is_transactional,
-    )
-    info = send(log, batch)
+    encoded = [(_bytes(key), _bytes(value)) for key, value in pairs]
+    info = send(log, batch_of_pairs(encoded, magic=log.config.magic, **options))
     commit(log)
     return info
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -24,7 +23,7 @@ from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import parse_segment_file
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log import Log
-from tests.broker.conversations import Book, Script, read_book
+from tests.books import GOLDEN, Book, Script, as_recorded, record_books
 from tests.protocol.batch_bytes import records_in
 from tests.storage.logs import (
     EPOCH,
@@ -40,7 +39,7 @@ from tests.storage.logs import (
     send,
 )
 
-FOLDER = Path(__file__).parent.parent / "golden" / "histories"
+FOLDER = GOLDEN / "histories"
 LONG = 20  # of a value
 OF_A_SEGMENT = (".log", ".index", ".timeindex")
 # How a directory may be opened: after which stop, and whether all of it was flushed.
@@ -313,30 +312,19 @@ def short(name: str) -> str:
     return name if found is None else f"{found.base_offset}{found.suffix}{found.extra}"
 
 
-def books() -> list[Book]:
-    return [read_book(path) for path in sorted(FOLDER.glob("*.txt"))]
-
-
 def taken(directory: Path, book: Book, script: Script) -> str:
     """The history with what is seen now, as a file has it."""
     history = History(directory, book.settings | script.settings)
     for step in book.steps_before(script):
         history.step(step)
-    lines = [f"== {script.title}", *script.heads]
-    for step in script.steps:
-        lines += [f"> {step}", *(f"< {line}" for line in history.step(step))]
-    return "\n".join(lines)
+    return as_recorded(script, map(history.step, script.steps))
 
 
-def record(path: Path) -> None:
-    book = read_book(path)
-    texts = [book.head.rstrip("\n") + "\n"]
+def taken_again(book: Book) -> Iterator[str]:
     for script in book.scripts.values():
         with tempfile.TemporaryDirectory() as directory:
-            texts.append(taken(Path(directory), book, script) + "\n")
-    path.write_text("\n".join(texts), encoding="utf-8")
+            yield taken(Path(directory), book, script)
 
 
 if __name__ == "__main__":
-    for each in [FOLDER / f"{name}.txt" for name in sys.argv[1:]] or sorted(FOLDER.glob("*.txt")):
-        record(each)
+    record_books(FOLDER, taken_again)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from minibroker.protocol.batches import BatchView
+from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
+from minibroker.protocol.conversion import build_records
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.log_manager import PendingDeletions
 from minibroker.storage.files.records_file import FileSlice
@@ -49,25 +51,32 @@ def open_log(
     )
 
 
-def batch_of(
-    values: Iterable[str],
+def batch_of_pairs(
+    pairs: Iterable[tuple[bytes | None, bytes | None]],
     *,
-    key: bytes | None = b"k",
+    magic: int = 2,
+    codec: Codec = Codec.NONE,
     timestamp_ms: int = NOW_MS,
     producer_id: int = -1,
     sequence: int = -1,
     epoch: int = 0,
     is_transactional: bool = False,
 ) -> bytearray:
-    """Return a batch as a client sends it: offsets from 0 on."""
-    records = [Record(number, timestamp_ms, key, value.encode()) for number, value in enumerate(values)]
-    return build_batch(
-        records,
+    """Return a batch of keys and values as a client sends it: offsets from 0 on."""
+    return build_records(
+        [Record(number, timestamp_ms, *pair) for number, pair in enumerate(pairs)],
+        magic=magic,
+        base_offset=0,
+        codec=codec,
         producer_id=producer_id,
         producer_epoch=epoch if producer_id >= 0 else -1,
         base_sequence=sequence,
         is_transactional=is_transactional,
     )
+
+
+def batch_of(values: Iterable[str], *, key: bytes | None = b"k", **options: Any) -> bytearray:
+    return batch_of_pairs([(key, value.encode()) for value in values], **options)
 
 
 def append(log: Log, *values: str, now_ms: int = NOW_MS, timestamp_ms: int = NOW_MS) -> LogAppendInfo:

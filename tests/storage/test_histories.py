@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.conversations import Book, Script
-from tests.storage.histories import books, taken
-
-CASES = [
-    pytest.param(book, script, id=f"{book.path.stem}: {script.title}")
-    for book in books()
-    for script in book.scripts.values()
-]
+from tests.books import Book, Script, cases
+from tests.storage.histories import FOLDER, taken
 
 
-@pytest.mark.parametrize(("book", "script"), CASES)
+@pytest.mark.parametrize(("book", "script"), cases(FOLDER))
 def test_a_log_is_as_it_is_recorded(tmp_path: Path, book: Book, script: Script) -> None:
     assert taken(tmp_path, book, script) == script.text.rstrip("\n")

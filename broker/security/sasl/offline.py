@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.file_state import FileState, FileStateError
-from minibroker.broker.security.sasl.users import Deletion, ScramUsers, Upsertion
+from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.scram import Deletion, Upsertion
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.files.storage_errors import LogDirectoryError
 

@@ -10,7 +10,6 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from minibroker.broker.cluster.state import Change, ClusterState, ScramCredentials
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -20,31 +19,15 @@ from minibroker.protocol.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     SALT_BYTES,
+    Deletion,
     ScramCredential,
     ScramMechanism,
+    Upsertion,
     credential_of,
 )
 
 KEY_BYTES = 32
 MAX_SALT_BYTES = 255
-
-
-class Deletion(NamedTuple):
-    user: str
-    mechanism: int
-
-
-class Upsertion(NamedTuple):
-    """`repr` shows neither salt nor password."""
-
-    user: str
-    mechanism: int
-    iterations: int
-    salt: bytes
-    salted_password: bytes
-
-    def __repr__(self) -> str:
-        return f"Upsertion({self.user!r}, {self.mechanism}, {self.iterations})"
 
 
 class ScramUsers:

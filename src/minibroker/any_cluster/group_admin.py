@@ -141,11 +141,11 @@ class Scope(NamedTuple):
         """Choose among partitions. Raises CommandFailed for a topic, or a number, that none of them has."""
         for topic in self.topics:
             if all(each.topic != topic for each in partitions):
-                raise CommandFailed(f"{source} has no offsets of topic {topic}; correct --topic")
+                raise CommandFailed(f"{source} has no offsets of topic {topic}; choose another topic")
         chosen = [each for each in partitions if not self.topics or each.topic in self.topics]
         for number in self.partitions:
             if all(each.partition != number for each in chosen):
-                raise CommandFailed(f"{source} has no partition {number} in these topics; correct --partition")
+                raise CommandFailed(f"{source} has no partition {number} in these topics; choose another")
         return [each for each in chosen if not self.partitions or each.partition in self.partitions]
 
 
@@ -194,7 +194,7 @@ class GroupAdmin:
         """The moves to a position: of the topics named, or of all with committed offsets. Raises CommandFailed."""
         _, committed = self._group(group)
         if not scope.topics and not committed:
-            raise CommandFailed(f"{self._missing(group, NO_OFFSETS)}; to reset it all the same, name --topic NAME")
+            raise CommandFailed(f"{self._missing(group, NO_OFFSETS)}; to reset it all the same, name its topics")
         there = partitions_of(self._client, scope.topics) if scope.topics else self._existing(committed)
         partitions = scope.of(there, f"group {group}")
         after = offsets_at(self._client, position, ranges_of(self._client, partitions))
@@ -215,7 +215,7 @@ class GroupAdmin:
             more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
             raise CommandFailed(
                 f"{source} has offsets of partitions that do not exist: {names}{more}; leave them out, or choose "
-                "others with --topic and --partition; nothing was changed"
+                "other topics or partitions; nothing was changed"
             )
         ranges = ranges_of(self._client, partitions)
         return [move_to(each, committed.get(each), offsets[each], ranges[each]) for each in partitions]

@@ -59,7 +59,7 @@ def chosen(partitions: Sequence[TopicPartition], numbers: Collection[int]) -> li
     for topic, count in sorted(counts.items()):
         for number in sorted(numbers):
             if number >= count:
-                raise no_such_partition(topic, number, count, "correct --partition")
+                raise no_such_partition(topic, number, count, "choose one of them")
     return [each for each in partitions if not numbers or each.partition in numbers]
 
 

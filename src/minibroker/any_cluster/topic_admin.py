@@ -31,13 +31,14 @@ NOTHING_HARMLESS: Mapping[int, str] = {}
 
 ADVICE: dict[int, str] = {
     errors.TopicAlreadyExistsError.errno: (
-        "choose another name, or see it with `minibroker topics describe {name}`; --if-not-exists accepts it"
+        "choose another name, or see it with `minibroker topics describe {name}`; "
+        "`minibroker topics create --if-not-exists` accepts it"
     ),
     errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
-    errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower --replication-factor",
-    errors.InvalidPartitionsError.errno: "correct --partitions",
+    errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower the replication factor",
+    errors.InvalidPartitionsError.errno: "choose another number of partitions",
     errors.InvalidConfigurationError.errno: (
-        "correct --config; `minibroker topics describe TOPIC --all-configs` lists them all"
+        "correct it; `minibroker topics describe TOPIC --all-configs` lists all settings"
     ),
     errors.UnknownError.errno: "see the broker's log",
     errors.OffsetOutOfRangeError.errno: "`minibroker offsets {name}` shows where its partitions begin and end",

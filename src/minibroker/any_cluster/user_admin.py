@@ -16,9 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.errors import BadValue, CommandFailed
-from minibroker.protocol.scram import BY_NAME, BY_NUMBER, new_salt, salted_password
-
-# As in protocol/scram.py, which the help does not need.
+from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion, new_salt, salted_password
 
 
 class User(NamedTuple):
@@ -27,21 +25,6 @@ class User(NamedTuple):
     user: str
     mechanism: str
     iterations: int
-
-
-class Upsertion(NamedTuple):
-    """A changed credential; `salt` and `salted_password` are secret."""
-
-    user: str
-    mechanism: int
-    iterations: int
-    salt: bytes
-    salted_password: bytes
-
-
-class Deletion(NamedTuple):
-    user: str
-    mechanism: int
 
 
 class Credentials(Protocol):
@@ -157,6 +140,9 @@ class DirectoryCredentials:
         self._data_dir = data_dir
 
     def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
+        """No users for a directory that does not exist yet: a new user makes it. Raises CommandFailed."""
+        if not self._data_dir.exists():
+            return {}
         found: dict[str, list[tuple[int, int]]] = self._asked({})["users"]
         return found
 
@@ -186,5 +172,5 @@ def chosen_mechanisms(names: list[str] | None) -> list[str]:
     """Raises BadValue."""
     for name in names or ():
         if name not in BY_NAME:
-            raise BadValue(f"--mechanism {name} is not {' or '.join(BY_NAME)}")
+            raise BadValue(f"mechanism {name} is not {' or '.join(BY_NAME)}")
     return list(dict.fromkeys(names or BY_NAME))

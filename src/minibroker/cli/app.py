@@ -18,6 +18,8 @@ from typer.exceptions import TyperException
 import minibroker
 from minibroker.cli import (
     acls,
+    check,
+    cluster,
     cluster_commands,
     config_lint,
     configs,
@@ -105,6 +107,7 @@ app.command("producers", epilog="Example: minibroker producers payments --partit
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets
 )
+app.add_typer(cluster.app, name="cluster")
 app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
 app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
@@ -112,6 +115,7 @@ app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
 app.command("explain", epilog=explain.EPILOG)(explain.explain)
 app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
+app.command("check", epilog=check.EPILOG)(check.check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 END_SECONDS = 20
 PARENT_POLL_SECONDS = 0.5
 ANY_PORT = "127.0.0.1:0"
+WITH_PARENT = "--end-with-parent"
 
 
 def end_on_signals() -> None:
@@ -35,7 +36,9 @@ def end_on_signals() -> None:
 def _end(number: int, _: FrameType | None) -> None:
     # The end of this process is enough for the others to end. SIGALRM brings it about, should the exception be lost.
     signal.alarm(END_SECONDS)
-    sys.exit(128 + number)
+    # make, which has a Ctrl-C too and ends by it, would report another status as an error.
+    is_known_to_make = number == signal.SIGINT and WITH_PARENT in sys.argv
+    sys.exit(0 if is_known_to_make else 128 + number)
 
 
 def end_with(parent_pid: int) -> None:
@@ -67,7 +70,7 @@ def main() -> None:
         "--console", metavar="HOST:PORT", nargs="?", const=ANY_PORT, help="show it on a web page there, until Ctrl-C"
     )
     cli.add_argument("--days-per-second", metavar="DAYS", type=days_per_second, help="the pace of the flights")
-    cli.add_argument("--end-with-parent", action="store_true", help="end when the process that started this has ended")
+    cli.add_argument(WITH_PARENT, action="store_true", help="end when the process that started this has ended")
     arguments = cli.parse_args()
     if arguments.end_with_parent:
         threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()

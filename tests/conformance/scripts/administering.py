@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.asking import Row, batch, by_name, create, create_all, fetch, metadata_of, produce
+from tests.conformance.asking import Row, batch, create, create_all, fetch, metadata_of, produce
 from tests.conformance.steps import Script, Step, call
+from tests.requests import by_name
 
 LONG = "x" * 241  # with the prefix, the longest that is allowed
 

@@ -1,0 +1,1 @@
+"""Histories of sends and polls, judged by `minibroker check`: were records lost, repeated, or seen too early?"""
