@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from minibroker.any_cluster.outcomes import Outcome
 from minibroker.cli.completion import topic_names
-from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.outcomes import report_rows
+from minibroker.cli.options import Output, show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import OutputOption
 from minibroker.errors import EXIT_OK, BadValue, BrokerError, CommandFailed
-from minibroker.waiting import WaitError
 
 if TYPE_CHECKING:
     from minibroker.served_cluster import Process
@@ -45,33 +45,39 @@ app = typer.Typer(
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 Command = Callable[..., Any]
+Done = tuple[str, str]  # what was done, and to what
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def on_served(command: Command) -> Command:
-    """Give a command `--data-dir`, and the cluster there as its parameter `cluster`; what it returns is a line."""
+    """Give a command `--data-dir` and `--output`, and the cluster there as its parameter `cluster`.
+
+    A command with a parameter `output` prints by itself; any other returns what it did, and to what.
+    """
     signature = inspect.signature(command, eval_str=True)
-    parameters = [each for each in signature.parameters.values() if each.name != "cluster"]
-    option = inspect.Parameter(
-        "data_dir", inspect.Parameter.KEYWORD_ONLY, annotation=DataDirOption, default=DEFAULT_DATA_DIR
-    )
+    prints = "output" in signature.parameters
+    keywords = [each.replace(kind=KEYWORD) for each in signature.parameters.values() if each.name != "cluster"]
+    keywords.append(inspect.Parameter("data_dir", KEYWORD, annotation=DataDirOption, default=DEFAULT_DATA_DIR))
+    if not prints:
+        keywords.append(inspect.Parameter("output", KEYWORD, annotation=OutputOption, default="text"))
 
     @functools.wraps(command)
-    def run(*, data_dir: Path, **arguments: Any) -> int:
+    def run(*, data_dir: Path, output: Output, **arguments: Any) -> int:
         from minibroker.served_cluster import ServedCluster
+        from minibroker.waiting import WaitError
 
+        if prints:
+            arguments["output"] = output
         try:
             done = command(cluster=ServedCluster(data_dir), **arguments)
         except (BrokerError, WaitError) as error:
             raise CommandFailed(str(error)) from error
         except ValueError as error:
             raise BadValue(str(error)) from error
-        if isinstance(done, str):
-            print(done)
-        return EXIT_OK
+        return EXIT_OK if prints else report([Outcome(done[1], done[0])], output)
 
-    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    run.__signature__ = signature.replace(parameters=[*keywords, option])  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in (*keywords, option)}
+    run.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in keywords}
     return run
 
 
@@ -158,9 +164,9 @@ def show_replicas(cluster: Any, topic: str, output: Any) -> None:
 
 
 def process_command(name: Process, does: str, past: str) -> None:
-    def change(cluster: Any, broker: BrokerArgument) -> str:
+    def change(cluster: Any, broker: BrokerArgument) -> Done:
         cluster.change(name, broker)
-        return f"{past}: broker {broker}"
+        return f"{past}", f"broker {broker}"
 
     change.__doc__ = does
     app.command(name, epilog=f"Example: minibroker cluster {name} 1")(on_served(change))
@@ -178,10 +184,10 @@ process_command("resume", "Let a paused broker go on.", "resumed")
 
 @app.command("move-leader", epilog="Example: minibroker cluster move-leader orders 2 -p 0")
 @on_served
-def move_leader(cluster: Any, topic: TopicArgument, broker: BrokerArgument, partition: PartitionOption = 0) -> str:
+def move_leader(cluster: Any, topic: TopicArgument, broker: BrokerArgument, partition: PartitionOption = 0) -> Done:
     """Have an in-sync replica lead a partition."""
     cluster.move_leader(topic, partition, broker)
-    return f"leads {topic}-{partition}: broker {broker}"
+    return f"leads {topic}-{partition}", f"broker {broker}"
 
 
 @app.command("elect-unclean", epilog="Example: minibroker cluster elect-unclean orders -p 0")
@@ -193,32 +199,32 @@ def elect_unclean(
         int | None, typer.Argument(metavar="BROKER", show_default=False, help="Without it the first live replica.")
     ] = None,
     partition: PartitionOption = 0,
-) -> str:
+) -> Done:
     """Have a replica lead that is not in sync: what it lacks is lost."""
-    return f"leads {topic}-{partition}: broker {cluster.unclean_election(topic, partition, broker)}"
+    return f"leads {topic}-{partition}", f"broker {cluster.unclean_election(topic, partition, broker)}"
 
 
 @app.command("shrink-isr", epilog="Example: minibroker cluster shrink-isr orders 2 -p 0")
 @on_served
-def shrink_isr(cluster: Any, topic: TopicArgument, broker: BrokerArgument, partition: PartitionOption = 0) -> str:
+def shrink_isr(cluster: Any, topic: TopicArgument, broker: BrokerArgument, partition: PartitionOption = 0) -> Done:
     """Remove a follower from the in-sync replicas, and hold it, until it is released."""
     cluster.shrink_isr(topic, partition, broker)
-    return f"out of sync in {topic}-{partition}: broker {broker}"
+    return f"out of sync in {topic}-{partition}", f"broker {broker}"
 
 
 @app.command("move-controller", epilog="Example: minibroker cluster move-controller")
 @on_served
-def move_controller(cluster: Any) -> str:
+def move_controller(cluster: Any) -> Done:
     """Have another broker elected as the controller."""
-    return f"controls: broker {cluster.move_controller()}"
+    return "controls", f"broker {cluster.move_controller()}"
 
 
 @app.command("move-coordinator", epilog="Example: minibroker cluster move-coordinator billing 2")
 @on_served
-def move_coordinator(cluster: Any, group: GroupArgument, broker: BrokerArgument) -> str:
+def move_coordinator(cluster: Any, group: GroupArgument, broker: BrokerArgument) -> Done:
     """Have another broker coordinate a group."""
     cluster.move_coordinator(group, broker)
-    return f"coordinates {group}: broker {broker}"
+    return f"coordinates {group}", f"broker {broker}"
 
 
 # -- followers and the network ----------------------------------------------------------------------------------
@@ -228,10 +234,10 @@ def move_coordinator(cluster: Any, group: GroupArgument, broker: BrokerArgument)
 @on_served
 def hold(
     cluster: Any, broker: BrokerArgument, topic: OnlyTopicOption = None, partition: OnlyPartitionOption = None
-) -> str:
+) -> Done:
     """Have a broker fetch nothing from leaders, until it is released."""
     cluster.hold_follower(broker, topic, partition)
-    return f"held: broker {broker}"
+    return "held", f"broker {broker}"
 
 
 @app.command("lag", epilog="Example: minibroker cluster lag 2 --topic orders --records 100")
@@ -243,12 +249,12 @@ def lag(
     seconds: Annotated[float | None, typer.Option("--seconds", metavar="S", help="Behind by S seconds.")] = None,
     topic: OnlyTopicOption = None,
     partition: OnlyPartitionOption = None,
-) -> str:
+) -> Done:
     """Have a follower stay behind its leaders by records or by seconds, until it is released."""
     if (records is None) == (seconds is None):
         raise BadValue("a follower lags by --records or by --seconds; `minibroker cluster hold` stops it")
     cluster.lag(broker, topic, partition, records=records, seconds=seconds)
-    return f"lags: broker {broker}"
+    return "lags", f"broker {broker}"
 
 
 @app.command("release", epilog="Example: minibroker cluster release 2")
@@ -260,10 +266,10 @@ def release(
     ] = None,
     topic: OnlyTopicOption = None,
     partition: OnlyPartitionOption = None,
-) -> str:
+) -> Done:
     """End what `hold`, `lag` and `shrink-isr` have begun."""
     cluster.release_follower(broker, topic, partition)
-    return f"released: {'all brokers' if broker is None else f'broker {broker}'}"
+    return "released", "all brokers" if broker is None else f"broker {broker}"
 
 
 @app.command("isolate", epilog="Example: minibroker cluster isolate 1 2 --direction to")
@@ -276,25 +282,25 @@ def isolate(
         Direction,
         typer.Option(help="`to`: BROKER does not reach OTHER; `from`: OTHER does not reach BROKER."),
     ] = "both",
-) -> str:
+) -> Done:
     """Cut the network between two brokers, until `heal`; clients reach both."""
     cluster.isolate(broker, other, direction)
-    return f"isolated: broker {broker} and broker {other}"
+    return "isolated", f"broker {broker} and broker {other}"
 
 
 @app.command("heal", epilog="Example: minibroker cluster heal")
 @on_served
-def heal(cluster: Any) -> str:
+def heal(cluster: Any) -> Done:
     """Have all brokers reach each other again."""
     cluster.heal()
-    return "healed: all brokers reach each other"
+    return "healed", "all brokers reach each other"
 
 
 @app.command("advance", epilog="Example: minibroker cluster advance 30")
 @on_served
 def advance(
     cluster: Any, seconds: Annotated[float, typer.Argument(metavar="SECONDS", min=0, show_default=False)]
-) -> str:
+) -> Done:
     """Let time pass for all brokers at once."""
     cluster.clock.advance(seconds)
-    return f"advanced: {seconds:g} s"
+    return "advanced", f"{seconds:g} s"
