@@ -72,8 +72,10 @@ def test_brokers_that_are_paused_or_gone_are_shown_as_such(cluster: Cluster, con
     }
     cluster.resume(2)
     cluster.broker(1).wait_for(
-        lambda: [(row["id"], row["rack"], row["alive"]) for row in get(console, "/api/brokers")["rows"]]
-        == [(1, "a", True), (2, "b", True), (3, None, False)],
+        lambda: (
+            [(row["id"], row["rack"], row["alive"]) for row in get(console, "/api/brokers")["rows"]]
+            == [(1, "a", True), (2, "b", True), (3, None, False)]
+        ),
         timeout=20,
     )
 
