@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from playwright.sync_api import Browser, expect
 
 from minibroker import Cluster
@@ -36,7 +37,8 @@ def test_the_page_inside_has_a_column_for_each_replica(
     page = chromium.new_page(viewport={"width": 1280, "height": 1000})
     page.goto(f"{console.url}/inside")
     expect(page.get_by_role("heading", name="Inside")).to_be_visible()
-    cluster.broker(1).wait_for(lambda: append(cluster) or page.get_by_text("LEO").count() >= 3, timeout=20)
+    append(cluster, 8)
+    expect(page.get_by_text("LEO").nth(2)).to_be_visible()
 
     epoch = cluster.replicas("orders")[1].leader_epoch
     words = page.locator(".replica-words li")
@@ -48,13 +50,12 @@ def test_the_page_inside_has_a_column_for_each_replica(
     page.close()
 
 
-def append(cluster: Cluster) -> None:
-    """Append a record that the leader alone acknowledges."""
-    from confluent_kafka import Producer
-
+def append(cluster: Cluster, count: int) -> None:
+    """Append a batch for each record, acknowledged by the leader alone."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": 1, "log_level": 0})
-    producer.produce("orders", b"v", partition=0)
-    assert producer.flush(10) == 0
+    for _ in range(count):
+        producer.produce("orders", b"v", partition=0)
+        assert producer.flush(10) == 0
 
 
 def test_brokers_that_are_paused_or_gone_are_shown_as_such(cluster: Cluster, console: RunningConsole) -> None:
