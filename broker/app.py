@@ -43,7 +43,7 @@ from minibroker.storage.data_dir.log_manager import LogManager
 if TYPE_CHECKING:
     from minibroker.broker.cluster.zk.member import ZooKeeperMember
     from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState
-    from minibroker.broker.control.control_server import Calls
+    from minibroker.broker.control.control_server import Calls, ControlServer
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.inside.tracer import Tracer
@@ -122,7 +122,7 @@ class BrokerApp:
         member = self._member(parts, listeners)
         connections: set[Connection] = set()
         logins = self._logins(parts)
-        faults, tracer = self._controlled(parts, connections)
+        faults, tracer = self._controlled(parts, connections, member)
         recorder = self._options.recorder
         if recorder is not None:
             parts.probes.add(Recording(recorder))
@@ -243,7 +243,7 @@ class BrokerApp:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
     def _controlled(
-        self, parts: BrokerParts, connections: set[Connection]
+        self, parts: BrokerParts, connections: set[Connection], member: Member | None
     ) -> tuple[FaultInjector, Tracer] | tuple[None, None]:
         """With a control socket, register its calls; return the injector of faults, and the tracer."""
         control = self._options.control
@@ -280,9 +280,32 @@ class BrokerApp:
             **faults.calls,
             **inside.by_name,
         }
+        if isinstance(member, ClusterMember):  # on this machine
+            calls |= self._cluster_calls(parts, member, control)
         for name, call in calls.items():
             control.register(name, call)
         return faults, tracer
+
+    def _cluster_calls(
+        self, parts: BrokerParts, member: ClusterMember, control: ControlServer
+    ) -> dict[str, Callable[..., object]]:
+        from minibroker.broker.control.cluster_calls import ClusterCalls
+
+        assert isinstance(self._state, SharedState)
+        return ClusterCalls(
+            broker_id=self._config.broker_id,
+            state=self._state,
+            member=member,
+            peers=parts.peers,
+            replica_manager=parts.replica_manager,
+            metadata_cache=parts.metadata_cache,
+            controller_loop=parts.controller_loop,
+            topic_admin=parts.topic_admin,
+            groups=parts.groups,
+            clock=self._clock,
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+            control=control.path,
+        ).by_name
 
     def _metrics(
         self,

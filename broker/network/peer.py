@@ -24,6 +24,26 @@ MAX_CORRELATION_ID = 2**31 - 1
 MAX_ANSWER_BYTES = 2**30  # more is no answer of a broker, and is not allocated
 
 
+Address = tuple[str, int]
+
+
+class Network:
+    """The network that connections of peers cross: all addresses are reached."""
+
+    def reaches(self, address: Address) -> bool:
+        """Return whether this broker reaches an address."""
+        return True
+
+    def opened(self, peer: Peer) -> None:
+        """A peer has a connection from now on."""
+
+    def closed(self, peer: Peer) -> None:
+        """A peer has no connection any more."""
+
+
+WHOLE_NETWORK = Network()
+
+
 class PeerError(ConnectionError):
     """A broker cannot be reached, or did not answer; the connection to it is closed."""
 
@@ -31,14 +51,30 @@ class PeerError(ConnectionError):
 class Peer:
     """A connection to the broker at an address; one request is in flight, and others wait for their turn.
 
-    Connecting may take `timeout_ms`, and so may each answer.
+    Connecting may take `timeout_ms`, and so may each answer. Tests cut the `network` that it crosses.
     """
 
-    __slots__ = ("_client_id", "_correlation_id", "_stream", "_timeout_ms", "_turn", "host", "port")
+    __slots__ = (
+        "_client_id",
+        "_correlation_id",
+        "_network",
+        "_stream",
+        "_timeout_ms",
+        "_turn",
+        "address",
+    )
 
-    def __init__(self, host: str, port: int, *, client_id: str | None, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
-        self.host = host
-        self.port = port
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        network: Network = WHOLE_NETWORK,
+    ) -> None:
+        self.address: Address = (host, port)
+        self._network = network
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._turn = trio.Lock()
@@ -66,6 +102,7 @@ class Peer:
         """Close the connection; a request in flight fails, and the next one connects again."""
         stream, self._stream = self._stream, None
         if stream is not None:
+            self._network.closed(self)
             stream.socket.close()
 
     # -- one exchange -----------------------------------------------------------------------------------------
@@ -92,12 +129,16 @@ class Peer:
 
     async def _connected(self) -> trio.SocketStream:
         """The connection; a new one if there is none, or if the broker has closed it since the last answer."""
+        if not self._network.reaches(self.address):
+            raise self._failed("is cut off from this one")
         if self._stream is not None and self._stream.socket.is_readable():
             self.close()
         if self._stream is None:
             with trio.move_on_after(self._timeout_ms / 1000):
-                self._stream = await trio.open_tcp_stream(self.host, self.port)
-        if self._stream is None:
+                self._stream = await trio.open_tcp_stream(*self.address)
+        if self._stream is not None:
+            self._network.opened(self)
+        else:
             raise self._failed(f"did not accept a connection within {self._timeout_ms} ms")
         return self._stream
 
@@ -113,7 +154,8 @@ class Peer:
 
     def _failed(self, what: str) -> PeerError:
         self.close()
-        return PeerError(f"the broker at {self.host}:{self.port} {what}")
+        host, port = self.address
+        return PeerError(f"the broker at {host}:{port} {what}")
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -15,6 +15,7 @@ from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, ControllerChanged, News
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Broker
+from minibroker.protocol.errors import KafkaError
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -89,6 +90,24 @@ async def test_a_dead_controller_is_replaced_at_once(members: list[Member]) -> N
     assert second.state.controller_id == third.state.controller_id
     assert second.state.controller_epoch == third.state.controller_epoch == 2
     assert BrokerGone(1) in second.news
+
+
+async def test_a_controller_hands_over_to_another_and_may_control_again(members: list[Member]) -> None:
+    first, second, third = members
+    with pytest.raises(KafkaError, match="broker 2 is not the controller, broker 1 is"):
+        second.member.hand_over_control()
+
+    first.member.hand_over_control()
+    for member in members:
+        await member.until(lambda state: state.controller_id in (2, 3))
+
+    second.kill()
+    third.kill()
+    await first.until(lambda state: state.controller_id == 1)
+    await first.until(lambda state: list(state.lives) == [1])
+    with pytest.raises(KafkaError, match="no other broker is alive to control; start one first"):
+        first.member.hand_over_control()
+    assert first.state.is_controller
 
 
 async def test_what_the_disk_has_refused_is_tried_again(
