@@ -124,14 +124,16 @@ class CoordinatorLog:
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES
     ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
-        """Yield each batch from the log's start to its high watermark, with its buffer. Raises KafkaError.
+        """Yield each batch of the log, with its buffer. Raises KafkaError.
 
-        What is appended while batches are read, such as a marker of another coordinator, is read, too.
+        Beyond the high watermark too, which a new leader learns late: what clients were acknowledged may be there. So
+        is what is appended while batches are read, such as a marker of another coordinator. As kafka 2.0.1
+        GroupMetadataManager.doLoadGroupsAndOffsets and TransactionStateManager.loadTransactionMetadata.
         """
         log = self.log_of(partition)
         offset = log.log_start_offset
-        while offset < (end := log.high_watermark):
-            records = log.read(offset, load_bytes, max_offset=end, min_one_message=True).records
+        while offset < log.log_end_offset:
+            records = log.read(offset, load_bytes, min_one_message=True).records
             data = records if isinstance(records, bytes) else records.read()
             if not data:
                 return
