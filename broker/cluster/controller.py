@@ -40,6 +40,7 @@ Replica = tuple[TopicPartition, int]  # of a partition on a broker
 class Image(NamedTuple):
     """The cluster as a controller sees it. `is_unclean` is the default of topics for unclean elections.
 
+    Brokers that are `leaving` are about to end: they obey until then, and nothing is given to them.
     Where `is_shared`, other brokers have replicas too: a topic that is deleted stays until all its replicas are.
     """
 
@@ -50,6 +51,12 @@ class Image(NamedTuple):
     being_deleted: frozenset[str] = frozenset()
     is_unclean: bool = False
     is_shared: bool = False
+    leaving: frozenset[int] = frozenset()
+
+    @property
+    def staying(self) -> Collection[int]:
+        """The brokers that may lead and be in sync. As kafka 2.0.1 ControllerContext.liveBrokerIds."""
+        return self.brokers.keys() - self.leaving if self.leaving else self.brokers.keys()
 
     @property
     def kept_topics(self) -> Mapping[str, TopicState]:
@@ -84,7 +91,8 @@ NOTHING: Final = Plan()
 
 def new_partition(image: Image, replicas: Sequence[int]) -> PartitionState:
     """The first state of a partition: the first live replica leads, and all that are alive are in sync."""
-    alive = tuple(replica for replica in replicas if replica in image.brokers)
+    staying = image.staying
+    alive = tuple(replica for replica in replicas if replica in staying)
     leader = alive[0] if alive else NO_LEADER
     return PartitionState(leader, 0, alive, tuple(replicas), controller_epoch=image.controller_epoch)
 
@@ -131,7 +139,7 @@ def topics_appeared(image: Image, names: Collection[str]) -> Plan:
         for name in names
         if name in image.kept_topics
         for number, state in image.topics[name].partitions.items()
-        if not state.had_leader and any(replica in image.brokers for replica in state.replicas)
+        if not state.had_leader and any(replica in image.staying for replica in state.replicas)
     }
     if not states:
         return NOTHING
@@ -298,7 +306,7 @@ def after_brokers(
     """The state of a partition once brokers have started or ended; the same object if that changes nothing."""
     in_sync = tuple(each for each in state.in_sync_replicas if each not in gone)
     if not state.had_leader:
-        has_replica = any(each in image.brokers for each in state.replicas)
+        has_replica = any(each in image.staying for each in state.replicas)
         return first_state(image, state, newest_epoch) if has_replica else state
     if state.leader in image.brokers:
         if state.leader not in returned and in_sync == state.in_sync_replicas:
@@ -306,7 +314,7 @@ def after_brokers(
         leader = state.leader
     else:
         leader = first_leader(image, topic, state)
-        in_sync = tuple(each for each in state.in_sync_replicas if each in image.brokers)
+        in_sync = tuple(each for each in state.in_sync_replicas if each in image.staying)
         if leader == NO_LEADER:
             in_sync = in_sync or state.in_sync_replicas  # one of them has all records
             if state.leader == NO_LEADER and in_sync == state.in_sync_replicas:
@@ -318,7 +326,8 @@ def after_brokers(
 
 def first_leader(image: Image, topic: TopicState, state: PartitionState) -> int:
     """The first replica that is alive and in sync; without one, if the topic allows it, the first that is alive."""
-    alive = [each for each in state.replicas if each in image.brokers]
+    staying = image.staying
+    alive = [each for each in state.replicas if each in staying]
     may_lead = [each for each in alive if each in state.in_sync_replicas]
     if not may_lead and image.may_be_unclean(topic):
         may_lead = alive
@@ -335,10 +344,11 @@ def shut_down(image: Image, broker_id: int) -> Plan:
 
     A partition without another in-sync replica stays. As kafka 2.0.1 KafkaController.ControlledShutdown.
     """
+    leaving = {*image.leaving, broker_id}
     states: dict[TopicPartition, PartitionState] = {}
     for name, topic in image.kept_topics.items():
         for number, state in topic.partitions.items():
-            others = tuple(each for each in state.in_sync_replicas if each != broker_id)
+            others = tuple(each for each in state.in_sync_replicas if each not in leaving)
             live = [each for each in state.replicas if each in others and each in image.brokers]
             if live and (state.leader == broker_id or others != state.in_sync_replicas):
                 leader = live[0] if state.leader == broker_id else state.leader
@@ -368,7 +378,7 @@ def elect(
         error, message = refused_election(image, state, is_unclean=is_unclean)
         outcomes[topic_partition] = error, message
         if error is ErrorCode.NONE and state is not None:
-            leader = next(each for each in state.replicas if each in image.brokers)
+            leader = next(each for each in state.replicas if each in image.staying)
             states[topic_partition] = successor(
                 image, state, leader, (leader,) if is_unclean else state.in_sync_replicas
             )
@@ -412,14 +422,14 @@ def refused_election(image: Image, state: PartitionState | None, *, is_unclean: 
     if is_unclean:
         if state.leader in image.brokers:
             return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-        if any(each in image.brokers for each in state.replicas):
+        if any(each in image.staying for each in state.replicas):
             return ErrorCode.NONE, None
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is on a live broker."
     preferred = state.replicas[0]
     if state.leader == preferred:
         return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-    if preferred not in image.brokers:
-        alive = ", ".join(map(str, image.brokers))
+    if preferred not in image.staying:
+        alive = ", ".join(map(str, image.staying))
         message = f"The preferred leader, broker {preferred}, is not alive; broker {alive} is."
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message
     if preferred not in state.in_sync_replicas:
@@ -489,7 +499,7 @@ def rebalance_leaders(image: Image, *, percentage: int) -> Plan:
     wanted: list[TopicPartition] = []
     for broker_id, partitions in preferred.items():
         led_by_others = [each for each, state in partitions if state.had_leader and state.leader != broker_id]
-        if broker_id in image.brokers and len(led_by_others) * 100 > percentage * len(partitions):
+        if broker_id in image.staying and len(led_by_others) * 100 > percentage * len(partitions):
             wanted += led_by_others
     plan, _ = elect(image, wanted, is_unclean=False)
     return plan

@@ -62,6 +62,7 @@ class ControllerLoop:
         self._own = own
         self._channels = channels
         self._unattended: set[int] = set()  # brokers that ended while no broker controlled
+        self._leaving: set[int] = set()  # brokers that are about to end, and have not yet
         self._is_behind = False  # whether a plan could not be stored
         self._deleted: set[Replica] = set()  # of topics that are being deleted
 
@@ -75,6 +76,7 @@ class ControllerLoop:
             state.being_deleted,
             config.unclean_leader_election_enable,
             state.is_shared,
+            frozenset(self._leaving),
         )
 
     def start(self, newest_epochs: Mapping[TopicPartition, int]) -> None:
@@ -113,6 +115,7 @@ class ControllerLoop:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, "this broker is not the controller")
         if broker_id not in self.image().brokers:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
+        self._leaving.add(broker_id)  # also if others cannot lead yet
         self.perform("the leaders", lambda image: controller.shut_down(image, broker_id))
         return [
             TopicPartition(name, number)
@@ -255,6 +258,10 @@ class ControllerLoop:
 
     def on_news(self, news: News) -> None:
         """Act on what has changed in the state of a cluster, if this broker is its controller."""
+        if isinstance(news, BrokerGone):
+            self._leaving.discard(news.broker_id)
+        elif isinstance(news, ControllerChanged):
+            self._leaving.clear()
         if not self.is_active:
             self._watch_others(news)
             return

@@ -137,7 +137,7 @@ def next_state(image: Image, state: PartitionState, move: Reassignment) -> Parti
     if not move.is_caught_up:
         if not set(move.replicas) <= set(in_sync):
             return None
-        may_lead = [each for each in move.replicas if each in image.brokers]
+        may_lead = [each for each in move.replicas if each in image.staying]
         if not may_lead:
             return None
         leader = state.leader if state.leader in may_lead else may_lead[0]

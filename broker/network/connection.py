@@ -350,12 +350,13 @@ class Connection(TimerTask):
     # The steps, of an event or of the task
 
     def _answer_requests(self) -> bool:
-        """Read and answer until nothing is left to read. Return False if the task must go on."""
+        """Answer what was read, and read on, until nothing is left to read. Return False if the task must go on.
+
+        Nothing is read while a whole request is left, so that a client that sends ahead fills its socket, not memory.
+        """
+        if self._state == ANSWERING:
+            self._state = READING
         for _ in range(READS_PER_TURN):
-            if self._state == ANSWERING:
-                self._state = READING
-            elif self._stream < AT_THE_END:
-                self._receive()
             if not self._answer_frames():
                 return False
             if self._pending is not None:
@@ -365,6 +366,7 @@ class Connection(TimerTask):
             if self._stream == AT_THE_END:
                 self._stream = OVER
                 return False
+            self._receive()
         return False
 
     def _take_pending(self) -> bool:

@@ -126,14 +126,14 @@ class CoordinatorLog:
     ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
         """Yield each batch of the log, with its buffer. Raises KafkaError.
 
-        That is up to the log end offset, as kafka 2.0.1 GroupMetadataManager.doLoadGroupsAndOffsets: the high watermark
-        of a leader that was a follower until now is behind what was acknowledged.
-        What is appended while batches are read, such as a marker of another coordinator, is read, too.
+        Beyond the high watermark too, which a new leader learns late: what clients were acknowledged may be there. So
+        is what is appended while batches are read, such as a marker of another coordinator. As kafka 2.0.1
+        GroupMetadataManager.doLoadGroupsAndOffsets and TransactionStateManager.loadTransactionMetadata.
         """
         log = self.log_of(partition)
         offset = log.log_start_offset
-        while offset < (end := log.log_end_offset):
-            records = log.read(offset, load_bytes, max_offset=end, min_one_message=True).records
+        while offset < log.log_end_offset:
+            records = log.read(offset, load_bytes, min_one_message=True).records
             data = records if isinstance(records, bytes) else records.read()
             if not data:
                 return

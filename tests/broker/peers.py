@@ -21,6 +21,7 @@ from minibroker.broker.way.probes import Probes
 from tests.requests import framed
 
 MAX_REQUEST_BYTES = 1024
+RECEIVE_BUFFER_BYTES = 4096
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -92,7 +93,7 @@ class Peer:
             Serving(
                 dispatch=dispatch,
                 poller=self.poller,
-                receive_buffer=memoryview(bytearray(4096)),
+                receive_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)),
                 max_request_bytes=max_request_bytes,
                 max_idle_ms=max_idle_ms,
                 timer=self.timers.timer,

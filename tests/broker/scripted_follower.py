@@ -67,6 +67,8 @@ def lead_elsewhere(broker: InMemoryBroker, topic: str, partition: int = 0) -> No
     lead(broker, TopicPartition(topic, partition), FOLLOWER, 9)
 
 
-def lead(broker: InMemoryBroker, topic_partition: TopicPartition, leader: int, epoch: int) -> None:
-    decided = PartitionState(leader, epoch, (leader,), (LEADER, FOLLOWER))
+def lead(
+    broker: InMemoryBroker, topic_partition: TopicPartition, leader: int, epoch: int, in_sync: Sequence[int] = ()
+) -> None:
+    decided = PartitionState(leader, epoch, tuple(in_sync) or (leader,), (LEADER, FOLLOWER))
     assert not broker.parts.own.obey(LeaderAndIsr(0, 1, {topic_partition: decided})).failures

@@ -5,6 +5,7 @@ Time is jumped.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import socket
@@ -26,7 +27,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.asking import seconds
-from tests.broker.peers import Connect, Peer, echo
+from tests.broker.peers import RECEIVE_BUFFER_BYTES, Connect, Peer, echo
 from tests.broker.peers import connect as connect
 from tests.requests import framed
 
@@ -370,6 +371,31 @@ async def test_more_than_one_turn_of_requests_is_answered_to_the_last(connect: C
     nursery.start_soon(send)
 
     assert await peer.receive(len(requests)) == requests
+
+
+async def test_a_client_that_sends_ahead_of_waits_fills_its_socket_and_not_memory(connect: Connect) -> None:
+    waits: list[Pending[Any]] = []
+
+    def wait(frame: bytearray, client: Client) -> Pending[Any]:
+        waits.append(Pending(None))
+        return waits[-1]
+
+    def send_ahead() -> int:
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += peer.sock.send(framed(b"x" * 996))
+        return sent
+
+    peer = connect(wait)
+    unanswered = at_first = send_ahead()
+    for _ in range(50):
+        await trio.testing.wait_all_tasks_blocked()
+        waits[-1].resolve([framed(b"y" * 996)])
+        unanswered += send_ahead() - len(await peer.receive(1000))
+
+    assert len(waits) >= 50
+    assert unanswered <= at_first + 2 * RECEIVE_BUFFER_BYTES
 
 
 async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(connect: Connect) -> None:

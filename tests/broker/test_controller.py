@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from minibroker.broker.cluster.controller import (
     NOTHING,
     UNCLEAN,
+    Image,
     Plan,
     brokers_changed,
     change_isr,
@@ -138,6 +140,26 @@ def test_a_broker_that_is_about_to_end_has_others_lead(
     plan = shut_down(image_of(state), 1)
 
     assert (after(plan), sent(plan)) == (expected, decisions)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        controller_elected,
+        partial(brokers_changed, gone=[1]),
+        partial(shut_down, broker_id=1),
+        lambda image: elect(image, [T0], is_unclean=True)[0],
+    ],
+)
+def test_a_broker_that_is_about_to_end_leads_nothing_more(event: Callable[[Image], Plan]) -> None:
+    image = image_of(LED_BY_1, (2, 3))._replace(leaving=frozenset({2}))
+
+    assert after(event(image)) == After(3, 5, (3,))
+    assert new_partition(image, (2, 3))[:3] == (3, 0, (3,))
+    assert new_partition(image, (2,))[:3] == (-1, 0, ())
+    led_by_3 = image_of(LED_BY_1._replace(leader=3, replicas=(2, 3)), (2, 3))
+    assert after(rebalance_leaders(led_by_3, percentage=0)) == After(2, 5, (1, 2, 3))
+    assert rebalance_leaders(led_by_3._replace(leaving=image.leaving), percentage=0) == NOTHING
 
 
 @pytest.mark.parametrize(

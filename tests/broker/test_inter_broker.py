@@ -10,7 +10,7 @@ import pytest
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.cluster.state import NO_CONTROLLER, BrokerGone, ControllerChanged, TopicState
 from minibroker.protocol.api import ApiKey, Request, decode_request, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
@@ -256,5 +256,12 @@ async def test_a_controller_is_asked_to_let_a_broker_go(
 
     assert await shut_down(0, 9) == (ErrorCode.BROKER_NOT_AVAILABLE, [])
     assert await shut_down(1, ME) == await shut_down(0, ME) == (NONE, [("t", 0)])
+    loop = obedient.parts.controller_loop
+    for news, leaving in ((BrokerGone(7), {ME}), (BrokerGone(ME), set())):
+        loop.on_news(news)
+        assert loop.image().leaving == leaving
+    assert await shut_down(1, ME) == (NONE, [("t", 0)])
+    loop.on_news(ControllerChanged(NO_CONTROLLER))
+    assert loop.image().leaving == set()
     monkeypatch.setattr(ControllerLoop, "is_active", False)
     assert await shut_down(1, ME) == (STALE, [])

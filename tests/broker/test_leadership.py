@@ -47,6 +47,22 @@ async def test_groups_go_with_their_partition_and_come_back_with_it(make_broker:
     assert await client.offset("t") == 5
 
 
+async def test_what_a_follower_has_not_yet_confirmed_to_a_new_leader_is_loaded_too(make_broker: MakeBroker) -> None:
+    broker = make_broker(**SETTINGS)
+    client, both = GroupClient(broker), (LEADER, FOLLOWER)
+    await broker.create_topic("t")
+    member = await client.stable()
+    lead(broker, GROUPS, LEADER, 5, in_sync=both)
+    waiting = await broker.start(client.commit, ("t", 0, 7), joined=member)
+
+    lead(broker, GROUPS, FOLLOWER, 6)
+    assert await waiting.seen() == [ELSEWHERE]
+    lead(broker, GROUPS, LEADER, 7, in_sync=both)
+
+    assert await client.offset("t") == 7
+    assert await client.heartbeat(member) == NONE
+
+
 @pytest.mark.parametrize("is_lost_meanwhile", [False, True])
 async def test_groups_are_loaded_beside_the_requests(
     make_broker: MakeBroker, is_lost_meanwhile: bool, caplog: pytest.LogCaptureFixture

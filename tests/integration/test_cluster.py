@@ -63,17 +63,18 @@ def produce(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
     assert failed == []
 
 
-def read(cluster: Cluster, topic: str, count: int, **settings: object) -> list[bytes]:
+def read(cluster: Cluster, topic: str, count: int, *, partition: int = 0, **settings: object) -> list[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": topic,
             "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,  # with a dead broker, the topic of offsets may lack a replica to be made
             **QUICK_REFRESH,
             **settings,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     values: list[bytes] = []
     deadline = time.monotonic() + WAIT_SECONDS
     while len(values) < count and time.monotonic() < deadline:

@@ -1,0 +1,230 @@
+"""Clients of a cluster of ours, whose coordinators and leaders die: nothing is lost, doubled, or seen in part."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from minibroker import Cluster
+from minibroker.history.checking import check
+from minibroker.history.lines import read_lines
+from minibroker.history.recorder import HistoryWriter, RecordedConsumer, RecordedProducer
+from tests.integration.clients import KINDS, LIBRARIES, Client, UnavailableError
+from tests.integration.records import Record
+from tests.integration.test_cluster import QUICK_REFRESH, WAIT_SECONDS, new_topic, producer_of, read, roles, until
+from tests.integration.test_recorded_histories import caught
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+RECORDS = 3000
+ONE_PARTITION = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, settings=ONE_PARTITION) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> AdminClient:
+    cluster.restore()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    until(lambda: all(is_in_sync(admin, name) for name in admin.list_topics(timeout=WAIT_SECONDS).topics))
+    return admin
+
+
+def is_in_sync(admin: AdminClient, topic: str) -> bool:
+    return all(in_sync == [1, 2, 3] for _, in_sync in roles(admin, topic))
+
+
+def coordinator(admin: AdminClient, topic: str) -> int:
+    until(lambda: topic in admin.list_topics(timeout=WAIT_SECONDS).topics and roles(admin, topic)[0][0] > 0)
+    return roles(admin, topic)[0][0]
+
+
+@pytest.mark.parametrize("who", ["coordinator", "leader"])
+def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
+    cluster: Cluster, admin: AdminClient, who: str
+) -> None:
+    producer = producer_of(cluster, **{"transactional.id": who})
+    producer.init_transactions(WAIT_SECONDS)
+    coordinates = coordinator(admin, TRANSACTIONS)
+    leader, other = (each for each in cluster.broker_ids if each != coordinates)
+    topic = new_topic(admin, f"whole-{who}", [[leader, other, coordinates], [other, leader, coordinates]])
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce(topic, b"whole", partition=partition)
+    with cluster.broker(leader).faults.delay(60, api="write_txn_markers") as held:
+        producer.commit_transaction(WAIT_SECONDS)
+        held.wait()
+
+        cluster.kill(coordinates if who == "coordinator" else leader)
+        until(lambda: all(lead in cluster.broker_ids for lead, _ in roles(admin, topic)))
+        if who == "leader":
+            assert committed(cluster, topic, 0) == committed(cluster, topic, 1) == [b"whole"]
+    if who == "coordinator":
+        assert committed(cluster, topic, 0) == committed(cluster, topic, 1) == [b"whole"]
+
+
+def committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
+    return read(cluster, topic, 1, partition=partition, **{"isolation.level": "read_committed"})
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_group_goes_on_with_its_next_coordinator(cluster: Cluster, admin: AdminClient, how: str) -> None:
+    topic = new_topic(admin, f"group-{how}", [[1, 2, 3]])
+    assigned: list[int] = []
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **QUICK_REFRESH,
+        }
+    )
+    consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.append(len(partitions)))
+    producer = producer_of(cluster)
+    seen: list[bytes] = []
+
+    def goes_on(value: bytes) -> None:
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(WAIT_SECONDS) == 0
+        until(lambda: polled(consumer, seen) == value)
+        consumer.commit(asynchronous=False)
+
+    goes_on(b"before")
+    getattr(cluster, how)(coordinator(admin, OFFSETS))
+    goes_on(b"after")
+
+    (position,) = consumer.committed([TopicPartition(topic, 0)], WAIT_SECONDS)
+    consumer.close()
+    assert (assigned, seen, position.offset) == ([1], [b"before", b"after"], 2)
+
+
+def polled(consumer: Consumer, seen: list[bytes]) -> bytes | None:
+    message = consumer.poll(0.1)
+    if message is not None and message.error() is None:
+        seen.append(message.value() or b"")
+    return seen[-1] if seen else None
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_clients_write_and_read_on_while_the_leader_dies(
+    cluster: Cluster, admin: AdminClient, name: str, tmp_path: Path
+) -> None:
+    topic = new_topic(admin, f"dies-{name}", [[1, 2, 3]])
+    with open(tmp_path / "log", "wb") as log, contextlib.ExitStack() as closing:
+        try:
+            writer, reader = (Client(KINDS[name], cluster.bootstrap_servers, log) for _ in range(2))
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        closing.callback(writer.kill)
+        closing.callback(reader.kill)
+        reader.follow(topic)
+        reader.start_next(RECORDS)
+        writer.start_produce(topic, [Record(None, b"%d" % number) for number in range(RECORDS)], acks="all")
+        log_of_leader = cluster.broker(1).data_dir / f"{topic}-0" / f"{0:020}.log"
+        until(lambda: log_of_leader.stat().st_size > 0)
+
+        cluster.kill(1)
+
+        assert writer.finish_produce() == RECORDS
+        values = {record.value for record in reader.finish_next()}
+    written = {b"%d" % number for number in range(RECORDS)}
+    assert values <= written
+    end = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic}).get_watermark_offsets(
+        TopicPartition(topic, 0), WAIT_SECONDS
+    )[1]
+    assert set(read(cluster, topic, end)) == written  # those that were sent again may be there twice
+
+
+def test_the_history_of_a_rolling_kill_is_clean(cluster: Cluster, admin: AdminClient, tmp_path: Path) -> None:
+    topic = new_topic(admin, "rolling", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    with HistoryWriter(tmp_path / "history") as history:
+        work = Work(cluster, topic, history)
+        threads = [threading.Thread(target=caught, args=(each, work.failures)) for each in work.loops()]
+        for thread in threads:
+            thread.start()
+        for broker_id in cluster.broker_ids:
+            work.go_on()
+            cluster.kill(broker_id)
+            work.go_on()
+            cluster.start(broker_id)
+            until(lambda: is_in_sync(admin, topic))
+        work.is_over.set()
+        for thread in threads:
+            thread.join()
+        assert work.failures == []
+        work.read_all()
+
+    assert check(read_lines(tmp_path / "history")) == []
+
+
+class Work:
+    """Loops of clients until `is_over`: an idempotent producer, a transactional one, and a consumer."""
+
+    def __init__(self, cluster: Cluster, topic: str, history: HistoryWriter) -> None:
+        self._address = {"bootstrap.servers": cluster.bootstrap_servers, **QUICK_REFRESH}
+        self._topic = topic
+        self._history = history
+        self.is_over = threading.Event()
+        self.failures: list[BaseException] = []
+        self.sent_count = 0
+        self.committed_count = 0
+
+    def go_on(self) -> None:
+        """Wait until a few more transactions are committed."""
+        goal = self.committed_count + 3
+        until(lambda: self.committed_count >= goal or bool(self.failures))
+
+    def loops(self) -> list[Callable[[], None]]:
+        return [self._send, self._transact, self._consume]
+
+    def _send(self) -> None:
+        producer = RecordedProducer(self._history, "p", Producer({**self._address, "enable.idempotence": True}))
+        while not self.is_over.is_set():
+            producer.send(self._topic, f"p {self.sent_count}", self.sent_count % 3)
+            self.sent_count += 1
+            producer.poll(0.002)
+        assert producer.flush() == 0
+
+    def _transact(self) -> None:
+        transactional = Producer({**self._address, "transactional.id": self._topic})
+        transactional.init_transactions(WAIT_SECONDS)
+        producer = RecordedProducer(self._history, "x", transactional)
+        while not self.is_over.is_set():
+            producer.begin()
+            for partition in range(3):
+                producer.send(self._topic, f"x {self.committed_count} {partition}", partition)
+            assert producer.flush() == 0
+            producer.commit()
+            self.committed_count += 1
+
+    def _consumer(self, process: str) -> RecordedConsumer:
+        settings = {"group.id": self._topic, "auto.offset.reset": "earliest"}
+        return RecordedConsumer(self._history, process, Consumer({**self._address, **settings}))
+
+    def _consume(self) -> None:
+        consumer = self._consumer("c")
+        consumer.subscribe([self._topic])
+        while not self.is_over.is_set():
+            consumer.poll(0.1)
+        consumer.close()
+
+    def read_all(self) -> None:
+        consumer = self._consumer("last")
+        consumer.assign([(self._topic, partition, 0) for partition in range(3)])
+        missing = self.sent_count + 3 * self.committed_count
+        deadline = time.monotonic() + WAIT_SECONDS
+        while missing > 0:
+            missing -= len(consumer.poll(0.2))
+            assert time.monotonic() < deadline, f"{missing} records are missing"
+        consumer.close()
