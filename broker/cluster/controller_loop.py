@@ -232,6 +232,8 @@ class ControllerLoop:
 
     def on_news(self, news: News) -> None:
         """Act on what has changed in the state of a cluster, if this broker is its controller."""
+        if isinstance(news, BrokerReturned):
+            self._unattended.discard(news.broker_id)
         if not self.is_active:
             self._watch_others(news)
             return
@@ -256,8 +258,6 @@ class ControllerLoop:
                 self._channels.set_brokers({})
                 if controller_id != NO_CONTROLLER:
                     self._unattended.clear()
-            case BrokerReturned(broker_id):
-                self._unattended.discard(broker_id)
             case BrokerGone(broker_id):
                 self._unattended.add(broker_id)
 

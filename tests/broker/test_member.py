@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trio
 
+from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
-from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, ControllerChanged, News
+from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, Change, ControllerChanged, News, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState
+from minibroker.protocol.errors import ErrorCode
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -26,6 +30,7 @@ class Member:
 
     def __init__(self, directory: Path, broker_id: int) -> None:
         self.news: list[News] = []
+        self.on_news: Callable[[News], None] = self.news.append
         self.state = SharedState(directory, broker_id)
         self.state.open()
         self.member = ClusterMember(
@@ -33,7 +38,7 @@ class Member:
             broker_id=broker_id,
             broker=lambda: Broker({"PLAINTEXT": ("127.0.0.1", 9000 + broker_id)}),
             session_timeout_ms=CONFIG.zookeeper_session_timeout_ms,
-            on_news=self.news.append,
+            on_news=lambda news: self.on_news(news),
         )
         self.scope = trio.CancelScope()
 
@@ -103,3 +108,25 @@ async def test_a_broker_that_stands_still_expires_and_joins_again(
     await first.until(lambda state: state.controller_id in (2, 3))
     assert not first.state.is_controller
     assert first.state.is_registered
+
+
+async def test_a_controller_that_was_taken_for_dead_and_controls_again_leads_on(tmp_path: Path) -> None:
+    first, second = Member(tmp_path, 1), Member(tmp_path, 2)
+    own = Mock(obey=lambda decision: Obeyed(ErrorCode.NONE, {}))
+    config = KafkaConfig({"broker.id": "1"})
+    first.on_news = ControllerLoop(config=config, state=first.state, own=own, channels=Mock()).on_news
+    states = {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(1, 0, (1,), (1, 2))}
+    assert first.state.save("a topic", Change({"t": TopicState("t", states, {}, uuid.UUID(int=1))}))
+    first.member.join()
+    first.member.look()
+
+    second.state.look()
+    second.state.end_life_of(1)
+    first.member.look()
+
+    assert first.state.is_controller
+    after = first.state.topics["t"].partitions
+    assert {number: (state.leader, state.in_sync_replicas) for number, state in after.items()} == {
+        0: (1, (1, 2)),
+        1: (1, (1,)),
+    }
