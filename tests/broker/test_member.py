@@ -16,8 +16,8 @@ from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, Change, ControllerChanged, News, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState
-from minibroker.protocol.errors import ErrorCode
+from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState, StopReplica
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -110,23 +110,68 @@ async def test_a_broker_that_stands_still_expires_and_joins_again(
     assert first.state.is_registered
 
 
+class Controlled:
+    """Two brokers, of which the first controls; both lead a partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self.first, self.second = Member(directory, 1), Member(directory, 2)
+        self.loop = ControllerLoop(
+            config=KafkaConfig({"broker.id": "1"}),
+            state=self.first.state,
+            own=Mock(obey=lambda decision: Obeyed(ErrorCode.NONE, {})),
+            channels=Mock(),
+        )
+        self.first.on_news = self.loop.on_news
+        states = {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(2, 0, (2, 1), (1, 2))}
+        assert self.first.state.save("a topic", Change({"t": TopicState("t", states, {}, uuid.UUID(int=1))}))
+        for member in (self.first, self.second):
+            member.member.join()
+        self.first.member.look()
+
+    def in_sync(self) -> dict[int, tuple[int, tuple[int, ...]]]:
+        """The leader and the in-sync replicas of each partition."""
+        states = self.first.state.topics["t"].partitions
+        return {number: (state.leader, state.in_sync_replicas) for number, state in states.items()}
+
+
 async def test_a_controller_that_was_taken_for_dead_and_controls_again_leads_on(tmp_path: Path) -> None:
-    first, second = Member(tmp_path, 1), Member(tmp_path, 2)
-    own = Mock(obey=lambda decision: Obeyed(ErrorCode.NONE, {}))
-    config = KafkaConfig({"broker.id": "1"})
-    first.on_news = ControllerLoop(config=config, state=first.state, own=own, channels=Mock()).on_news
-    states = {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(1, 0, (1,), (1, 2))}
-    assert first.state.save("a topic", Change({"t": TopicState("t", states, {}, uuid.UUID(int=1))}))
-    first.member.join()
-    first.member.look()
+    controlled = Controlled(tmp_path)
+    controlled.second.state.look()
+    controlled.second.state.end_life_of(1)
 
-    second.state.look()
-    second.state.end_life_of(1)
-    first.member.look()
+    controlled.first.member.look()
 
-    assert first.state.is_controller
-    after = first.state.topics["t"].partitions
-    assert {number: (state.leader, state.in_sync_replicas) for number, state in after.items()} == {
-        0: (1, (1, 2)),
-        1: (1, (1,)),
-    }
+    assert controlled.first.state.is_controller
+    assert controlled.in_sync() == {0: (1, (1, 2)), 1: (2, (2, 1))}
+
+
+async def test_a_controller_that_another_has_replaced_acts_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    controlled = Controlled(tmp_path)
+    controlled.second.state.look()
+    controlled.second.state.end_life_of(1)
+    assert controlled.second.state.claim_controller()
+
+    assert controlled.loop.is_active  # it has not heard of that
+    controlled.loop.rebalance_leaders()
+    controlled.loop.on_answer(2, StopReplica(1, 1, True, []), Obeyed(ErrorCode.NONE, {}))
+
+    assert not controlled.loop.is_active
+    assert controlled.in_sync() == {0: (1, (1, 2)), 1: (2, (2, 1))}
+    assert caplog.messages == []
+
+
+async def test_a_controller_catches_up_once_it_can_write_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    controlled = Controlled(tmp_path)
+    refused = Mock(side_effect=KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"))
+    with monkeypatch.context() as full:
+        full.setattr(controlled.first.state, "save", refused)
+        controlled.first.state.end_life_of(2)
+        controlled.first.member.look()
+        controlled.loop.catch_up()
+        assert controlled.in_sync()[1] == (2, (2, 1))
+
+    controlled.loop.catch_up()
+
+    assert controlled.in_sync()[1] == (1, (1,))
