@@ -7,11 +7,14 @@ A round prints its seed, and everything that is drawn from it. A failing one kee
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.nemesis.plan import draw
@@ -21,6 +24,19 @@ NOT_YET = {
     "kafka": "three Apache Kafka brokers need their jars and a ZooKeeper: not written yet; use --kind ours",
     "mixed": "brokers of both kinds meet in a ZooKeeper: not written yet; use --kind ours",
 }
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Have librdkafka write its log into a file: it knows only stderr."""
+    stderr = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def main() -> int:
@@ -40,7 +56,8 @@ def main() -> int:
         directory = Path(tempfile.mkdtemp(prefix=f"nemesis-{seed}-"))
         began = time.monotonic()
         try:
-            wrong = Round(plan, directory).run()
+            with logging_to(directory / "clients.log"):
+                wrong = Round(plan, directory).run()
         except Exception:
             wrong = [traceback.format_exc()]
         print(f"  {'FAILED' if wrong else 'ok'} in {time.monotonic() - began:.1f} s", flush=True)
