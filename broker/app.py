@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CATCH_UP_INTERVAL_MS = 1000
-
 STOP_GRACE_SECONDS = 10.0
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
@@ -189,6 +187,7 @@ class BrokerApp:
             broker=shown,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             on_news=on_news,
+            on_beat=parts.controller_loop.catch_up,
         )
 
     async def _join(
@@ -219,8 +218,6 @@ class BrokerApp:
         if config.auto_leader_rebalance_enable:
             interval_ms = 1000 * max(1, config.leader_imbalance_check_interval_seconds)
             upkeep.every(interval_ms, parts.controller_loop.rebalance_leaders)
-        if self._state.is_shared:
-            upkeep.every(CATCH_UP_INTERVAL_MS, parts.controller_loop.catch_up)
         nursery.start_soon(upkeep.run)
         nursery.start_soon(compaction.run)
         if self._options.control is not None:

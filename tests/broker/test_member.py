@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -93,6 +94,18 @@ async def test_a_dead_controller_is_replaced_at_once(members: list[Member]) -> N
     assert second.state.controller_id == third.state.controller_id
     assert second.state.controller_epoch == third.state.controller_epoch == 2
     assert BrokerGone(1) in second.news
+
+
+async def test_what_the_disk_has_refused_is_tried_again(
+    members: list[Member], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, _ = members
+    monkeypatch.setattr(os, "write", lambda fd, content: 0)
+    first.kill()
+    await second.until(lambda state: "No space left on device" in caplog.text)
+    assert 1 in second.state.lives
+    monkeypatch.undo()
+    await second.until(lambda state: 1 not in state.lives and state.controller_id in (2, 3))
 
 
 async def test_a_broker_that_stands_still_expires_and_joins_again(
