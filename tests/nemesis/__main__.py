@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.nemesis.plan import draw
+from tests.nemesis.plan import Plan, draw
 from tests.nemesis.rounds import Round
 
 NOT_YET = {
@@ -49,26 +50,36 @@ def main() -> int:
     options = parser.parse_args()
     if options.kind in NOT_YET:
         parser.error(NOT_YET[options.kind])
+    if options.rounds == 1:
+        return judged_round(draw(options.seed, seconds=options.seconds, brokers=options.brokers))
     failed = []
     for seed in range(options.seed, options.seed + options.rounds):
-        plan = draw(seed, seconds=options.seconds, brokers=options.brokers)
-        print(plan, flush=True)
-        directory = Path(tempfile.mkdtemp(prefix=f"nemesis-{seed}-"))
-        began = time.monotonic()
-        try:
-            with logging_to(directory / "clients.log"):
-                wrong = Round(plan, directory).run()
-        except Exception:
-            wrong = [traceback.format_exc()]
-        print(f"  {'FAILED' if wrong else 'ok'} in {time.monotonic() - began:.1f} s", flush=True)
-        if wrong:
+        # Each in a process of its own: clients of one round must not meet the brokers of the next.
+        brokers = () if options.brokers is None else ("--brokers", str(options.brokers))
+        arguments = ("--rounds", "1", "--seed", str(seed), "--seconds", str(options.seconds), *brokers)
+        if subprocess.run([sys.executable, "-m", "tests.nemesis", *arguments], check=False).returncode != 0:
             failed.append(seed)
-            (directory / "wrong").write_text("\n".join(wrong))
-            print("\n".join(f"  {each}" for each in wrong), f"  kept: {directory}", sep="\n", flush=True)
-        else:
-            shutil.rmtree(directory)
     print(f"{options.rounds - len(failed)} of {options.rounds} rounds without findings; failed: {failed or 'none'}")
     return 1 if failed else 0
+
+
+def judged_round(plan: Plan) -> int:
+    """Run a round, and print what is wrong; return the exit status."""
+    print(plan, flush=True)
+    directory = Path(tempfile.mkdtemp(prefix=f"nemesis-{plan.seed}-"))
+    began = time.monotonic()
+    try:
+        with logging_to(directory / "clients.log"):
+            wrong = Round(plan, directory).run()
+    except Exception:
+        wrong = [traceback.format_exc()]
+    print(f"  {'FAILED' if wrong else 'ok'} in {time.monotonic() - began:.1f} s", flush=True)
+    if wrong:
+        (directory / "wrong").write_text("\n".join(wrong))
+        print("\n".join(f"  {each}" for each in wrong), f"  kept: {directory}", sep="\n", flush=True)
+    else:
+        shutil.rmtree(directory)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ FIRST_SECONDS = 0.3
 
 
 class Fault(NamedTuple):
-    """What happens at a time, in seconds from the start of the faults; one that lasts is undone after `seconds`."""
+    """A fault at a time, in seconds from the start of the faults; one that lasts is undone after `seconds`."""
 
     at: float
     kind: str
@@ -86,6 +86,7 @@ def drawn_settings(source: random.Random) -> dict[str, object]:
     }
     return drawn | {
         "min.insync.replicas": 2,
+        "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": 3,
         "transaction.state.log.num.partitions": 3,
         "log.cleaner.enable": "false",  # the logs of all replicas are compared to the byte

@@ -273,7 +273,7 @@ def views_of(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
 
 
 def unsettled(views: Mapping[int, list[dict[str, Any]]]) -> list[str]:
-    """What is not as it should be without faults: all replicas in sync, of one epoch, committed to their ends."""
+    """Return what is not as it should be without faults: all replicas in sync, of one epoch, committed to their ends."""
     wrong = []
     for broker_id, rows in views.items():
         for row in rows:
@@ -296,7 +296,7 @@ def unsettled(views: Mapping[int, list[dict[str, Any]]]) -> list[str]:
 
 
 def unequal_logs(cluster: Cluster) -> list[str]:
-    """The partitions whose replicas have different bytes."""
+    """Return the partitions whose replicas have different bytes."""
     logs: dict[str, dict[int, bytes]] = {}
     for broker_id, broker in zip(cluster.broker_ids, cluster.brokers, strict=True):
         for row in views_of(cluster)[broker_id]:
@@ -312,7 +312,7 @@ def unequal_logs(cluster: Cluster) -> list[str]:
 
 
 def defects(cluster: Cluster) -> list[str]:
-    """What the brokers logged that no fault explains."""
+    """Return what the brokers logged that no fault explains."""
     found = []
     for broker in cluster.brokers:
         text = broker.log_file.read_text(errors="replace")
