@@ -273,7 +273,7 @@ def views_of(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
 
 
 def unsettled(views: Mapping[int, list[dict[str, Any]]]) -> list[str]:
-    """Return what is not as it should be without faults: all replicas in sync, of one epoch, committed to their ends."""
+    """Return what has not settled: replicas out of sync, of other epochs, or not committed to their ends."""
     wrong = []
     for broker_id, rows in views.items():
         for row in rows:
