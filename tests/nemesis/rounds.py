@@ -256,7 +256,7 @@ class Round:
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             try:
-                wrong = unsettled(views_of(self._cluster)) or unequal_logs(self._cluster)
+                wrong = unsettled(views_of(self._cluster)) or undeleted(self._cluster) or unequal_logs(self._cluster)
             except BrokerError as error:
                 wrong = [f"a broker does not answer: {error}"]
             if not wrong or time.monotonic() > deadline:
@@ -292,6 +292,21 @@ def unsettled(views: Mapping[int, list[dict[str, Any]]]) -> list[str]:
                 wrong.append(f"{name}: broker {broker_id} has committed up to {replica['high_watermark']} of {replica}")
     if len({tuple(sorted((row["topic"], row["partition"]) for row in rows)) for rows in views.values()}) > 1:
         wrong.append("the brokers do not know the same partitions")
+    return wrong
+
+
+def undeleted(cluster: Cluster) -> list[str]:
+    """Return the topics that are still being deleted, and the logs that no partition has."""
+    wrong = []
+    for broker_id, control in cluster._controls().items():
+        being_deleted = control.call("cluster.status")["being_deleted"]
+        rows = control.call("cluster.partitions")["partitions"]
+        known = {f"{row['topic']}-{row['partition']}" for row in rows if row["replica"] is not None}
+        if being_deleted:
+            wrong.append(f"broker {broker_id} still deletes {being_deleted}")
+        for each in Path(cluster.broker(broker_id).data_dir).iterdir():
+            if each.is_dir() and not each.name.endswith("-delete") and each.name not in known:
+                wrong.append(f"broker {broker_id} has the log {each.name}, and no such replica")
     return wrong
 
 
