@@ -37,7 +37,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants nemesis lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
@@ -46,7 +46,8 @@ help:
 	@echo "make wheel  the compiled form, in dist/;  make test-compiled  its modules' fast tests, and the conformance scripts, on it"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
-	@echo "make nightly  conformance, mutants, and the tests of which \`make test\` runs a sample"
+	@echo "make nemesis  kill, pause and cut off brokers of a cluster beside real clients, and judge what these saw"
+	@echo "make nightly  conformance, mutants, nemesis, and the tests of which \`make test\` runs a sample"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -106,9 +107,13 @@ nightly: $(VENV)/.dev
 	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants
+	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
 
 mutants: $(VENV)/.dev
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants $(MUTANTS)
+
+nemesis: $(VENV)/.dev
+	@$(IN_MEMORY) exec $(BIN)/python -m tests.nemesis $(NEMESIS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check $(SOURCES)

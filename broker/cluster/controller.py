@@ -245,7 +245,11 @@ def brokers_changed(
     A leader that has started again leads in a new epoch, also larger than those in its logs (`newest_epochs`), so that
     no epoch of lost records is used again. Its followers stay in sync: it removes them itself
     if they do not come back.
+    One that is gone may be alive again: its return is an event of its own, and comes next. As kafka 2.2
+    KafkaController.BrokerChange (2.0.1 does not see that such a broker was gone).
     """
+    if not image.brokers.keys().isdisjoint(gone):
+        image = image._replace(brokers={each: broker for each, broker in image.brokers.items() if each not in gone})
     epochs = newest_epochs or {}
     changed: dict[TopicPartition, PartitionState] = {}
     repeated: dict[TopicPartition, PartitionState] = {}

@@ -156,10 +156,10 @@ class ControllerLoop:
         return outcomes
 
     def rebalance_leaders(self) -> None:
-        """Have the preferred replicas lead, where a broker leads too few. Raises KafkaError as `perform`."""
+        """Have the preferred replicas lead, where a broker leads too few."""
         if self.is_active:
             percentage = self._config.leader_imbalance_per_broker_percentage
-            self.perform("the leaders", partial(controller.rebalance_leaders, percentage=percentage))
+            self._react(partial(controller.rebalance_leaders, percentage=percentage))
 
     def go_on(self) -> None:
         """Take the steps of reassignments and deletions that are due: after in-sync replicas or brokers have changed,
@@ -178,13 +178,10 @@ class ControllerLoop:
         self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.being_deleted}
 
     def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
-        """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it.
-
-        Raises KafkaError as `perform`.
-        """
+        """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it."""
         self._note_deleted(broker_id, decision, obeyed)
         if isinstance(decision, StopReplica):
-            self.go_on()
+            self._react(lambda image: NOTHING)
 
     def _note_deleted(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
         if not self._state.is_shared or obeyed.error is not ErrorCode.NONE:
@@ -258,10 +255,13 @@ class ControllerLoop:
 
     def on_news(self, news: News) -> None:
         """Act on what has changed in the state of a cluster, if this broker is its controller."""
-        if isinstance(news, BrokerGone):
-            self._leaving.discard(news.broker_id)
-        elif isinstance(news, ControllerChanged):
-            self._leaving.clear()
+        match news:
+            case BrokerReturned(broker_id):
+                self._unattended.discard(broker_id)
+            case BrokerGone(broker_id):
+                self._leaving.discard(broker_id)
+            case ControllerChanged():
+                self._leaving.clear()
         if not self.is_active:
             self._watch_others(news)
             return
@@ -309,8 +309,6 @@ class ControllerLoop:
                 self._channels.set_brokers({})
                 if controller_id != NO_CONTROLLER:
                     self._unattended.clear()
-            case BrokerReturned(broker_id):
-                self._unattended.discard(broker_id)
             case BrokerGone(broker_id):
                 self._unattended.add(broker_id)
 
@@ -343,6 +341,8 @@ class ControllerLoop:
                     logger.error("%s: %s", topic_partition, error)
             self.go_on()
         except KafkaError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:  # another one has been elected, while this broker stood still
+                return
             self._is_behind = True
             logger.error("the controller cannot act: %s", error)
         else:

@@ -147,11 +147,16 @@ class Partitions:
             self._on_change(topic_partition)
 
     def _leading(self, log: Log, role: Role | None, decided: PartitionState) -> Leading:
-        """Lead from now on, or go on in a newer epoch: then what is known of the followers stays."""
+        """Lead from now on, or go on in the next epoch: then what is known of the followers stays.
+
+        Between two epochs that do not follow each other another broker may have led, of which this one has not heard:
+        then the followers may have truncated their logs (kafka 2.0.1 Partition.makeLeader counts them all the same).
+        """
         # A log that has an epoch gets a newer one with its first append: that saves an fsync a log at the start.
         if log.leader_epochs.latest_epoch < 0:
             log.assign_leader_epoch(decided.leader_epoch)
         now_ms = self._clock.monotonic_ms() if len(decided.replicas) > 1 else 0
+        before = role if isinstance(role, Leading) and role.leader_epoch + 1 == decided.leader_epoch else None
         leading = Leading(
             log,
             broker_id=self._config.broker_id,
@@ -159,7 +164,7 @@ class Partitions:
             replicas=decided.replicas,
             max_lag_ms=self._config.replica_lag_time_max_ms,
             now_ms=now_ms,
-            known=role.remote_replicas if isinstance(role, Leading) else {},
+            known={} if before is None else before.remote_replicas,
         )
         leading.maybe_increment_high_watermark(now_ms, is_new_leader=True)
         return leading

@@ -88,6 +88,17 @@ def test_partitions_of_brokers_that_are_gone_are_led_by_others(
     assert sent(plan) == dict.fromkeys(alive, "U" if expected is None else "UL")
 
 
+@pytest.mark.parametrize(
+    ("isr", "expected"), [((1, 2), After(2, 5, (2,))), ((1,), After(-1, 5, (1,))), ((2, 3), After(2, 5, (2, 3)))]
+)
+def test_a_leader_that_was_gone_leads_no_more_though_it_is_alive_again(isr: tuple[int, ...], expected: After) -> None:
+    state = LED_BY_1._replace(in_sync_replicas=isr)
+    plan = brokers_changed(image_of(state), gone=[1])
+
+    assert after(plan) == expected
+    assert sent(plan) == {2: "UL", 3: "UL"}
+
+
 @pytest.mark.parametrize(("unclean", "expected"), [("true", After(2, 5, (2,))), ("false", After(-1, 5, (1,)))])
 def test_a_broker_that_lacks_records_leads_where_the_topic_allows_it(unclean: str, expected: After) -> None:
     image = image_of(LED_BY_1._replace(in_sync_replicas=(1,)), (2, 3), **{UNCLEAN: unclean})

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trio
 
+from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
-from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, ControllerChanged, News
+from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, Change, ControllerChanged, News, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker
-from minibroker.protocol.errors import KafkaError
+from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState, StopReplica
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -28,6 +31,7 @@ class Member:
 
     def __init__(self, directory: Path, broker_id: int) -> None:
         self.news: list[News] = []
+        self.on_news: Callable[[News], None] = self.news.append
         self.state = SharedState(directory, broker_id)
         self.state.open()
         self.member = ClusterMember(
@@ -35,7 +39,7 @@ class Member:
             broker_id=broker_id,
             broker=lambda: Broker({"PLAINTEXT": ("127.0.0.1", 9000 + broker_id)}),
             session_timeout_ms=CONFIG.zookeeper_session_timeout_ms,
-            on_news=self.news.append,
+            on_news=lambda news: self.on_news(news),
         )
         self.scope = trio.CancelScope()
 
@@ -135,3 +139,70 @@ async def test_a_broker_that_stands_still_expires_and_joins_again(
     await first.until(lambda state: state.controller_id in (2, 3))
     assert not first.state.is_controller
     assert first.state.is_registered
+
+
+class Controlled:
+    """Two brokers, of which the first controls; both lead a partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self.first, self.second = Member(directory, 1), Member(directory, 2)
+        self.loop = ControllerLoop(
+            config=KafkaConfig({"broker.id": "1"}),
+            state=self.first.state,
+            own=Mock(obey=lambda decision: Obeyed(ErrorCode.NONE, {})),
+            channels=Mock(),
+        )
+        self.first.on_news = self.loop.on_news
+        states = {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(2, 0, (2, 1), (1, 2))}
+        assert self.first.state.save("a topic", Change({"t": TopicState("t", states, {}, uuid.UUID(int=1))}))
+        for member in (self.first, self.second):
+            member.member.join()
+        self.first.member.look()
+
+    def in_sync(self) -> dict[int, tuple[int, tuple[int, ...]]]:
+        """The leader and the in-sync replicas of each partition."""
+        states = self.first.state.topics["t"].partitions
+        return {number: (state.leader, state.in_sync_replicas) for number, state in states.items()}
+
+
+async def test_a_controller_that_was_taken_for_dead_and_controls_again_leads_on(tmp_path: Path) -> None:
+    controlled = Controlled(tmp_path)
+    controlled.second.state.look()
+    controlled.second.state.end_life_of(1)
+
+    controlled.first.member.look()
+
+    assert controlled.first.state.is_controller
+    assert controlled.in_sync() == {0: (1, (1, 2)), 1: (2, (2, 1))}
+
+
+async def test_a_controller_that_another_has_replaced_acts_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    controlled = Controlled(tmp_path)
+    controlled.second.state.look()
+    controlled.second.state.end_life_of(1)
+    assert controlled.second.state.claim_controller()
+
+    assert controlled.loop.is_active  # it has not heard of that
+    controlled.loop.rebalance_leaders()
+    controlled.loop.on_answer(2, StopReplica(1, 1, True, []), Obeyed(ErrorCode.NONE, {}))
+
+    assert not controlled.loop.is_active
+    assert controlled.in_sync() == {0: (1, (1, 2)), 1: (2, (2, 1))}
+    assert caplog.messages == []
+
+
+async def test_a_controller_catches_up_once_it_can_write_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    controlled = Controlled(tmp_path)
+    refused = Mock(side_effect=KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"))
+    with monkeypatch.context() as full:
+        full.setattr(controlled.first.state, "save", refused)
+        controlled.first.state.end_life_of(2)
+        controlled.first.member.look()
+        controlled.loop.catch_up()
+        assert controlled.in_sync()[1] == (2, (2, 1))
+
+    controlled.loop.catch_up()
+
+    assert controlled.in_sync()[1] == (1, (1,))

@@ -80,17 +80,20 @@ async def test_a_leader_follows_and_leads_again_on_the_same_log(broker: InMemory
     assert partitions.led(NEW).log is log
 
 
-async def test_a_leader_in_a_newer_epoch_knows_its_followers_still(broker: InMemoryBroker) -> None:
+@pytest.mark.parametrize(("epoch", "end"), [(1, 2), (2, -1)])  # another one may have led in the epoch 1
+async def test_a_leader_in_the_next_epoch_knows_its_followers_still(
+    broker: InMemoryBroker, epoch: int, end: int
+) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", [b"a", b"b"])
     await follow(broker, "t", 2)
-    decide(broker, where=T0, in_sync_replicas=(0, 1), replicas=(0, 1, 2), state_version=3)
+    decide(broker, where=T0, leader_epoch=epoch, in_sync_replicas=(0, 1), replicas=(0, 1, 2), state_version=3)
     leading = broker.parts.replica_manager.partitions.led(T0)
 
     assert isinstance(leading, Leading)
-    assert leading.leadership == (4, (0, 1), 3, ())
+    assert leading.leadership == (epoch, (0, 1), 3, ())
     ends = {each: replica.log_end_offset.message_offset for each, replica in leading.remote_replicas.items()}
-    assert ends == {1: 2, 2: -1}
+    assert ends == {1: end, 2: -1}
 
 
 async def test_a_stopped_replica_is_unknown_and_its_log_stays_unless_it_is_deleted(broker: InMemoryBroker) -> None:

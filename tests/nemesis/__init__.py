@@ -1,0 +1,1 @@
+"""Faults at random beside real clients, over and over: `python -m tests.nemesis` (`make nemesis`)."""

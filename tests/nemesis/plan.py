@@ -1,0 +1,127 @@
+"""Draws what one round does: the brokers and their settings, the clients, and the faults with their times.
+
+All of it follows from a seed. What a fault strikes may be a role (the controller, a leader): the broker that has it is
+found when the fault is due.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+SENT, TRANSACTED, COPIED = TOPICS = ("sent", "transacted", "copied")
+CONTROLLER = "controller"  # as what a fault strikes; another role is the leader of a partition, `sent-0`
+# How often each fault is drawn, of those that last and of those that happen.
+LASTING = {"kill": 5, "pause": 5, "stop": 3, "isolate": 4, "hold": 2, "slow": 2, "late": 1}
+SUDDEN = {"move_leader": 4, "move_controller": 2, "lose_answers": 2, "churn": 2, "kill_all": 1}
+FIRST_SECONDS = 0.3
+
+
+class Fault(NamedTuple):
+    """A fault at a time, in seconds from the start of the faults; one that lasts is undone after `seconds`."""
+
+    at: float
+    kind: str
+    target: int | str  # a broker, or a role
+    seconds: float = 0.0
+    other: int = 0  # the broker at the other end, or that is to lead
+    direction: str = "both"
+
+    def __str__(self) -> str:
+        lasts = f" for {self.seconds:.2f} s" if self.seconds else ""
+        other = f" {self.direction} {self.other}" if self.other else ""
+        return f"{self.at:.2f} {self.kind} {self.target}{other}{lasts}"
+
+
+class Plan(NamedTuple):
+    """One round."""
+
+    seed: int
+    brokers: int
+    seconds: float
+    partitions: int
+    settings: dict[str, object]
+    senders: int
+    transactors: int
+    members: int
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        clients = f"{self.senders} senders, {self.transactors} transactors, {self.members} members"
+        head = f"seed {self.seed}: {self.brokers} brokers, {self.partitions} partitions, {clients}, {self.seconds:g} s"
+        return "\n".join([head, f"  {settings}", *(f"  {fault}" for fault in self.faults)])
+
+
+def draw(seed: int, *, seconds: float, brokers: int | None = None) -> Plan:
+    """Draw a round; the same one for the same arguments."""
+    source = random.Random(f"{seed} {seconds} {brokers}")
+    count = brokers or source.choice((3, 3, 3, 4, 5))
+    partitions = source.randint(1, 4)
+    return Plan(
+        seed,
+        count,
+        seconds,
+        partitions,
+        drawn_settings(source),
+        senders=source.randint(1, 2),
+        transactors=source.randint(1, 2),
+        members=source.randint(1, 3),
+        faults=tuple(drawn_faults(source, count, partitions, seconds)),
+    )
+
+
+def drawn_settings(source: random.Random) -> dict[str, object]:
+    lag_ms = source.choice((300, 1000, 3000))
+    drawn: dict[str, Any] = {
+        "replica.lag.time.max.ms": lag_ms,
+        "zookeeper.session.timeout.ms": source.choice((500, 1000, 3000)),
+        "replica.fetch.wait.max.ms": min(lag_ms, source.choice((20, 100, 500))),
+        "num.replica.fetchers": source.choice((1, 1, 2)),
+        "replica.high.watermark.checkpoint.interval.ms": source.choice((100, 5000)),
+        "log.segment.bytes": source.choice((16_384, 1 << 30)),
+        "leader.imbalance.check.interval.seconds": source.choice((1, 300)),
+        "max.incremental.fetch.session.cache.slots": source.choice((0, 1000)),
+        "log.flush.interval.messages": source.choice((2**63 - 1, 2**63 - 1, 10)),
+    }
+    return drawn | {
+        "min.insync.replicas": 2,
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": 3,
+        "transaction.state.log.num.partitions": 3,
+        "log.cleaner.enable": "false",  # the logs of all replicas are compared to the byte
+    }
+
+
+def drawn_faults(source: random.Random, brokers: int, partitions: int, seconds: float) -> list[Fault]:
+    """Faults of which each broker has one that lasts at a time; roles may be those of a broker that has one already."""
+    kinds = LASTING | SUDDEN
+    free_at = dict.fromkeys(range(1, brokers + 1), FIRST_SECONDS)
+    faults = []
+    at = FIRST_SECONDS
+    while at < seconds:
+        kind = source.choices(list(kinds), list(kinds.values()))[0]
+        targets: list[int | str] = [*free_at, *free_at, CONTROLLER, a_leader(source, partitions)]
+        target = source.choice(targets)
+        lasts = round(source.choice((0.1, 0.5, 1.0, 3.0)) * source.uniform(0.5, 1.5), 2) if kind in LASTING else 0.0
+        if kind in ("churn", "kill_all"):
+            target = "all"
+        if kind == "move_leader":
+            target = a_leader(source, partitions)
+        if isinstance(target, int) and kind in LASTING:
+            if free_at[target] > at:
+                at += source.uniform(0, 0.3)
+                continue
+            free_at[target] = at + lasts
+        other, direction = 0, "both"
+        if kind in ("isolate", "move_leader"):
+            other = source.choice([each for each in free_at if each != target])
+            direction = source.choice(("both", "to", "from")) if kind == "isolate" else "to"
+        faults.append(Fault(round(at, 2), kind, target, lasts, other, direction))
+        at += source.uniform(0, 1.0)
+    return faults
+
+
+def a_leader(source: random.Random, partitions: int) -> str:
+    topic, number = source.choice([*TOPICS, "__consumer_offsets", "__transaction_state"]), source.randrange(partitions)
+    return f"{topic}-{number if topic in TOPICS else number % 3}"
