@@ -121,7 +121,7 @@ class BrokerApp:
         member = self._member(parts, listeners)
         connections: set[Connection] = set()
         logins = self._logins(parts)
-        faults, tracer = self._controlled(parts, connections)
+        faults, tracer = self._controlled(parts, connections, member)
         recorder = self._options.recorder
         if recorder is not None:
             parts.probes.add(Recording(recorder))
@@ -226,7 +226,7 @@ class BrokerApp:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
     def _controlled(
-        self, parts: BrokerParts, connections: set[Connection]
+        self, parts: BrokerParts, connections: set[Connection], member: ClusterMember | None
     ) -> tuple[FaultInjector, Tracer] | tuple[None, None]:
         """With a control socket, register its calls; return the injector of faults, and the tracer."""
         control = self._options.control
@@ -263,9 +263,29 @@ class BrokerApp:
             **faults.calls,
             **inside.by_name,
         }
+        if member is not None:
+            calls |= self._cluster_calls(parts, member)
         for name, call in calls.items():
             control.register(name, call)
         return faults, tracer
+
+    def _cluster_calls(self, parts: BrokerParts, member: ClusterMember) -> dict[str, Callable[..., object]]:
+        from minibroker.broker.control.cluster_calls import ClusterCalls
+
+        assert isinstance(self._state, SharedState)
+        return ClusterCalls(
+            broker_id=self._config.broker_id,
+            state=self._state,
+            member=member,
+            peers=parts.peers,
+            replica_manager=parts.replica_manager,
+            metadata_cache=parts.metadata_cache,
+            controller_loop=parts.controller_loop,
+            topic_admin=parts.topic_admin,
+            groups=parts.groups,
+            clock=self._clock,
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+        ).by_name
 
     def _metrics(
         self,

@@ -40,6 +40,7 @@ LOG_LINES_SHOWN = 5
 
 
 START = "start"
+BROKERS = "brokers"
 SIGNALS = {
     "kill": signal.SIGKILL,
     "stop": signal.SIGTERM,
@@ -134,22 +135,38 @@ class Launcher:
             process.wait()
 
     def call(self, name: str, broker_id: int) -> None:
-        """Do to a broker what a call asks. Raises LaunchFailed with the reason of a refusal."""
+        """Do to a broker as a call asks. Raises LaunchFailed with the reason of a refusal."""
         process = self._processes.get(broker_id)
-        if not 1 <= broker_id <= self._count or name not in (START, *SIGNALS):
-            raise LaunchFailed(f"no call {name!r} for broker {broker_id}; the brokers are 1 to {self._count}")
+        if name not in (START, *SIGNALS):
+            raise LaunchFailed(f"unknown call {name!r}; there are {', '.join((BROKERS, START, *SIGNALS))}")
+        if not 1 <= broker_id <= self._count:
+            raise LaunchFailed(f"there is no broker {broker_id}; the ids are 1 to {self._count}")
         if name == START:
             if process is not None:
-                raise LaunchFailed(f"broker {broker_id} is running")
+                raise LaunchFailed(f"broker {broker_id} runs already; stop or kill it first")
             self.start(broker_id)
             self.await_ready()
         elif process is None:
-            raise LaunchFailed(f"broker {broker_id} is not running")
+            raise LaunchFailed(f"broker {broker_id} does not run; start it first")
         else:
             process.send_signal(SIGNALS[name])
             if name in ENDING:
                 process.wait()
                 self.watch()
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """All brokers, those that have ended too, for JSON."""
+        self.watch()
+        return [
+            {
+                "broker_id": broker_id,
+                "address": self.addresses.get(broker_id),
+                "state": "ended" if process is None else "paused" if is_paused(process.pid) else "running",
+                "pid": None if process is None else process.pid,
+            }
+            for broker_id in range(1, self._count + 1)
+            for process in [self._processes.get(broker_id)]
+        ]
 
     def watch(self) -> dict[int, int]:
         """The brokers that have ended since the last call, with their exit statuses."""
@@ -179,13 +196,26 @@ class Launcher:
         return "\n".join(self.log_of(broker_id).read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
 
 
-class Calls:
-    """The launcher's socket: one call a connection, one after the other. Raises OSError."""
+def is_paused(pid: int) -> bool:
+    """Whether a process of ours is stopped (SIGSTOP)."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
 
-    def __init__(self, path: Path, call: Callable[[str, int], None]) -> None:
+
+class Calls:
+    """The launcher's socket: one call a connection, one after the other. Raises OSError.
+
+    `call` is a call for a broker, `brokers` the one that lists them.
+    """
+
+    def __init__(
+        self, path: Path, call: Callable[[str, int], None], brokers: Callable[[], list[dict[str, Any]]]
+    ) -> None:
         path.unlink(missing_ok=True)
         self._path = path
         self._call = call
+        self._brokers = brokers
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         path.chmod(0o600)
@@ -205,6 +235,8 @@ class Calls:
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             asked = json.loads(line)
+            if asked["call"] == BROKERS:
+                return {"result": self._brokers()}
             self._call(str(asked["call"]), int(asked["arguments"]["broker_id"]))
         except (LaunchFailed, ValueError, KeyError, TypeError) as error:
             return {"error": str(error)}
@@ -222,7 +254,7 @@ def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     stops: list[int] = []
     for number in stop_signals():
         signal.signal(number, lambda number, frame: stops.append(number))
-    calls = Calls(launcher.directory / "cluster" / "launcher.control", launcher.call)
+    calls = Calls(launcher.directory / "cluster" / "launcher.control", launcher.call, launcher.brokers)
     try:
         for broker_id in range(1, options.brokers + 1):
             launcher.start(broker_id)

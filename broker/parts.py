@@ -45,7 +45,8 @@ from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
-from minibroker.broker.network.peer import Peer, PeerError
+from minibroker.broker.network.peer import PeerError
+from minibroker.broker.network.peers import Peers
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
@@ -88,6 +89,7 @@ class BrokerParts:
 
     config: KafkaConfig
     channels: BrokerChannels | None  # of a cluster of several brokers
+    peers: Peers
     shared_settings: SharedSettings
     timers: TimerLoop
     background: Background
@@ -134,7 +136,7 @@ class BrokerParts:
                 self.controller_loop.shut_down(me)
                 return True
             broker = self.metadata_cache.brokers[controller_id]
-            peer = peer_at(self.config, *broker.endpoints[self.config.inter_broker_listener])
+            peer = self.peers.at(*broker.endpoints[self.config.inter_broker_listener])
             try:
                 answer = await peer.ask(ApiKey.CONTROLLED_SHUTDOWN, 1, ControlledShutdownRequest(broker_id=me))
             finally:
@@ -160,7 +162,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
-    connect_to = partial(connect_to_peer, config, metadata_cache)
+    peers = Peers(config, metadata_cache)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -169,7 +171,7 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
-        connect_to=connect_to,
+        connect_to=peers.to,
         is_known=metadata_cache.is_known,
         observer=probes,
     )
@@ -201,7 +203,7 @@ def build(
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
-    marker_channels = MarkerChannels(connect_to, broker_id=config.broker_id)
+    marker_channels = MarkerChannels(peers.to, broker_id=config.broker_id)
     markers = MarkerWriter(
         replica_manager,
         clock,
@@ -229,7 +231,7 @@ def build(
     )
     channels = BrokerChannels(
         own_id=config.broker_id,
-        connect=partial(peer_at, config),
+        connect=peers.at,
         listener=config.inter_broker_listener,
         on_answer=lambda *answer: controller_loop.on_answer(*answer),
     )
@@ -312,6 +314,7 @@ def build(
     return BrokerParts(
         config=config,
         channels=channels if state.is_shared else None,
+        peers=peers,
         shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, quotas=quotas, acls=acls),
         timers=timers,
         background=background,
@@ -333,19 +336,6 @@ def build(
         handlers=Handlers(families),
         probes=probes,
     )
-
-
-def peer_at(config: KafkaConfig, host: str, port: int) -> Peer:
-    """A connection of this broker as a controller, or to one."""
-    return Peer(host, port, client_id=str(config.broker_id), timeout_ms=config.controller_socket_timeout_ms)
-
-
-def connect_to_peer(config: KafkaConfig, metadata_cache: MetadataCache, broker_id: int, client_id: str) -> Peer:
-    """Make a connection to another broker, at the listener for brokers. Raises ConnectionError without its address."""
-    address = metadata_cache.address_of(broker_id, config.inter_broker_listener)
-    if address is None:
-        raise ConnectionError(f"broker {broker_id} advertises no listener {config.inter_broker_listener}")
-    return Peer(*address, client_id=client_id, timeout_ms=config.replica_socket_timeout_ms)
 
 
 def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:

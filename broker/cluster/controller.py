@@ -27,7 +27,7 @@ from minibroker.broker.replica.decisions import (
     UpdateMetadata,
 )
 from minibroker.broker.replica.isr import IsrChanges
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
 UNCLEAN = "unclean.leader.election.enable"
@@ -373,6 +373,36 @@ def elect(
                 image, state, leader, (leader,) if is_unclean else state.in_sync_replicas
             )
     return elections(image, states), outcomes
+
+
+def choose_leader(image: Image, topic_partition: TopicPartition, broker_id: int, *, is_unclean: bool) -> Plan:
+    """Have one replica lead, as a test wants it; with `is_unclean` also one that lacks records, which are lost then.
+
+    Raises KafkaError for a replica that cannot lead; nothing changes if it does already.
+    """
+    state = image.state_of(topic_partition)
+    if state is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}")
+    if state.leader == broker_id:
+        return NOTHING
+    if broker_id not in state.replicas:
+        message = f"broker {broker_id} has no replica of {topic_partition}; its replicas: {listed(state.replicas)}"
+        raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, message)
+    if broker_id not in image.brokers:
+        raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {broker_id} is not alive; start it first")
+    is_in_sync = broker_id in state.in_sync_replicas
+    if not is_in_sync and not is_unclean:
+        message = (
+            f"broker {broker_id} is not in sync in {topic_partition}: {listed(state.in_sync_replicas)} are; wait until "
+            "it is, or ask for an unclean election"
+        )
+        raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, message)
+    in_sync_replicas = state.in_sync_replicas if is_in_sync else (broker_id,)
+    return elections(image, {topic_partition: successor(image, state, broker_id, in_sync_replicas)})
+
+
+def listed(broker_ids: Iterable[int]) -> str:
+    return ", ".join(map(str, broker_ids)) or "none"
 
 
 def refused_election(image: Image, state: PartitionState | None, *, is_unclean: bool) -> tuple[ErrorCode, str | None]:

@@ -22,7 +22,7 @@ from minibroker.broker.cluster.directory_watch import DirectoryWatch
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
 from minibroker.broker.replica.decisions import Broker
-from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class ClusterMember:
         self._beat_seconds = session_timeout_ms / BEATS / 1000
         self._on_news = on_news
         self._is_leaving = False
+        self._stands_back = False  # in the next election of a controller
         self._still: dict[int, Stillness] = {}
 
     async def run(self) -> None:
@@ -96,6 +97,18 @@ class ClusterMember:
             await trio.sleep(LEAVE_RETRY_SECONDS)
         self._state.resign_controller()
 
+    def hand_over_control(self) -> None:
+        """Have another broker elected as the controller. Raises KafkaError, also if this broker is not it, or alone."""
+        state = self._state
+        if not state.is_controller:
+            message = f"broker {self._broker_id} is not the controller, broker {state.controller_id} is"
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
+        if set(state.lives) <= {self._broker_id}:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no other broker is alive to control; start one first")
+        self._stands_back = True
+        state.resign_controller()
+        self.look()
+
     def join(self) -> None:
         """Show this broker to the cluster. Raises KafkaError."""
         self._state.register(self._broker())
@@ -112,7 +125,8 @@ class ClusterMember:
             if not state.is_registered:
                 logger.warning("this broker stood still for too long: the others took it for dead; it joins again")
                 self.join()
-            if state.controller_id == NO_CONTROLLER and state.claim_controller():
+            self._stands_back = self._stands_back and state.controller_id == NO_CONTROLLER and len(state.lives) > 1
+            if state.controller_id == NO_CONTROLLER and not self._stands_back and state.claim_controller():
                 logger.info("broker %d is the controller, in epoch %d", self._broker_id, state.controller_epoch)
 
     async def _end_life_of(self, broker_id: int) -> None:

@@ -60,18 +60,18 @@ class ClockTurner:
         """Return the broker's wall clock, in milliseconds since the epoch."""
         return self._clock.wall_ms()
 
-    async def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float, at_once: bool = False) -> None:
         """Let `seconds` pass; return after everything due has happened. Raises ValueError for an invalid time.
 
         The first 5 minutes go from deadline to deadline (1000 at most, so that a client which polls cannot make them
         endless), the rest in 50 steps at most. Everything due in a step happens at its end: requests, groups,
         transactions and connections still in the order of their deadlines, upkeep and compaction once. The advance
-        waits for tasks and threads for 10 s of real time at most.
+        waits for tasks and threads for 10 s of real time at most. With `at_once` it is one step.
         """
         async with self._turning:
             check_advance(seconds, self._clock.turned_seconds)
             patience = await self._settle(PATIENCE_SECONDS)
-            left, at_least, steps = float(seconds), 0.0, 0
+            left, at_least, steps = float(seconds), float(seconds) if at_once else 0.0, 0
             while left > 0:
                 if at_least == 0 and (seconds - left >= EXACT_SECONDS or steps >= EXACT_STEPS_MAX):
                     at_least = left / LONG_STEPS

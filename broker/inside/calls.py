@@ -99,14 +99,15 @@ class InsideCalls:
 
         return answer
 
-    def noting_turns(self, advance: Callable[[float], Awaitable[None]]) -> Callable[[float], Awaitable[None]]:
+    def noting_turns(self, advance: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         """Return the call that advances the clock, with a note of each turn."""
 
-        async def advanced(seconds: float) -> None:
+        @wraps(advance)
+        async def advanced(seconds: float, at_once: bool = False) -> None:
             at_us = self._tracer.now_ns() // 1000
             before_ms = self._turned_ms()
             try:
-                await advance(seconds)
+                await advance(seconds, at_once)
             finally:
                 if self._turned_ms() != before_ms:
                     self._turns.append((at_us, self._turned_ms() - before_ms))

@@ -11,6 +11,7 @@ was lost; who asks decides whether, and when, to ask again.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -24,6 +25,13 @@ MAX_CORRELATION_ID = 2**31 - 1
 MAX_ANSWER_BYTES = 2**30  # more is no answer of a broker, and is not allocated
 
 
+Address = tuple[str, int]
+
+
+def reaches_all(address: Address) -> bool:
+    return True
+
+
 class PeerError(ConnectionError):
     """A broker cannot be reached, or did not answer; the connection to it is closed."""
 
@@ -31,14 +39,32 @@ class PeerError(ConnectionError):
 class Peer:
     """A connection to the broker at an address; one request is in flight, and others wait for their turn.
 
-    Connecting may take `timeout_ms`, and so may each answer.
+    Connecting may take `timeout_ms`, and so may each answer. `reaches` returns whether this broker reaches the address:
+    tests cut it off.
     """
 
-    __slots__ = ("_client_id", "_correlation_id", "_stream", "_timeout_ms", "_turn", "host", "port")
+    __slots__ = (
+        "__weakref__",
+        "_client_id",
+        "_correlation_id",
+        "_reaches",
+        "_stream",
+        "_timeout_ms",
+        "_turn",
+        "address",
+    )
 
-    def __init__(self, host: str, port: int, *, client_id: str | None, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
-        self.host = host
-        self.port = port
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        reaches: Callable[[Address], bool] = reaches_all,
+    ) -> None:
+        self.address: Address = (host, port)
+        self._reaches = reaches
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._turn = trio.Lock()
@@ -92,11 +118,13 @@ class Peer:
 
     async def _connected(self) -> trio.SocketStream:
         """The connection; a new one if there is none, or if the broker has closed it since the last answer."""
+        if not self._reaches(self.address):
+            raise self._failed("is cut off from this one")
         if self._stream is not None and self._stream.socket.is_readable():
             self.close()
         if self._stream is None:
             with trio.move_on_after(self._timeout_ms / 1000):
-                self._stream = await trio.open_tcp_stream(self.host, self.port)
+                self._stream = await trio.open_tcp_stream(*self.address)
         if self._stream is None:
             raise self._failed(f"did not accept a connection within {self._timeout_ms} ms")
         return self._stream
@@ -113,7 +141,8 @@ class Peer:
 
     def _failed(self, what: str) -> PeerError:
         self.close()
-        return PeerError(f"the broker at {self.host}:{self.port} {what}")
+        host, port = self.address
+        return PeerError(f"the broker at {host}:{port} {what}")
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -124,13 +124,15 @@ class CoordinatorLog:
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES
     ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
-        """Yield each batch from the log's start to its high watermark, with its buffer. Raises KafkaError.
+        """Yield each batch of the log, with its buffer. Raises KafkaError.
 
+        That is up to the log end offset, as kafka 2.0.1 GroupMetadataManager.doLoadGroupsAndOffsets: the high watermark
+        of a leader that was a follower until now is behind what was acknowledged.
         What is appended while batches are read, such as a marker of another coordinator, is read, too.
         """
         log = self.log_of(partition)
         offset = log.log_start_offset
-        while offset < (end := log.high_watermark):
+        while offset < (end := log.log_end_offset):
             records = log.read(offset, load_bytes, max_offset=end, min_one_message=True).records
             data = records if isinstance(records, bytes) else records.read()
             if not data:

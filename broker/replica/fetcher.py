@@ -9,6 +9,9 @@ A partition whose leader answers an error, or whose log refuses the change, is d
 replica.fetch.backoff.ms; the others go on. So is one that the throttle of this broker holds back. A partition that is
 added ends the wait at the leader, so that it is fetched at once. As kafka 2.0.1 AbstractFetcherThread and
 ReplicaFetcherThread, in their versions of the requests.
+
+Tests hold partitions back (holds.py): one that is held is due, and not asked for; of one that is to lag, the leader's
+end is asked for with each answer, and what is too new for it is fetched again, every `LAG_POLL_MS`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -34,6 +38,7 @@ from minibroker.broker.replica.following import (
     StartAt,
     TruncateTo,
 )
+from minibroker.broker.replica.holds import Holds, cut
 from minibroker.broker.replica.reading import READ_UNCOMMITTED
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api_table import ApiKey
@@ -50,6 +55,7 @@ from minibroker.storage.log.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 FETCH_VERSION = 8
 EPOCH_END_VERSION = 1
 LIST_OFFSETS_VERSION = 3
+LAG_POLL_MS = 20
 # While leaders change.
 USUAL_ERRORS = frozenset({ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
@@ -85,6 +91,7 @@ class Fetcher:
         clock: Clock,
         log_manager: LogManager,
         flusher: LogFlusher,
+        holds: Holds,
         quota: ReplicationQuota,
         on_offline: Callable[[], None],
         on_progress: Callable[[TopicPartition], None],
@@ -98,11 +105,12 @@ class Fetcher:
         self._clock = clock
         self._log_manager = log_manager
         self._flusher = flusher
+        self._holds = holds
         self._quota = quota
         self._on_offline = on_offline
         self._on_progress = on_progress
         self._due: dict[TopicPartition, None] = {}
-        self._retries: dict[TopicPartition, int] = {}  # with the times at which they are due, in their order
+        self._retries: dict[TopicPartition, int] = {}  # with the times at which they are due
         self._epoch_ends: dict[TopicPartition, AskEpochEnd] = {}
         self._offsets: dict[TopicPartition, AskOffset] = {}
         self._session = FollowerSession()
@@ -124,10 +132,21 @@ class Fetcher:
         """Fetch a partition no more. An answer that is under way changes its log no more."""
         del self.partitions[topic_partition]
         self._due.pop(topic_partition, None)
+        self._ask_no_more(topic_partition)
+
+    def _ask_no_more(self, topic_partition: TopicPartition) -> None:
         self._retries.pop(topic_partition, None)
         self._epoch_ends.pop(topic_partition, None)
         self._offsets.pop(topic_partition, None)
         self._session.take(topic_partition)
+
+    def obey_holds(self) -> None:
+        """Ask for no partition that is held, and for all others: the holds have changed."""
+        for topic_partition in self.partitions:
+            self._ask_no_more(topic_partition)
+            self._due[topic_partition] = None
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     def stop(self) -> None:
         self._running.cancel()
@@ -156,7 +175,7 @@ class Fetcher:
             await self._fetch()
         else:
             with trio.CancelScope() as self._waiting:
-                first_ms: float = next(iter(self._retries.values()), math.inf)
+                first_ms: float = min(self._retries.values(), default=math.inf)
                 await trio.sleep((first_ms - now_ms) / 1000)
             self._waiting = None
         await self._flush()
@@ -173,13 +192,16 @@ class Fetcher:
     def _ask_for_due(self, now_ms: int) -> None:
         """Take the next request of each partition that is due."""
         for topic_partition, due_ms in list(self._retries.items()):
-            if due_ms > now_ms:
-                break
-            del self._retries[topic_partition]
-            self._due[topic_partition] = None
+            if due_ms <= now_ms:
+                del self._retries[topic_partition]
+                self._due[topic_partition] = None
         due, self._due = self._due, {}
         holds_back = self._quota.is_exceeded(now_ms)
         for topic_partition in due:
+            hold = self._holds.of(topic_partition)
+            if hold is not None and hold.is_whole:
+                self._due[topic_partition] = None
+                continue
             following = self.partitions[topic_partition]
             request = following.next_request()
             if isinstance(request, AskRecords):
@@ -263,7 +285,7 @@ class Fetcher:
         ]
         request = FetchRequest(
             replica_id=config.broker_id,
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=self._max_wait_ms(),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             isolation_level=READ_UNCOMMITTED,
@@ -288,11 +310,39 @@ class Fetcher:
             if not fetch.epoch:
                 self._retry_all()  # an error of the whole that no session explains
             return
+        lagging = [each for each, row in answered if row.records and self._holds.of(each) is not None]
+        leader_ends = await self._ask_leader_ends(lagging) if lagging else {}
         # Those with records are asked for last the next time: a full answer may have no room for all.
         for topic_partition, row in sorted(answered, key=has_records):
             ask = session.take(topic_partition)
-            if ask is not None:
+            if ask is None:
+                continue
+            hold = self._holds.of(topic_partition) if row.records else None
+            if hold is None:
                 self._take_row(topic_partition, ask, row, take_records)
+                continue
+            leader_end = leader_ends.get(topic_partition, ask.fetch_offset)
+            end_offset = hold.end_of(topic_partition, leader_end, self._clock.monotonic_ms())
+            self._take_row(topic_partition, ask, row, partial(take_records, end_offset=end_offset))
+            if self._due.pop(topic_partition, 0) is None:
+                self._retry(topic_partition, LAG_POLL_MS)
+
+    def _max_wait_ms(self) -> int:
+        """How long the leader may wait; a partition that is to lag does not wait for records of others."""
+        max_wait_ms = self._config.replica_fetch_wait_max_ms
+        if not self._retries or not self._holds.are_any:
+            return max_wait_ms
+        return max(0, min(max_wait_ms, min(self._retries.values()) - self._clock.monotonic_ms()))
+
+    async def _ask_leader_ends(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the leader's logs end; of partitions that it does not serve, nothing."""
+        rows = [(each, (each.partition, NO_LEADER_EPOCH, LATEST_TIMESTAMP, 1)) for each in topic_partitions]
+        request = ListOffsetsRequest(replica_id=self._config.broker_id, topics=by_topic(rows))
+        try:
+            answer = await self._ask(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
+        except ConnectionError:
+            return {}
+        return {each: row.offset for each, row in rows_of(answer) if row.error_code == ErrorCode.NONE}
 
     # -- answers ----------------------------------------------------------------------------------------------
 
@@ -350,11 +400,12 @@ class Fetcher:
         replicas = log.config.follower_replication_throttled_replicas
         return names_replica(replicas, topic_partition.partition, self._config.broker_id)
 
-    def _retry(self, topic_partition: TopicPartition) -> None:
-        """Let a partition ask again after the back-off."""
+    def _retry(self, topic_partition: TopicPartition, after_ms: int | None = None) -> None:
+        """Let a partition ask again after a while, without `after_ms` the back-off."""
         if topic_partition in self.partitions and topic_partition not in self._due:
-            self._retries.pop(topic_partition, None)  # those that are due last come last
-            self._retries[topic_partition] = self._clock.monotonic_ms() + self._config.replica_fetch_backoff_ms
+            if after_ms is None:
+                after_ms = self._config.replica_fetch_backoff_ms
+            self._retries[topic_partition] = self._clock.monotonic_ms() + after_ms
 
     def _retry_all(self) -> None:
         for topic_partition, _ in self._session.take_all():
@@ -369,10 +420,10 @@ def take_offset(following: Following, ask: AskOffset, row: Any) -> Change | None
     return following.on_offset(ask, row.offset)
 
 
-def take_records(following: Following, ask: AskRecords, row: Any) -> Change | None:
-    return following.on_records(
-        ask, row.records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset
-    )
+def take_records(following: Following, ask: AskRecords, row: Any, *, end_offset: int | None = None) -> Change | None:
+    """Take only the batches that end before `end_offset`, if it is given. Raises KafkaError."""
+    records = row.records if end_offset is None else cut(row.records, end_offset)
+    return following.on_records(ask, records, high_watermark=row.high_watermark, log_start_offset=row.log_start_offset)
 
 
 def error_of(code: int) -> ErrorCode:

@@ -14,6 +14,7 @@ from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.fetcher import Fetcher, Leader
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.holds import Hold, Holds, Place
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.java_hash import abs_of, as_int, java_hash
@@ -52,6 +53,7 @@ class FetcherManager:
         self._background = background
         self._quota = quota
         self._on_offline = on_offline
+        self._holds = Holds()
         self._on_progress = on_progress
         self._fetchers: dict[tuple[int, int], Fetcher] = {}  # by leader and number
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
@@ -87,6 +89,23 @@ class FetcherManager:
             if self._number_of(topic_partition) != fetcher.number:
                 self.add(topic_partition, fetcher.partitions[topic_partition])
 
+    def hold(self, hold: Hold) -> None:
+        """Follow a place late, or not at all, from now on: what was asked for it is not taken."""
+        self._holds.add(hold)
+        self._obey_holds()
+
+    def release(self, place: Place) -> None:
+        """Follow a place as usual again."""
+        self._holds.release(place)
+        self._obey_holds()
+
+    def hold_of(self, topic_partition: TopicPartition) -> Hold | None:
+        return self._holds.of(topic_partition)
+
+    def _obey_holds(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.obey_holds()
+
     def _number_of(self, topic_partition: TopicPartition) -> int:
         return number_of(topic_partition, max(1, self._config.num_replica_fetchers))
 
@@ -100,6 +119,7 @@ class FetcherManager:
             clock=self._clock,
             log_manager=self._log_manager,
             flusher=self._flusher,
+            holds=self._holds,
             quota=self._quota,
             on_offline=self._on_offline,
             on_progress=self._on_progress,

@@ -80,6 +80,10 @@ class Followers:
         replicated = [each for each in self._partitions.leaders() if len(each.in_sync_replicas) > 1]
         self._change([(each, each.isr_without_laggards(now_ms)) for each in replicated], now_ms)
 
+    def drop(self, partition: Leading, replica_id: int, now_ms: int) -> None:
+        """Remove one follower from the in-sync replicas, as if it lagged: until its next fetch nothing waits for it."""
+        self._change([(partition, partition.isr_without(replica_id))], now_ms)
+
     def _change(self, wanted: Sequence[tuple[Leading, tuple[int, ...] | None]], now_ms: int) -> None:
         """Ask for the new in-sync replicas of each partition, None for unchanged; with them its high watermark may
         move. A partition that has asked already waits for that answer."""

@@ -210,6 +210,13 @@ class Leading:
         )
         return None if len(in_sync) == len(self.in_sync_replicas) else in_sync
 
+    def isr_without(self, replica_id: int) -> tuple[int, ...] | None:
+        """Return the in-sync replicas without a follower, which counts as never caught up; None if it is not among
+        them."""
+        self.remote_replicas[replica_id].note_removal()
+        in_sync = tuple(broker_id for broker_id in self.in_sync_replicas if broker_id != replica_id)
+        return None if len(in_sync) == len(self.in_sync_replicas) else in_sync
+
     def ask_for_isr(self, in_sync_replicas: tuple[int, ...]) -> IsrChange:
         """Begin a change of the in-sync replicas; return what to ask the state of the cluster for."""
         leadership = self.leadership

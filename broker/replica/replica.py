@@ -63,6 +63,10 @@ class Replica:
         self._leader_end_offset_at_last_fetch = NO_OFFSET
         self._last_fetch_ms = NEVER_MS
 
+    def note_removal(self) -> None:
+        """Count as never caught up, until its next fetch: it is removed from the in-sync replicas."""
+        self.last_caught_up_ms = NEVER_MS
+
     def is_caught_up(self, now_ms: int, max_lag_ms: int) -> bool:
         """Return whether the follower was caught up at most `max_lag_ms` ago."""
         return now_ms - self.last_caught_up_ms <= max_lag_ms

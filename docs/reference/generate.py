@@ -30,11 +30,12 @@ ROOT = HERE.parent.parent
 PACKAGES = ("protocol", "storage", "purgatory", "transcript", "broker", "src/minibroker", "spark_jobs")
 # In the order in which a reader meets them.
 NAMES = (
-    "Broker", "Cluster", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock",
+    "Broker", "Cluster", "ClusterClock", "Replica", "running_broker", "Acl", "Record", "BrokerError", "WaitError",
+    "SettingWarning", "BrokerClock",
     "Faults", "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event",
 )  # fmt: skip
 # Made by a Broker, not by its users.
-MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Explanation", "Explained", "Exchange")
+MADE_BY_A_BROKER = ("BrokerClock", "ClusterClock", "Replica", "Faults", "Fault", "Explanation", "Explained", "Exchange")
 # The broker checks these and keeps them, as Kafka does, but has no other broker for which they count.
 ALSO_ONE_BROKER = ("unclean.leader.election.enable",)
 NOT_WHILE_IT_RUNS = ("listeners",)  # refused, see below there
@@ -136,10 +137,11 @@ def python_page() -> str:
 
 
 def members_of(thing: Any) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties that a class declares, in their order."""
+    """The public methods and properties that a class of ours declares or inherits, in their order."""
     if not inspect.isclass(thing):
         return
-    for name, value in vars(thing).items():
+    ours = [each for each in thing.__mro__ if each.__module__.startswith("minibroker.")]
+    for name, value in {name: value for each in reversed(ours) for name, value in vars(each).items()}.items():
         is_member = inspect.isfunction(value) or isinstance(value, property | functools.cached_property)
         if is_member and not name.startswith("_"):
             yield name, value

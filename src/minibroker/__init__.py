@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.broker_clock import BrokerClock
     from minibroker.cluster import Cluster
+    from minibroker.cluster_clock import ClusterClock
+    from minibroker.cluster_verbs import Replica
     from minibroker.decorator import running_broker
     from minibroker.errors import BrokerError, SettingWarning
     from minibroker.explain import Explained, Explanation
@@ -33,6 +35,7 @@ __all__ = [
     "BrokerError",
     "ClientConnection",
     "Cluster",
+    "ClusterClock",
     "Event",
     "Exchange",
     "Explained",
@@ -40,6 +43,7 @@ __all__ = [
     "Fault",
     "Faults",
     "Record",
+    "Replica",
     "SettingWarning",
     "Transcript",
     "WaitError",
@@ -51,6 +55,8 @@ MODULES = {
     "acl": ("Acl",),
     "process": ("Broker",),
     "cluster": ("Cluster",),
+    "cluster_clock": ("ClusterClock",),
+    "cluster_verbs": ("Replica",),
     "errors": ("BrokerError", "SettingWarning"),
     "records": ("Record",),
     "waiting": ("WaitError",),

@@ -13,21 +13,30 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from minibroker.cluster_clock import ClusterClock
+from minibroker.cluster_verbs import ClusterVerbs
 from minibroker.errors import BrokerError
-from minibroker.process import START_TIMEOUT_SECONDS, Broker
+from minibroker.process import START_TIMEOUT_SECONDS, WAIT_SECONDS, Broker, is_paused
+
+if TYPE_CHECKING:
+    from minibroker.cluster_connection import ClusterConnection
+    from minibroker.control import Control
+    from minibroker.records import Given, Record
 
 MOST_REPLICAS = 3
 # A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
 # before acks=all is answered.
 FETCH_BACKOFF_MS = 100
 
+T = TypeVar("T")
 
-class Cluster:
+
+class Cluster(ClusterVerbs):
     """Brokers with the ids 1, 2, ...; `start` and `close` them, or use it in a `with`.
 
     `brokers`: how many.
@@ -74,6 +83,8 @@ class Cluster:
             )
             for broker_id in range(1, brokers + 1)
         }
+        self._clock = ClusterClock(self._controls)
+        self._default_replicas = replicas
         atexit.register(self.close)
 
     def start(self, broker_id: int | None = None, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Cluster:
@@ -86,6 +97,7 @@ class Cluster:
             broker.launch()
         for broker in starting:
             broker.await_ready(timeout_seconds=timeout_seconds)
+            self._clock.catch_up(self._id_of(broker), has_started=True)
         return self
 
     def stop(self, broker_id: int | None = None) -> None:
@@ -99,11 +111,14 @@ class Cluster:
 
     def pause(self, broker_id: int) -> None:
         """Stop the process of a broker (SIGSTOP): its port accepts connections, and nothing is answered."""
-        os.kill(self.broker(broker_id).pid, signal.SIGSTOP)
+        pid = self.broker(broker_id).pid
+        os.kill(pid, signal.SIGSTOP)
+        self.wait_for(lambda: is_paused(pid))
 
     def resume(self, broker_id: int) -> None:
         """Let a paused broker go on."""
         os.kill(self.broker(broker_id).pid, signal.SIGCONT)
+        self._clock.catch_up(broker_id, has_started=False)
 
     def close(self) -> None:
         """Stop all brokers, and remove temporary files."""
@@ -122,13 +137,119 @@ class Cluster:
         return self._brokers[broker_id]
 
     def restore(self) -> None:
-        """Have all brokers run: start those that have ended, and let paused ones go on; lift their faults."""
+        """Have all brokers run: start those that have ended, and let paused ones go on; lift their faults, release
+        followers, heal the network."""
         for broker_id, broker in self._brokers.items():
-            if broker.is_running:
+            if broker.is_running and is_paused(broker.pid):
                 self.resume(broker_id)
         self.start()
         for broker in self._brokers.values():
             broker.faults.lift_all()
+        self.release_follower()
+        self.heal()
+
+    def reset(self) -> None:
+        """Restore the cluster, and delete all topics and groups."""
+        from minibroker.administration import delete_groups, delete_topics
+
+        self.restore()
+        with self._administered() as connection:
+            delete_topics(connection)
+            for each in connection.each_broker():
+                delete_groups(each)
+        self.wait_for(
+            lambda: not any(each.call("cluster.status")["being_deleted"] for each in self._controls().values())
+        )
+
+    @property
+    def clock(self) -> ClusterClock:
+        """The clock of all brokers."""
+        return self._clock
+
+    # -- topics and records -----------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic, by default with a replica on up to three brokers; return when all brokers show its leaders.
+
+        Raises BrokerError.
+        """
+        from minibroker.administration import create_topic
+
+        with self._administered() as connection:
+            create_topic(
+                connection,
+                name,
+                partitions=partitions,
+                num_partitions=partitions,
+                replication_factor=self._default_replicas if replication_factor is None else replication_factor,
+                configs=configs or {},
+            )
+        for number in range(partitions):
+            self.until_leader(name, number)
+
+    def produce(self, topic: str, records: Iterable[Given], *, partition: int | None = None) -> list[Record]:
+        """Append records with acks=all, as `Broker.produce`, at the leaders of their partitions."""
+        from minibroker.records import append_records
+
+        if isinstance(records, str | bytes):
+            raise TypeError(f"records must be a list, such as [{records!r}]")
+        with self._administered() as connection:
+            return append_records(connection, topic, records, partition=partition)
+
+    def records(
+        self,
+        topic: str,
+        n: int | None = None,
+        *,
+        timeout: float = WAIT_SECONDS,
+        partition: int | None = None,
+        read_committed: bool = False,
+    ) -> list[Record]:
+        """The records of a topic, as `Broker.records`, from the leaders of its partitions."""
+        from minibroker.topic_reader import read_records
+
+        with self._administered() as connection:
+            return read_records(
+                connection, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed
+            )
+
+    def wait_for(self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS) -> T:
+        """Call `condition` until it returns something true, and return that, as `Broker.wait_for`."""
+        from minibroker.waiting import wait_for
+
+        return wait_for(condition, timeout=timeout, check=lambda: None, scene=lambda: "")
+
+    @contextlib.contextmanager
+    def _administered(self) -> Iterator[ClusterConnection]:
+        from minibroker.cluster_connection import ClusterConnection
+        from minibroker.protocol.errors import KafkaError
+
+        with contextlib.ExitStack() as connections:
+            live = self._controls()
+            if not live:
+                raise BrokerError("no broker of the cluster runs; start one")
+            connected = {each: connections.enter_context(self._brokers[each]._administered()) for each in live}
+            try:
+                yield ClusterConnection(connected)
+            except KafkaError as error:
+                raise BrokerError(f"the cluster refused: {error.message}") from error
+
+    def _controls(self) -> dict[int, Control]:
+        return {
+            broker_id: broker._control
+            for broker_id, broker in self._brokers.items()
+            if broker.is_running and not is_paused(broker.pid)
+        }
+
+    def _id_of(self, broker: Broker) -> int:
+        return next(broker_id for broker_id, each in self._brokers.items() if each is broker)
 
     @property
     def brokers(self) -> list[Broker]:

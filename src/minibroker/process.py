@@ -68,6 +68,14 @@ def settings_for_tests(
     return {QUICK_FIRST_JOIN: 0} | dict(settings)
 
 
+def is_paused(pid: int) -> bool:
+    """Whether a process of ours is stopped (SIGSTOP); one that has ended is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def frames_of_ours() -> int:
     """How many frames of this package are on the stack, up to that of the code that uses it."""
     frame: FrameType | None = sys._getframe(1)

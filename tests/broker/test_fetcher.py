@@ -13,10 +13,11 @@ import trio.testing
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.parts import connect_to_peer
+from minibroker.broker.network.peers import Peers
 from minibroker.broker.replica.decisions import Broker, UpdateMetadata
 from minibroker.broker.replica.fetcher_manager import number_of
 from minibroker.broker.replica.following import State
+from minibroker.broker.replica.holds import Hold, Place
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -414,9 +415,10 @@ def test_brokers_reach_each_other_by_their_own_listener(between: dict[str, str],
     endpoints = {"A": ("localhost", 1), "B": ("localhost", 2), "PLAINTEXT": ("localhost", 3)}
     cache.update(UpdateMetadata(0, 1, {7: Broker(endpoints)}, {}))
 
-    assert connect_to_peer(config, cache, 7, "client").port == port
+    peers = Peers(config, cache)
+    assert peers.to(7, "client").address[1] == port
     with pytest.raises(ConnectionError, match="broker 8 advertises no listener"):
-        connect_to_peer(config, cache, 8, "client")
+        peers.to(8, "client")
 
 
 @pytest.mark.parametrize(
@@ -507,3 +509,51 @@ async def test_a_partition_that_is_led_or_gone_is_not_fetched(cluster: Cluster) 
 )
 def test_a_partition_has_the_fetcher_that_kafka_gives_it(topic: str, partition: int, number: int) -> None:
     assert number_of(TopicPartition(topic, partition), 5) == number
+
+
+# -- followers that a test holds back
+
+
+async def test_a_follower_that_is_held_takes_nothing_until_it_is_released(cluster: Cluster) -> None:
+    first, second = cluster.sides
+    cluster.lead(0, T0, U0)
+    await produce(first, b"a")
+    await produce(first, b"a", to=U0)
+    await cluster.until_equal(T0, U0)
+
+    second.fetchers.hold(Hold(Place("t", 0)))  # while a fetch waits at the leader
+    await produce(first, b"b")
+    await produce(first, b"b", to=U0)
+    await cluster.until_equal(U0)
+    await trio.sleep(5)
+    held = second.log(T0).log_end_offset
+    second.fetchers.release(Place("t"))
+
+    assert held == 1
+    await cluster.until_equal(T0)
+
+
+@pytest.mark.parametrize(
+    ("hold", "ends"),
+    [
+        pytest.param(Hold(Place(), records=3), {0.0: 0, 0.5: 7, 20.0: 7}, id="3 records"),
+        pytest.param(Hold(Place(), seconds=2), {0.0: 0, 1.9: 0, 2.2: 10}, id="2 seconds"),
+    ],
+)
+async def test_a_follower_lags_by_records_or_by_time(cluster: Cluster, hold: Hold, ends: dict[float, int]) -> None:
+    first, second = cluster.sides
+    cluster.lead(0, T0, U0)  # no fetch of another partition makes it wait
+    await trio.sleep(0.1)
+
+    second.fetchers.hold(hold)
+    await produce(first, *(b"%d" % each for each in range(10)))
+    began = trio.current_time()
+    seen = {}
+    for after in ends:
+        await trio.sleep_until(began + after)
+        seen[after] = second.log(T0).log_end_offset
+
+    assert seen == ends
+    second.fetchers.release(Place())
+    await cluster.until_equal(T0)
+    assert files_of(first.log(T0)) == files_of(second.log(T0))

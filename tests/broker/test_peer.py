@@ -11,9 +11,10 @@ import pytest
 import trio
 import trio.testing
 
+from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.peer import Peer, PeerError
-from minibroker.broker.parts import peer_at
+from minibroker.broker.network.peers import Peers
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_response
 from tests.requests import framed
 
@@ -123,7 +124,7 @@ async def test_a_failed_request_is_an_error_and_the_next_one_connects_again(
 ) -> None:
     peer = await peer_of(answer, properly)
 
-    with pytest.raises(PeerError, match=f"^the broker at 127.0.0.1:{peer.port} (sent )?{message}"):
+    with pytest.raises(PeerError, match=f"^the broker at 127.0.0.1:{peer.address[1]} (sent )?{message}"):
         await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
     assert await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST) == BODY
@@ -134,7 +135,7 @@ async def test_a_controller_waits_for_the_time_of_its_own_setting(peer_of: MakeP
     config = KafkaConfig({"controller.socket.timeout.ms": "50"})
 
     with pytest.raises(PeerError, match="did not answer within 50 ms"):
-        await peer_at(config, address.host, address.port).ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
+        await Peers(config, MetadataCache("")).at(*address.address).ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
 
 async def test_a_connection_that_has_ended_since_is_made_again(peer_of: MakePeer) -> None:

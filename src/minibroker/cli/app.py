@@ -19,6 +19,7 @@ import minibroker
 from minibroker.cli import (
     acls,
     check,
+    cluster,
     cluster_commands,
     config_lint,
     configs,
@@ -106,6 +107,7 @@ app.command("producers", epilog="Example: minibroker producers payments --partit
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets
 )
+app.add_typer(cluster.app, name="cluster")
 app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
 app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)

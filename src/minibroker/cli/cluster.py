@@ -1,0 +1,306 @@
+"""`minibroker cluster ...`: the brokers of a cluster of `minibroker serve --brokers`, and what is done to them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.cli.completion import topic_names
+from minibroker.cli.options import Output, show_help_if_alone
+from minibroker.cli.outcomes import report, report_rows
+from minibroker.cli.parameters import OutputOption
+from minibroker.errors import EXIT_OK, BadValue, BrokerError, CommandFailed
+
+if TYPE_CHECKING:
+    from minibroker.served_cluster import Process
+
+Direction = Literal["both", "to", "from"]
+
+DEFAULT_DATA_DIR = Path("minibroker-data")
+
+DataDirOption = Annotated[
+    Path, typer.Option("--data-dir", metavar="DIR", help="The directory that `serve --brokers` was started with.")
+]
+BrokerArgument = Annotated[int, typer.Argument(metavar="BROKER", show_default=False, help="The id of a broker.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
+PartitionOption = Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0, help="The partition.")]
+OnlyTopicOption = Annotated[
+    str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Only of this topic.")
+]
+OnlyPartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition of the topic.")
+]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+
+app = typer.Typer(
+    help="See and change a cluster of `minibroker serve --brokers`: brokers, leaders, followers, the network.",
+    epilog="Example: minibroker cluster status; minibroker cluster kill 1; minibroker cluster status orders",
+)
+app.callback(invoke_without_command=True)(show_help_if_alone)
+
+Command = Callable[..., Any]
+Done = tuple[str, str]  # what was done, and to what
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def on_served(command: Command) -> Command:
+    """Give a command `--data-dir` and `--output`, and the cluster there as its parameter `cluster`.
+
+    A command with a parameter `output` prints by itself; any other returns what it did, and to what.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    prints = "output" in signature.parameters
+    keywords = [each.replace(kind=KEYWORD) for each in signature.parameters.values() if each.name != "cluster"]
+    keywords.append(inspect.Parameter("data_dir", KEYWORD, annotation=DataDirOption, default=DEFAULT_DATA_DIR))
+    if not prints:
+        keywords.append(inspect.Parameter("output", KEYWORD, annotation=OutputOption, default="text"))
+
+    @functools.wraps(command)
+    def run(*, data_dir: Path, output: Output, **arguments: Any) -> int:
+        from minibroker.served_cluster import ServedCluster
+        from minibroker.waiting import WaitError
+
+        if prints:
+            arguments["output"] = output
+        try:
+            done = command(cluster=ServedCluster(data_dir), **arguments)
+        except (BrokerError, WaitError) as error:
+            raise CommandFailed(str(error)) from error
+        except ValueError as error:
+            raise BadValue(str(error)) from error
+        return EXIT_OK if prints else report([Outcome(done[1], done[0])], output)
+
+    run.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in keywords}
+    return run
+
+
+# -- what is ----------------------------------------------------------------------------------------------------
+
+
+@app.command("status", epilog="Example: minibroker cluster status orders")
+@on_served
+def status(
+    cluster: Any,
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="TOPIC", show_default=False, help="Show the replicas of this topic, by broker."),
+    ] = None,
+    output: OutputOption = "text",
+) -> None:
+    """Show the brokers; or of a topic each replica, as its own broker knows it."""
+    if topic is None:
+        show_brokers(cluster, output)
+    else:
+        show_replicas(cluster, topic, output)
+
+
+def show_brokers(cluster: Any, output: Any) -> None:
+    found = cluster.status()
+    seen = {row["broker_id"]: row for row in found["brokers"]}
+    documents = [
+        {
+            **row,
+            "rack": seen.get(row["broker_id"], {}).get("rack"),
+            "is_alive": row["broker_id"] in seen,
+            "is_controller": row["broker_id"] == found["controller_id"],
+        }
+        for row in cluster.brokers()
+    ]
+    rows = [
+        (row["broker_id"], row["address"], row["rack"] or "", state_text(row), "yes" if row["is_controller"] else "")
+        for row in documents
+    ]
+    report_rows(
+        documents, ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"), rows, output, left=("ADDRESS", "RACK", "STATE")
+    )
+
+
+def state_text(row: dict[str, Any]) -> str:
+    """The state of a broker's process, and whether the others take it for what it is."""
+    if row["state"] == "ended" or row["is_alive"]:
+        return str(row["state"])
+    return f"{row['state']}, expired"
+
+
+def show_replicas(cluster: Any, topic: str, output: Any) -> None:
+    partitions = cluster.partitions(topic)
+    if not partitions:
+        raise CommandFailed(f"there is no topic {topic}; `minibroker topics list` shows them all")
+    found = [(number, each) for number in partitions for each in cluster.replicas(topic, number).values()]
+    documents = [
+        {
+            "partition": number,
+            **each._asdict(),
+            "in_sync_replicas": sorted(each.in_sync_replicas),
+        }
+        for number, each in found
+    ]
+    rows = [
+        (
+            number,
+            each.broker_id,
+            each.role,
+            each.leader_epoch,
+            each.log_start_offset,
+            each.high_watermark,
+            each.log_end_offset,
+            ",".join(map(str, sorted(each.in_sync_replicas))),
+            each.hold or "",
+        )
+        for number, each in found
+    ]
+    columns = ("PARTITION", "BROKER", "ROLE", "EPOCH", "START", "HIGH WATERMARK", "END", "ISR", "HOLD")
+    report_rows(documents, columns, rows, output, left=("ROLE", "ISR", "HOLD"))
+
+
+# -- processes --------------------------------------------------------------------------------------------------
+
+
+def process_command(name: Process, does: str, past: str) -> None:
+    def change(cluster: Any, broker: BrokerArgument) -> Done:
+        cluster.change(name, broker)
+        return f"{past}", f"broker {broker}"
+
+    change.__doc__ = does
+    app.command(name, epilog=f"Example: minibroker cluster {name} 1")(on_served(change))
+
+
+process_command("kill", "Kill a broker without warning, as a crash would (SIGKILL).", "killed")
+process_command("stop", "Stop a broker in order: others lead its partitions before it ends.", "stopped")
+process_command("start", "Start a broker that has ended, with its port and files.", "started")
+process_command("pause", "Stop the process of a broker: it accepts connections, and answers nothing.", "paused")
+process_command("resume", "Let a paused broker go on.", "resumed")
+
+
+# -- roles ------------------------------------------------------------------------------------------------------
+
+
+@app.command("move-leader", epilog="Example: minibroker cluster move-leader orders 2 -p 0")
+@on_served
+def move_leader(cluster: Any, topic: TopicArgument, broker: BrokerArgument, partition: PartitionOption = 0) -> Done:
+    """Have an in-sync replica lead a partition."""
+    cluster.move_leader(topic, partition, broker)
+    return f"leads {topic}-{partition}", f"broker {broker}"
+
+
+@app.command("elect-unclean", epilog="Example: minibroker cluster elect-unclean orders -p 0")
+@on_served
+def elect_unclean(
+    cluster: Any,
+    topic: TopicArgument,
+    broker: Annotated[
+        int | None, typer.Argument(metavar="BROKER", show_default=False, help="Without it the first live replica.")
+    ] = None,
+    partition: PartitionOption = 0,
+) -> Done:
+    """Have a replica lead that is not in sync: what it lacks is lost."""
+    return f"leads {topic}-{partition}", f"broker {cluster.unclean_election(topic, partition, broker)}"
+
+
+@app.command("shrink-isr", epilog="Example: minibroker cluster shrink-isr orders 2 -p 0")
+@on_served
+def shrink_isr(cluster: Any, topic: TopicArgument, broker: BrokerArgument, partition: PartitionOption = 0) -> Done:
+    """Remove a follower from the in-sync replicas, and hold it, until it is released."""
+    cluster.shrink_isr(topic, partition, broker)
+    return f"out of sync in {topic}-{partition}", f"broker {broker}"
+
+
+@app.command("move-controller", epilog="Example: minibroker cluster move-controller")
+@on_served
+def move_controller(cluster: Any) -> Done:
+    """Have another broker elected as the controller."""
+    return "controls", f"broker {cluster.move_controller()}"
+
+
+@app.command("move-coordinator", epilog="Example: minibroker cluster move-coordinator billing 2")
+@on_served
+def move_coordinator(cluster: Any, group: GroupArgument, broker: BrokerArgument) -> Done:
+    """Have another broker coordinate a group."""
+    cluster.move_coordinator(group, broker)
+    return f"coordinates {group}", f"broker {broker}"
+
+
+# -- followers and the network ----------------------------------------------------------------------------------
+
+
+@app.command("hold", epilog="Example: minibroker cluster hold 2 --topic orders")
+@on_served
+def hold(
+    cluster: Any, broker: BrokerArgument, topic: OnlyTopicOption = None, partition: OnlyPartitionOption = None
+) -> Done:
+    """Have a broker fetch nothing from leaders, until it is released."""
+    cluster.hold_follower(broker, topic, partition)
+    return "held", f"broker {broker}"
+
+
+@app.command("lag", epilog="Example: minibroker cluster lag 2 --topic orders --records 100")
+@on_served
+def lag(
+    cluster: Any,
+    broker: BrokerArgument,
+    records: Annotated[int | None, typer.Option("--records", metavar="N", min=1, help="Behind by N records.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", metavar="S", help="Behind by S seconds.")] = None,
+    topic: OnlyTopicOption = None,
+    partition: OnlyPartitionOption = None,
+) -> Done:
+    """Have a follower stay behind its leaders by records or by seconds, until it is released."""
+    if (records is None) == (seconds is None):
+        raise BadValue("a follower lags by --records or by --seconds; `minibroker cluster hold` stops it")
+    cluster.lag(broker, topic, partition, records=records, seconds=seconds)
+    return "lags", f"broker {broker}"
+
+
+@app.command("release", epilog="Example: minibroker cluster release 2")
+@on_served
+def release(
+    cluster: Any,
+    broker: Annotated[
+        int | None, typer.Argument(metavar="BROKER", show_default=False, help="Without it all brokers.")
+    ] = None,
+    topic: OnlyTopicOption = None,
+    partition: OnlyPartitionOption = None,
+) -> Done:
+    """End what `hold`, `lag` and `shrink-isr` have begun."""
+    cluster.release_follower(broker, topic, partition)
+    return "released", "all brokers" if broker is None else f"broker {broker}"
+
+
+@app.command("isolate", epilog="Example: minibroker cluster isolate 1 2 --direction to")
+@on_served
+def isolate(
+    cluster: Any,
+    broker: BrokerArgument,
+    other: Annotated[int, typer.Argument(metavar="OTHER", show_default=False, help="The id of the other broker.")],
+    direction: Annotated[
+        Direction,
+        typer.Option(help="`to`: BROKER does not reach OTHER; `from`: OTHER does not reach BROKER."),
+    ] = "both",
+) -> Done:
+    """Cut the network between two brokers, until `heal`; clients reach both."""
+    cluster.isolate(broker, other, direction)
+    return "isolated", f"broker {broker} and broker {other}"
+
+
+@app.command("heal", epilog="Example: minibroker cluster heal")
+@on_served
+def heal(cluster: Any) -> Done:
+    """Have all brokers reach each other again."""
+    cluster.heal()
+    return "healed", "all brokers reach each other"
+
+
+@app.command("advance", epilog="Example: minibroker cluster advance 30")
+@on_served
+def advance(
+    cluster: Any, seconds: Annotated[float, typer.Argument(metavar="SECONDS", min=0, show_default=False)]
+) -> Done:
+    """Let time pass for all brokers at once."""
+    cluster.clock.advance(seconds)
+    return "advanced", f"{seconds:g} s"
