@@ -187,6 +187,7 @@ class BrokerApp:
             broker=shown,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             on_news=on_news,
+            on_beat=parts.controller_loop.catch_up,
         )
 
     async def _join(
