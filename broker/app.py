@@ -41,7 +41,7 @@ from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from minibroker.broker.control.control_server import Calls
+    from minibroker.broker.control.control_server import Calls, ControlServer
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.inside.tracer import Tracer
@@ -187,6 +187,7 @@ class BrokerApp:
             broker=shown,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             on_news=on_news,
+            on_beat=parts.controller_loop.catch_up,
         )
 
     async def _join(
@@ -264,12 +265,14 @@ class BrokerApp:
             **inside.by_name,
         }
         if member is not None:
-            calls |= self._cluster_calls(parts, member)
+            calls |= self._cluster_calls(parts, member, control)
         for name, call in calls.items():
             control.register(name, call)
         return faults, tracer
 
-    def _cluster_calls(self, parts: BrokerParts, member: ClusterMember) -> dict[str, Callable[..., object]]:
+    def _cluster_calls(
+        self, parts: BrokerParts, member: ClusterMember, control: ControlServer
+    ) -> dict[str, Callable[..., object]]:
         from minibroker.broker.control.cluster_calls import ClusterCalls
 
         assert isinstance(self._state, SharedState)
@@ -285,6 +288,7 @@ class BrokerApp:
             groups=parts.groups,
             clock=self._clock,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+            control=control.path,
         ).by_name
 
     def _metrics(

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -25,6 +26,8 @@ from minibroker.broker.replica.decisions import Broker
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BEATS = 6
 STILL_SECONDS = 0.2  # of real time
@@ -44,7 +47,8 @@ class Stillness(NamedTuple):
 
 
 class ClusterMember:
-    """`broker` is how this broker shows itself. `on_news` gets news in the order of the journal."""
+    """`broker` is how this broker shows itself. `on_news` gets news in the order of the journal; `on_beat` is called
+    with each heartbeat, to try again what has failed."""
 
     def __init__(
         self,
@@ -54,31 +58,33 @@ class ClusterMember:
         broker: Callable[[], Broker],
         session_timeout_ms: int,
         on_news: Callable[[News], None],
+        on_beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._state = state
         self._broker_id = broker_id
         self._broker = broker
         self._beat_seconds = session_timeout_ms / BEATS / 1000
         self._on_news = on_news
+        self._on_beat = on_beat
+        self._has_joined = False
         self._is_leaving = False
         self._stands_back = False  # in the next election of a controller
         self._still: dict[int, Stillness] = {}
 
     async def run(self) -> None:
-        """Live until cancelled. Raises OSError and KafkaError where the directory fails."""
+        """Live until cancelled. An error of the disk is logged, and tried again with the next heartbeat.
+
+        Raises OSError where the directory cannot be watched.
+        """
         watch = DirectoryWatch(self._state.directory, self._state.directory / "brokers")
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._beat)
-                self.join()
-                self._end_dead_lives()
-                self.look()
                 while True:
-                    closed = await watch.changed()
-                    for name in closed:
+                    for name in await watch.changed():
                         if name.isdecimal() and int(name) in self._state.lives and int(name) != self._broker_id:
                             await self._end_life_of(int(name))
-                    self.look()
+                    self._try_to(self.look)
         finally:
             watch.close()
 
@@ -112,11 +118,14 @@ class ClusterMember:
     def join(self) -> None:
         """Show this broker to the cluster. Raises KafkaError."""
         self._state.register(self._broker())
+        self._has_joined = True
 
     def look(self) -> None:
         """Read the journal, and hand on its news, those of this broker's own changes too."""
         state = self._state
         state.look()
+        if not (self._has_joined or self._is_leaving):
+            self.join()
         while state.has_news:
             for each in state.take_news():
                 self._on_news(each)
@@ -134,20 +143,25 @@ class ClusterMember:
         for _ in range(UNLOCKING_POLLS):
             if not self._state.locks.is_held(broker_id):
                 logger.info("broker %d has ended", broker_id)
-                self._state.end_life_of(broker_id)
+                self._try_to(partial(self._state.end_life_of, broker_id))
                 return
             await trio.sleep(UNLOCKING_POLL_SECONDS)
 
     async def _beat(self) -> None:
         while True:
             self._state.locks.beat()
-            try:
-                is_suspicious = self._end_dead_lives()
-                self.look()
-            except KafkaError as error:
-                logger.error("cannot write the cluster's state: %s", error)
-                is_suspicious = False
+            is_suspicious = self._try_to(self._end_dead_lives)
+            self._try_to(self.look)
+            self._try_to(self._on_beat)
             await trio.sleep(SUSPICION_POLL_SECONDS if is_suspicious else self._beat_seconds)
+
+    def _try_to(self, step: Callable[[], T]) -> T | None:
+        """Take a step that reads or writes the state; log its error."""
+        try:
+            return step()
+        except (KafkaError, OSError) as error:
+            logger.error("cannot use the state of the cluster: %s", error)
+            return None
 
     def _end_dead_lives(self) -> bool:
         """End the lives of brokers whose locks are free, or whose heartbeats stand still; return whether some still

@@ -35,6 +35,12 @@ class ControlError(Exception):
     """The server cannot create its socket, or refuses a call; the message is one line for the caller."""
 
 
+class UnknownCallError(ControlError):
+    """This broker has no such call; a caller may try another."""
+
+    code = "unknown-call"
+
+
 class Calls:
     """Calls by name, and a stream of lines that are answered by them."""
 
@@ -87,7 +93,7 @@ class Calls:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise ControlError('a call is {"call": "NAME", "arguments": {...}}')
         if name not in self._calls:
-            raise ControlError(f"unknown call {name!r}; this broker has {', '.join(sorted(self._calls)) or 'none'}")
+            raise UnknownCallError(f"unknown call {name!r}; this broker has {', '.join(sorted(self._calls)) or 'none'}")
         call, signature = self._calls[name]
         try:
             signature.bind(**arguments)
@@ -100,7 +106,7 @@ class ControlServer:
     """Listens at `path` from its creation, answers while `run` runs, ends with `close`. Raises ControlError."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.absolute()
+        self.path = self._path = path.absolute()
         self._calls = Calls()
         self._socket = _listen(self._path)
         self._inode = os.stat(self._path).st_ino

@@ -14,6 +14,7 @@ from minibroker.broker.cluster.controller import (
     Plan,
     brokers_changed,
     change_isr,
+    choose_leader,
     controller_elected,
     create_topics,
     delete_topics,
@@ -34,7 +35,7 @@ from minibroker.broker.replica.decisions import (
     UpdateMetadata,
 )
 from minibroker.broker.replica.isr import IsrChange
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.controlled import ID, LED_BY_1, T0, image_of, played, sent
 
@@ -163,6 +164,29 @@ def test_an_election_is_held_is_not_needed_or_cannot_be(
         else:
             assert (code, plan) == (ErrorCode[expected], NOTHING)
             assert message
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "alive", "is_unclean", "expected"),
+    [
+        (2, (1, 2), False, After(2, 5, (1, 2))),
+        (1, (1, 2), False, None),
+        (3, (1, 2, 3), False, "not in sync in t-0: 1, 2 are; wait until it is, or ask for an unclean election"),
+        (3, (1, 2, 3), True, After(3, 5, (3,))),
+        (2, (1,), True, "broker 2 is not alive; start it first"),
+        (4, (1, 4), True, "broker 4 has no replica of t-0; its replicas: 1, 2, 3"),
+    ],
+)
+def test_a_replica_that_may_lead_is_chosen_to(
+    broker_id: int, alive: tuple[int, ...], is_unclean: bool, expected: After | str | None
+) -> None:
+    image = image_of(LED_BY_1._replace(in_sync_replicas=(1, 2)), alive)
+    if isinstance(expected, str):
+        with pytest.raises(KafkaError, match=expected):
+            choose_leader(image, T0, broker_id, is_unclean=is_unclean)
+    else:
+        plan = choose_leader(image, T0, broker_id, is_unclean=is_unclean)
+        assert (after(plan), sent(plan)) == (expected, dict.fromkeys(alive, "LU") if expected else {})
 
 
 @pytest.mark.parametrize(

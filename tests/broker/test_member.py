@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, ControllerChanged, News
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Broker
+from minibroker.protocol.errors import KafkaError
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -88,6 +90,37 @@ async def test_a_dead_controller_is_replaced_at_once(members: list[Member]) -> N
     assert second.state.controller_id == third.state.controller_id
     assert second.state.controller_epoch == third.state.controller_epoch == 2
     assert BrokerGone(1) in second.news
+
+
+<<<<<<< HEAD
+async def test_a_controller_hands_over_to_another_and_may_control_again(members: list[Member]) -> None:
+    first, second, third = members
+    with pytest.raises(KafkaError, match="broker 2 is not the controller, broker 1 is"):
+        second.member.hand_over_control()
+
+    first.member.hand_over_control()
+    for member in members:
+        await member.until(lambda state: state.controller_id in (2, 3))
+
+    second.kill()
+    third.kill()
+    await first.until(lambda state: state.controller_id == 1)
+    await first.until(lambda state: list(state.lives) == [1])
+    with pytest.raises(KafkaError, match="no other broker is alive to control; start one first"):
+        first.member.hand_over_control()
+    assert first.state.is_controller
+=======
+async def test_what_the_disk_has_refused_is_tried_again(
+    members: list[Member], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, _ = members
+    monkeypatch.setattr(os, "write", lambda fd, content: 0)
+    first.kill()
+    await second.until(lambda state: "No space left on device" in caplog.text)
+    assert 1 in second.state.lives
+    monkeypatch.undo()
+    await second.until(lambda state: 1 not in state.lives and state.controller_id in (2, 3))
+>>>>>>> lead
 
 
 async def test_a_broker_that_stands_still_expires_and_joins_again(
