@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 
 class Network:
-    """What connections of peers cross: all addresses are reached."""
+    """The network that connections of peers cross: all addresses are reached."""
 
     def reaches(self, address: Address) -> bool:
         """Return whether this broker reaches an address."""

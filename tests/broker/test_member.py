@@ -92,7 +92,6 @@ async def test_a_dead_controller_is_replaced_at_once(members: list[Member]) -> N
     assert BrokerGone(1) in second.news
 
 
-<<<<<<< HEAD
 async def test_a_controller_hands_over_to_another_and_may_control_again(members: list[Member]) -> None:
     first, second, third = members
     with pytest.raises(KafkaError, match="broker 2 is not the controller, broker 1 is"):
@@ -109,7 +108,8 @@ async def test_a_controller_hands_over_to_another_and_may_control_again(members:
     with pytest.raises(KafkaError, match="no other broker is alive to control; start one first"):
         first.member.hand_over_control()
     assert first.state.is_controller
-=======
+
+
 async def test_what_the_disk_has_refused_is_tried_again(
     members: list[Member], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,7 +120,6 @@ async def test_what_the_disk_has_refused_is_tried_again(
     assert 1 in second.state.lives
     monkeypatch.undo()
     await second.until(lambda state: 1 not in state.lives and state.controller_id in (2, 3))
->>>>>>> lead
 
 
 async def test_a_broker_that_stands_still_expires_and_joins_again(
