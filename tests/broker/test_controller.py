@@ -19,6 +19,7 @@ from minibroker.broker.cluster.controller import (
     create_topics,
     delete_topics,
     elect,
+    elect_preferred,
     enter_topics,
     isr_changed,
     new_partition,
@@ -361,3 +362,33 @@ def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:
     assert sent(plan) == {1: "UD", 3: "UD"}
     update = plan.decisions[1][0]
     assert isinstance(update, UpdateMetadata) and update.topics == {"t": None}
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "alive", "expected"),
+    [
+        (2, (1, 2), (1, 2), After(1, 5, (1, 2))),
+        (1, (1, 2), (1, 2), After(1, 5, (1, 2))),  # in a new epoch, as Kafka
+        (2, (2, 3), (1, 2), None),  # it lacks records
+        (2, (1, 2), (2, 3), None),  # it is not alive
+    ],
+)
+def test_kafkas_tool_asks_for_preferred_leaders(
+    leader: int, isr: tuple[int, ...], alive: tuple[int, ...], expected: After | None
+) -> None:
+    image = image_of(LED_BY_1._replace(leader=leader, in_sync_replicas=isr), alive)
+
+    plan = elect_preferred(image, [T0, TopicPartition("unknown", 0)])
+
+    assert after(plan) == expected
+    assert plan.change is not None
+    assert plan.change.asked_elections == frozenset()
+
+
+def test_in_sync_replicas_that_are_stored_already_are_no_stale_change() -> None:
+    """The answer to the write was lost: the leader asks again, with the version before."""
+    image = image_of(LED_BY_1._replace(in_sync_replicas=(1, 2)))
+    plan, outcomes = change_isr(image, {T0: IsrChange((1, 2), 4, 8)})
+
+    assert (plan, outcomes) == (NOTHING, {T0: 9})
+    assert change_isr(image, {T0: IsrChange((1, 3), 4, 8)})[1] == {T0: None}
