@@ -38,6 +38,7 @@ PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
 DEFAULT_CONSOLE = "127.0.0.1:8080"
 EVERY_INTERFACE = ("0.0.0.0", "::")
+ANY_ADDRESS = ("", "0.0.0.0", "::")
 THIS_MACHINE = {"127.0.0.1", "localhost", "[::1]"}
 # Kafka waits 3 s for more members before a group's first rebalance, which looks slow on a laptop.
 QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms=0"
@@ -335,6 +336,8 @@ def start_and_run(options: argparse.Namespace) -> None:
         raise StartFailed(str(error)) from error
     check_key_stores(config)
     zookeeper = zookeeper_of(options, config)
+    if options.cluster is not None or zookeeper is not None:
+        check_between_brokers(config)
     if options.check:
         return
     endpoint = None if options.metrics is None else metrics_at(options.metrics)
@@ -373,6 +376,22 @@ def start_and_run(options: argparse.Namespace) -> None:
                 cluster_dir=options.cluster,
                 zookeeper=zookeeper,
             ),
+        )
+
+
+def check_between_brokers(config: KafkaConfig) -> None:
+    """Check that the other brokers of a cluster can reach this one. Raises StartFailed."""
+    name = config.inter_broker_listener
+    listener = next(each for each in config.endpoints if each.name == name)
+    if listener.protocol != "PLAINTEXT":
+        raise StartFailed(
+            f"brokers of a cluster connect to each other in PLAINTEXT, and the listener {name} has {listener.protocol};"
+            " add one in PLAINTEXT, and name it with inter.broker.listener.name"
+        )
+    if any(each.host in ANY_ADDRESS and not config.advertised_endpoints[each.name][0] for each in config.endpoints):
+        raise StartFailed(
+            "clients and brokers reach a broker of a cluster at one address, and it listens at all; name it with "
+            f"--set advertised.listeners={name}://HOST:{listener.port}"
         )
 
 

@@ -1,7 +1,7 @@
 """`minibroker serve --brokers N`: starts the brokers of a cluster on this machine, and stops them together.
 
-Each broker is a process of its own, with the ids 1 to N, ports that follow each other, and a directory each under the
-data directory, beside the one that they share:
+Each broker is a process of its own, with the ids 1 to N, ports that follow each other (those of `--set listeners=...`
+and `advertised.listeners` too), and a directory each under the data directory, beside the one that they share:
 
     DIR/1  DIR/2  DIR/3     data directories of the brokers
     DIR/1.log ...           what each logs
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -39,6 +40,8 @@ READY_SECONDS = 30.0
 READY_POLL_SECONDS = 0.005
 LOG_LINES_SHOWN = 5
 
+LISTENERS, ADVERTISED_LISTENERS = "listeners", "advertised.listeners"  # settings
+PORT = re.compile(r"(?<=:)[0-9]+(?=\s*(,|$))")
 
 START = "start"
 BROKERS = "brokers"
@@ -81,6 +84,7 @@ class Launcher:
         self._first_port = int(port)
         self._options = options
         self._passed = passed
+        self._has_listeners = any(name_of(each) == LISTENERS for each in passed)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.addresses: dict[int, str] = {}
 
@@ -97,12 +101,13 @@ class Launcher:
         options = self._options
         port = self._first_port and self._first_port + broker_id - 1
         command = [sys.executable, "-P", "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
-        command += ["--listen", self.addresses.get(broker_id, f"{self._host}:{port}")]
+        if not self._has_listeners:
+            command += ["--listen", self.addresses.get(broker_id, f"{self._host}:{port}")]
         command += ["--data-dir", str(self.directory / str(broker_id)), "--cluster", str(self.directory / "cluster")]
         command += ["--ready-file", str(ready_file), "--control", str(self.control_of(broker_id))]
         for name, value in settings_of_cluster(self._count).items():
             command += ["--set", f"{name}={value}"]
-        command += self._passed
+        command += [of_broker(each, broker_id) for each in self._passed]
         if options.console is not None and broker_id == 1:
             command += ["--console", options.console]
         if options.metrics is not None:
@@ -203,6 +208,18 @@ def state_of(process: subprocess.Popen[bytes] | None) -> str:
         if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
             return "paused"
     return "running"
+
+
+def name_of(argument: str) -> str:
+    """The name of the setting that an argument sets, as `KEY=VALUE` or `--set=KEY=VALUE`."""
+    return argument.removeprefix("--set=").partition("=")[0].strip()
+
+
+def of_broker(argument: str, broker_id: int) -> str:
+    """The argument as a broker gets it: the ports of listeners are broker 1's, and each other broker has the next."""
+    if name_of(argument) not in (LISTENERS, ADVERTISED_LISTENERS):
+        return argument
+    return PORT.sub(lambda found: str(int(found[0]) + broker_id - 1) if int(found[0]) else found[0], argument)
 
 
 class Calls:

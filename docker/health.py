@@ -1,4 +1,5 @@
-"""The health check of the broker in this container: status 0 if it answers, else 1 and a line with the reason.
+"""The health check of the broker in this container: status 0 if it answers, else 1 and a line with the reason. Of a
+cluster of brokers, one answers for all.
 
 It connects to a listener, not to advertised.listeners, which may be reachable from outside only: to one in plain text
 if there is one, else it asks nothing, since it has no password. /dev/shm is writable even in a read-only container, and
@@ -43,7 +44,12 @@ def check(address: str, *, is_plain: bool) -> None:
 
 if __name__ == "__main__":
     address, is_plain = listener(READY_FILE.read_text() if READY_FILE.exists() else LISTENS_BY_DEFAULT)
-    try:
-        check(address, is_plain=is_plain)
-    except OSError as error:
-        sys.exit(f"no answer from {address}: {error}")
+    reasons = []
+    for each in address.split(","):
+        try:
+            check(each, is_plain=is_plain)
+            break
+        except OSError as error:
+            reasons.append(f"no answer from {each}: {error}")
+    else:
+        sys.exit("; ".join(reasons))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -125,7 +126,14 @@ def test_a_run_without_small_requests_has_no_chart() -> None:
         picture({"measurements": []})
 
 
-@pytest.mark.parametrize(("name", "draw"), [("speed", picture), ("scale", curves.picture)])
+def leader_dies(record: Any) -> str:
+    drawn: str = runpy.run_path(str(ROOT / "docs" / "diagrams" / "leader_dies.py"))["drawn"](record)
+    return drawn.removesuffix("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"), [("speed", picture), ("scale", curves.picture), ("leader-dies", leader_dies)]
+)
 def test_a_drawing_of_the_documents_is_that_of_its_run(name: str, draw: Callable[[Any], str]) -> None:
     folder = ROOT / "docs" / "diagrams"
     run = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

@@ -32,7 +32,7 @@ ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_t
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
     "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana",
-    "slow-consumer", "checking-a-history", "fail-over", "lagging-replica",
+    "slow-consumer", "checking-a-history", "fail-over", "lagging-replica", "acks",
 }  # fmt: skip
 
 

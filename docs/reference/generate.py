@@ -19,7 +19,7 @@ from minibroker import pytest_plugin
 from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER
 from minibroker.broker.config.settings.table import KafkaSettings
 from minibroker.broker.config.settings.types import Setting
-from minibroker.broker.config.settings.unused import ONE_BROKER, ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
+from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
 from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
 from minibroker.protocol.api_table import API_TABLE, Api
 from minibroker.protocol.rights import FOREVER, Right
@@ -36,8 +36,6 @@ NAMES = (
 )  # fmt: skip
 # Made by a Broker, not by its users.
 MADE_BY_A_BROKER = ("BrokerClock", "ClusterClock", "Replica", "Faults", "Fault", "Explanation", "Explained", "Exchange")
-# The broker checks these and keeps them, as Kafka does, but has no other broker for which they count.
-ALSO_ONE_BROKER = ("unclean.leader.election.enable",)
 NOT_WHILE_IT_RUNS = ("listeners",)  # refused, see below there
 OPTION = re.compile(r"^(`[\w.]+`: )", re.M)
 NO_LIMIT = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit", "1.7976931348623157e+308": "no limit"}
@@ -67,8 +65,8 @@ REFUSED = """\
 - A value that Kafka refuses, with Kafka's message: of another type, out of bounds, or against a rule between settings.
 - While the broker runs: `listeners`; and secrets, as by a Kafka without `password.encoder.secret`."""
 TOPICS_HEAD = """\
-A topic's own config comes first, then the broker's setting, then the default. The two throttles are accepted without
-effect, and so is `unclean.leader.election.enable`: there is no other broker."""
+A topic's own config comes first, then the broker's setting, then the default. The two throttles and
+`unclean.leader.election.enable` count in a cluster of several brokers."""
 
 APIS_HEAD = """\
 # APIs
@@ -286,8 +284,9 @@ def broker_table(entries: list[Entry]) -> str:
 
 
 def settings_page() -> str:
-    others = {*ONLY_CHECKED, *ALSO_ONE_BROKER}
-    honoured = [row for row in vars(KafkaSettings).values() if isinstance(row, Setting) and row.name not in others]
+    honoured = [
+        row for row in vars(KafkaSettings).values() if isinstance(row, Setting) and row.name not in ONLY_CHECKED
+    ]
     parts = [
         SETTINGS_HEAD,
         "## Honoured",
@@ -297,7 +296,7 @@ def settings_page() -> str:
     without_effect: dict[Reason, list[Setting[Any]]] = {reason: [] for reason in UNUSED}
     for row, reason in UNUSED_SETTINGS.values():
         without_effect[reason].append(row)
-    for name, reason in (*ONLY_CHECKED.items(), *((name, ONE_BROKER) for name in ALSO_ONE_BROKER)):
+    for name, reason in ONLY_CHECKED.items():
         without_effect.setdefault(reason, []).append(getattr(KafkaSettings, name.replace(".", "_")))
     for reason, rows in without_effect.items():
         parts += [accepted(reason), table(("setting", "type", "default"), map(short_row, sorted(rows, key=by_name)))]

@@ -189,6 +189,16 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(stack: Stack) ->
     assert values_in(stack.bootstrap, "killed") == [sent]
 
 
+def test_three_brokers_replicate_in_one_container(stack: Stack) -> None:
+    printed = stack.follow("A cluster")
+
+    assert "created: orders" in printed
+    assert re.search(r"^ +1  not alive .* 1 +1$", printed, re.MULTILINE)
+    assert "orders-0: in sync are 2,3 of " in printed
+    listed = AdminClient({"bootstrap.servers": "localhost:19093"}).list_topics(timeout=SECONDS)
+    assert {broker.port for broker in listed.brokers.values()} == {19092, 19093, 19094}
+
+
 @pytest.mark.nightly
 def test_after_a_crash_the_flights_are_there_and_the_job_goes_on(stack: Stack) -> None:
     stack.compose("kill", "--signal", "KILL", "broker")

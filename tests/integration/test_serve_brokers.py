@@ -14,11 +14,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from minibroker.broker.launcher import of_broker
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 
 WAIT_SECONDS = 20.0
 SERVE = [sys.executable, "-P", "-m", "minibroker", "serve", "--brokers", "3"]
+SCRAM = "SCRAM-SHA-256"
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+SASL_ONLY = [
+    *("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:9092", "--set", "security.inter.broker.protocol=SASL_PLAINTEXT"),
+    *("--set", f"sasl.enabled.mechanisms={SCRAM}", "--set", f"sasl.mechanism.inter.broker.protocol={SCRAM}"),
+    *("--set", f"listener.name.sasl_plaintext.{SCRAM.lower()}.sasl.jaas.config={SCRAM_LOGIN}"),
+]
 
 
 def brokers_at(bootstrap: str) -> list[int]:
@@ -112,9 +120,30 @@ def test_an_address_in_use_is_one_error_with_the_next_step(tmp_path: Path) -> No
     [
         (["--cluster", "x"], "--brokers makes a cluster, and --cluster joins one: give one of them"),
         (["--control", "x"], "each broker of --brokers has a control socket, in the data directory"),
+        (["--listen", "0.0.0.0:9092"], "--set advertised.listeners=PLAINTEXT://HOST:9092"),
+        (SASL_ONLY, "connect to each other in PLAINTEXT, and the listener SASL_PLAINTEXT has SASL_PLAINTEXT; add one"),
     ],
 )
-def test_options_of_one_broker_are_not_those_of_a_cluster(options: list[str], message: str) -> None:
-    ended = subprocess.run([*SERVE, *options], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+def test_what_no_broker_of_a_cluster_can_have_is_one_error(options: list[str], message: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*SERVE, "--data-dir", str(tmp_path), *options],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
 
     assert (ended.returncode, message in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("argument", "of_the_third"),
+    [
+        ("listeners=INSIDE://:9092,HOST://:9192", "listeners=INSIDE://:9094,HOST://:9194"),
+        ("--set=advertised.listeners=A://[::1]:9092", "--set=advertised.listeners=A://[::1]:9094"),
+        ("listeners=A://127.0.0.1:0", "listeners=A://127.0.0.1:0"),
+        ("zookeeper.connect=here:2181", "zookeeper.connect=here:2181"),
+    ],
+)
+def test_brokers_have_the_next_ports_of_each_listener(argument: str, of_the_third: str) -> None:
+    assert (of_broker(argument, 1), of_broker(argument, 3)) == (argument, of_the_third)

@@ -4,6 +4,7 @@
 tests.minibroker.command_sessions [FILE...]` runs them again and writes down what they print: read the diff.
 
     broker log.segment.bytes=100       above the first title: there is a broker, with these settings; without it none
+    brokers 3                          there is a cluster, of so many brokers; `>` calls its verbs
     begin minibroker topics list       what is run as the broker starts
     console                            the broker has a console
     also kafka-python                  the commands use this client too, in turn after librdkafka
@@ -38,8 +39,9 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
-from minibroker import Broker, administration
+from minibroker import Broker, Cluster, administration
 from minibroker.cli.app import main
+from minibroker.errors import BrokerError
 from tests.books import GOLDEN, read_texts, record_files
 from tests.console.asking import ask
 from tests.console.conftest import RunningConsole, console_of
@@ -51,6 +53,7 @@ FIVE = ["a", "b", "c", "d", "e"]
 LIBRDKAFKA = "minibroker.any_cluster.librdkafka"
 OF_MINIBROKER = ("minibroker", "kafka-python")
 console: RunningConsole | None = None  # of the book that is served
+cluster: Cluster | None = None
 NOWHERE = "127.0.0.1:9"
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 MASKS = (
@@ -83,7 +86,7 @@ class Book(NamedTuple):
 
     @property
     def has_broker(self) -> bool:
-        return bool(self.after("broker"))
+        return bool(self.after("broker") or self.after("brokers"))
 
 
 def read_book(path: Path) -> Book:
@@ -107,6 +110,10 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
     with ExitStack() as stack:
         if not book.has_broker:
             bootstrap = NOWHERE
+        elif book.after("brokers"):
+            started = stack.enter_context(Cluster(int(book.after("brokers")[0]), settings=settings))
+            stack.enter_context(patch.object(sys.modules[__name__], "cluster", started))
+            bootstrap = started.bootstrap_servers
         elif kind in OF_MINIBROKER:
             if kind == "kafka-python":  # as if confluent-kafka were not installed
                 stack.callback(sys.modules.__setitem__, LIBRDKAFKA, import_module(LIBRDKAFKA))
@@ -129,7 +136,9 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
 
 def held(session: Session, bootstrap: str, directory: Path) -> str:
     """The session with what its commands print now, as a file has it."""
-    if bootstrap != NOWHERE:
+    if cluster is not None:
+        cluster.reset()
+    elif bootstrap != NOWHERE:
         with administration.connected(bootstrap) as connection:
             administration.empty(connection)
     lines = [f"== {session.title}"]
@@ -201,6 +210,9 @@ def run(arguments: list[str], data: bytes) -> tuple[int, str, str]:
 def asked(call: str, bootstrap: str, stack: ExitStack) -> list[str]:
     """Return what a client's call returns."""
     name, _, arguments = call.partition(" ")
+    if cluster is not None:
+        eval(f"verb({arguments})", {"verb": getattr(cluster, name), "cluster": cluster, "has_no_leader": has_no_leader})
+        return []
     verb = getattr(Records(bootstrap), name)
     found = eval(f"verb({arguments})", {"verb": verb, "FIVE": FIVE})
     if isinstance(found, AbstractContextManager):
@@ -209,9 +221,20 @@ def asked(call: str, bootstrap: str, stack: ExitStack) -> list[str]:
     return [] if found is None else [repr((each.key, each.value, each.headers)) for each in found]
 
 
+def has_no_leader(topic: str) -> bool:
+    """Whether no broker of the cluster leads partition 0."""
+    assert cluster is not None
+    try:
+        cluster.leader_of(topic)
+    except BrokerError:
+        return True
+    return False
+
+
 def masked(line: str, bootstrap: str, directory: Path) -> str:
     if bootstrap != NOWHERE:
-        line = line.replace(bootstrap, "HOST:PORT")
+        for address in bootstrap.split(","):
+            line = line.replace(address, "HOST:PORT")
     line = line.replace(str(directory), "FOLDER")
     for pattern, name in MASKS:
         line = pattern.sub(name, line)

@@ -1,4 +1,4 @@
-"""Log directories, and a transaction that is aborted by its producer's id, from the command line."""
+"""Log directories, a transaction aborted by its producer's id, and what old releases lack, from the command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from minibroker import Broker
+from tests.minibroker.commands import minibroker
 from tests.minibroker.conftest import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -54,3 +56,11 @@ def test_a_transaction_is_aborted_in_one_partition_without_its_coordinator(
 
         assert cli.lines("producers", topic, "-p", 0)[1][-1] == "-"
         assert f"producer {producer_id} has no open transaction in {topic} 0; " in cli.complaint(*arguments)
+
+
+def test_elections_and_moves_need_a_release_that_has_them() -> None:
+    with Broker(act_as="2.0") as broker:
+        for command, first in ((["elect"], "2.2"), (["move", "t", "--to", 0], "2.4"), (["moves"], "2.4")):
+            complaint = minibroker("topics", *command, "-b", broker.bootstrap_servers).complaint
+            assert "is of Apache Kafka 2.0, and " in complaint
+            assert f"by request came with {first}; use the tools of its release" in complaint

@@ -117,7 +117,9 @@ class KafkaSettings:
 
     # Authentication; a login module is in listener.name.<listener>.<mechanism>.sasl.jaas.config
     sasl_enabled_mechanisms = setting(LIST, GSSAPI, ANY, "the mechanisms of SASL that clients may use")
-    sasl_mechanism_inter_broker_protocol = setting(STRING, "GSSAPI", ANY, "accepted if it is enabled; one broker")
+    sasl_mechanism_inter_broker_protocol = setting(
+        STRING, "GSSAPI", ANY, "accepted if it is enabled; brokers use plain text"
+    )
     sasl_server_max_receive_size = setting(INT, 524_288, at_least(1), "a request before login (as Kafka 3.2)")
     sasl_oauthbearer_jwks_endpoint_url = optional(STRING, ANY, "file: URL of the keys that sign tokens (JWKS)")
     sasl_oauthbearer_expected_audience = setting(LIST, NONE, ANY, "signed tokens are for one of these; empty for any")

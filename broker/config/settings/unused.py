@@ -20,7 +20,10 @@ class Reason(NamedTuple):
 
 NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
-ONE_BROKER = Reason("this broker is the whole cluster", False)
+ONE_PROTOCOL = Reason("brokers of a cluster speak to each other as Apache Kafka 2.0.1 does, and in plain text", False)
+ONE_DIRECTORY = Reason("this broker has one log directory", False)
+ALWAYS_HANDS_OVER = Reason("a broker of a cluster always has others lead before it stops", False)
+BETWEEN_BROKERS = Reason("brokers wait for each other by other settings, with the buffers of the kernel", False)
 NO_TOKENS = Reason("this broker has no delegation tokens, and stores no secret that is changed", True)
 NO_KERBEROS = Reason("this broker has no Kerberos", True)
 NO_LOGIN = Reason("this broker logs in to no other broker", False)
@@ -39,11 +42,11 @@ LISTENERS_OWN = ("ssl.", "sasl.", "connections.max.reauth.ms")  # what one liste
 OF_MECHANISM = ("sasl.jaas.config", "sasl.server.callback.handler.class", "connections.max.reauth.ms")
 
 ONLY_CHECKED = {
-    "inter.broker.protocol.version": ONE_BROKER,
+    "inter.broker.protocol.version": ONE_PROTOCOL,
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
     "queued.max.request.bytes": ONE_LOOP,
-    "sasl.mechanism.inter.broker.protocol": ONE_BROKER,
+    "sasl.mechanism.inter.broker.protocol": ONE_PROTOCOL,
 }
 
 UNUSED = {
@@ -59,13 +62,17 @@ UNUSED = {
         num.recovery.threads.per.data.dir                      int       1 1
         queued.max.requests                                    int       500 1
     """,
-    ONE_BROKER: """
+    ONE_DIRECTORY: """
         alter.log.dirs.replication.quota.window.num            int       11 1
         alter.log.dirs.replication.quota.window.size.seconds   int       1 1
+        num.replica.alter.log.dirs.threads                     int       -
+    """,
+    ALWAYS_HANDS_OVER: """
         controlled.shutdown.enable                             boolean   true
         controlled.shutdown.max.retries                        int       3
         controlled.shutdown.retry.backoff.ms                   long      5000
-        num.replica.alter.log.dirs.threads                     int       -
+    """,
+    BETWEEN_BROKERS: """
         replica.socket.receive.buffer.bytes                    int       65536
         request.timeout.ms                                     int       30000
     """,

@@ -1,20 +1,25 @@
-"""`minibroker cluster ...`: the brokers of a cluster of `minibroker serve --brokers`, and what is done to them."""
+"""`minibroker cluster ...`: the brokers of a cluster of `minibroker serve --brokers`, and what is done to them.
+
+`describe` is of any Kafka cluster.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.cli.completion import topic_names
 from minibroker.cli.options import Output, show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
-from minibroker.cli.parameters import OutputOption
+from minibroker.cli.parameters import OutputOption, on_cluster
 from minibroker.errors import EXIT_OK, BadValue, BrokerError, CommandFailed
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ OnlyPartitionOption = Annotated[
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 
 app = typer.Typer(
-    help="See and change a cluster of `minibroker serve --brokers`: brokers, leaders, followers, the network.",
+    help="Describe any Kafka cluster; see and change one of `serve --brokers`: leaders, followers, the network.",
     epilog="Example: minibroker cluster status; minibroker cluster kill 1; minibroker cluster status orders",
 )
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -82,6 +87,35 @@ def on_served(command: Command) -> Command:
 
 
 # -- what is ----------------------------------------------------------------------------------------------------
+
+
+@app.command("describe", epilog="Example: minibroker cluster describe -b 127.0.0.1:9092")
+@on_cluster
+def describe(cluster: Cluster, output: OutputOption = "text") -> int:
+    """Show the brokers of any Kafka cluster with what they lead, and the partitions that lack replicas."""
+    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster_description import described
+
+    with connected(cluster) as client:
+        found = described(client.describe_cluster(), client.describe_topics())
+    if output == "json":
+        brokers, lacking = ([each._asdict() for each in rows] for rows in found[1:])
+        print(json.dumps({"cluster_id": found.cluster_id, "brokers": brokers, "under_replicated": lacking}))
+        return EXIT_OK
+
+    from minibroker.cli.terminal import print_line, print_table
+
+    columns = ("BROKER", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC")
+    rows = [
+        (each.broker, each.address or "not alive", each.rack or "", "yes" if each.is_controller else "", *each[4:])
+        for each in found.brokers
+    ]
+    print_table(columns, rows, left=columns[1:4])
+    for each in found.under_replicated:
+        in_sync, replicas = (",".join(map(str, brokers)) for brokers in (each.isr, each.replicas))
+        what = f"{each.topic}-{each.partition}: in sync are {in_sync or 'none'} of {replicas}"
+        print_line(what if each.leader is not None else f"{what}; it has no leader", "yellow")
+    return EXIT_OK
 
 
 @app.command("status", epilog="Example: minibroker cluster status orders")

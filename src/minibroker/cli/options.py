@@ -68,6 +68,18 @@ def parse_partitions(text: str) -> Partitions:
     return Partitions(tuple(numbers))
 
 
+class BrokerIds(NamedTuple):
+    ids: tuple[int, ...]
+
+
+def parse_broker_ids(text: str) -> BrokerIds:
+    """Read the ids of brokers in an order, such as 2,3,1. Raises BadValue."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and part.isascii() for part in parts) or len(set(parts)) < len(parts):
+        raise BadValue(f"{text!r} is not the ids of brokers, each once, such as 2,3,1")
+    return BrokerIds(tuple(map(int, parts)))
+
+
 def numbers_of(given: Sequence[Partitions] | None) -> list[int]:
     """The partitions that options name, each once, in order."""
     return sorted({number for each in given or () for number in each.numbers})

@@ -32,6 +32,9 @@ from minibroker.cli.options import Output, Partitions, parse_partitions
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Text for people, or JSON for programs.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
+OptionalTopicsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC]...", show_default=False, autocompletion=topic_names)
+]
 NewTopicsArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
 TopicsOption = Annotated[
     list[str] | None,

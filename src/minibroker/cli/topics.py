@@ -1,6 +1,8 @@
-"""`minibroker topics ...`: list, create, grow, describe, delete, on minibroker or any Apache Kafka from 0.11 on.
+"""`minibroker topics ...`: list, create, grow, describe, delete, on minibroker or any Apache Kafka from 0.11 on; elect
+and move from 2.2 and 2.4 on.
 
-This module reads arguments and prints; `topic_admin` asks the broker, and is imported once there is something to ask.
+This module reads arguments and prints; `topic_admin` and `topic_moves` ask the broker, and are imported once there is
+something to ask.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import typer
 
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.any_cluster.positions import Position
-from minibroker.cli.options import numbers_of, show_help_if_alone
+from minibroker.cli.options import BrokerIds, numbers_of, parse_broker_ids, show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import (
     IfExistsOption,
     InternalOption,
     NewTopicsArgument,
+    OptionalTopicsArgument,
     OutputOption,
     PartitionsOption,
     TopicArgument,
@@ -25,12 +28,12 @@ from minibroker.cli.parameters import (
     on_cluster,
     position_option,
 )
-from minibroker.errors import EXIT_OK
+from minibroker.errors import EXIT_OK, BadValue
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.topic_admin import Partition, TopicDescription
 
-app = typer.Typer(help="List, create, grow, describe and delete topics, and delete their records.")
+app = typer.Typer(help="List, create, grow, describe, move and delete topics, elect leaders, and delete records.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
@@ -161,6 +164,80 @@ def describe_topic(
     else:
         print_description(topic, with_defaults=all_configs)
     return EXIT_OK
+
+
+@app.command("elect", epilog="Example: minibroker topics elect flights")
+@on_cluster
+def elect_leaders(
+    cluster: Cluster,
+    names: OptionalTopicsArgument = None,
+    partitions: PartitionsOption = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Have a replica lead that is not in sync, where no other is alive; what it lacks is lost."
+        ),
+    ] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Have preferred replicas, the first of each partition, lead again; of all topics without a name."""
+    from minibroker.any_cluster.topic_moves import topic_moves
+
+    if not names and (unclean or partitions):
+        raise BadValue(f"{'--unclean' if unclean else '--partition'} is for named topics; add their names")
+    with topic_moves(cluster) as moves:
+        outcomes = moves.elect(names or (), numbers_of(partitions), is_unclean=unclean)
+    if not outcomes and output == "text":
+        from minibroker.cli.terminal import complain
+
+        complain("the preferred replica leads every partition; nothing was changed")
+    return report(outcomes, output)
+
+
+@app.command("move", epilog="Example: minibroker topics move flights --partition 0 --to 2,3,1 --wait")
+@on_cluster
+def move_topic(
+    name: TopicArgument,
+    cluster: Cluster,
+    replicas: Annotated[
+        BrokerIds | None,
+        typer.Option(
+            "--to",
+            metavar="ID[,ID...]",
+            parser=parse_broker_ids,
+            help="The brokers that have the replicas afterwards; the first one is preferred as the leader.",
+        ),
+    ] = None,
+    partitions: PartitionsOption = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Move back those that are on their way.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once all have moved.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Move replicas to other brokers, of all partitions or of some; the records are copied by and by."""
+    from minibroker.any_cluster.topic_moves import topic_moves
+
+    if cancel == (replicas is not None):
+        raise BadValue("a move has either --to with the ids of brokers, or --cancel")
+    with topic_moves(cluster) as moves:
+        outcomes = moves.move(name, numbers_of(partitions), None if replicas is None else replicas.ids)
+        if wait:
+            outcomes = moves.until_moved(outcomes, name)
+    return report(outcomes, output)
+
+
+@app.command("moves", epilog="Example: minibroker topics moves -o json")
+@on_cluster
+def list_moves(cluster: Cluster, names: OptionalTopicsArgument = None, output: OutputOption = "text") -> int:
+    """List the partitions whose replicas move, of all topics without a name."""
+    from minibroker.any_cluster.topic_moves import topic_moves
+
+    with topic_moves(cluster) as moves:
+        found = moves.moves(names or ())
+    documents = [move._asdict() for move in found]
+    rows = [(*move[:2], *(",".join(map(str, brokers)) for brokers in move[2:])) for move in found]
+    columns = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")
+    without = "no replicas move; `minibroker topics move TOPIC --to ID,ID` begins it"
+    return report_rows(documents, columns, rows, output, left=("TOPIC", *columns[2:]), without=without)
 
 
 def as_document(topic: TopicDescription) -> dict[str, Any]:

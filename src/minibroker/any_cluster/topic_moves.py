@@ -1,0 +1,143 @@
+"""The requests of `topics elect`, `move` and `moves`: who leads partitions, and which brokers have their replicas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from minibroker.any_cluster.cluster import TopicPartition, administering, error_name, errors, release_of
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.partition_offsets import chosen, partitions_of
+from minibroker.errors import CommandFailed
+
+REQUEST_TIMEOUT_MS = 25_000
+POLL_SECONDS = 0.1
+PREFERRED, UNCLEAN = 0, 1  # types of elections, as ElectLeaders numbers them
+FIRST_WITH_ELECTIONS = (2, 2)
+FIRST_WITH_UNCLEAN_ELECTIONS = (2, 4)
+FIRST_WITH_MOVES = (2, 4)
+INVALID_REPLICA_ASSIGNMENT = errors.InvalidReplicationAssignmentError.errno
+
+CONTROLLER_CHANGED = "the controller has just changed; try again"
+DENIED = "the cluster's ACLs deny this client; ask its administrator"
+ADVICE: dict[int, str] = {
+    errors.PreferredLeaderNotAvailableError.errno: (
+        "its first replica is not alive or not in sync; see `minibroker topics describe {topic}`"
+    ),
+    errors.EligibleLeadersNotAvailableError.errno: "no replica is alive; start one of its brokers",
+    errors.NoReassignmentInProgressError.errno: "`minibroker topics moves` lists what moves",
+    INVALID_REPLICA_ASSIGNMENT: "name brokers that are alive, each once",
+    errors.NotControllerError.errno: CONTROLLER_CHANGED,
+    errors.RequestTimedOutError.errno: "it may still be done; see `minibroker topics describe {topic}`",
+    errors.TopicAuthorizationFailedError.errno: DENIED,
+    errors.ClusterAuthorizationFailedError.errno: DENIED,
+}
+
+
+class Move(NamedTuple):
+    """A partition whose replicas move: those of now and of then, in their order; those that come, and that go."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+class TopicMoves:
+    """Leaders and replicas of one cluster. All raise CommandFailed."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def elect(self, topics: Collection[str], numbers: Collection[int], *, is_unclean: bool) -> list[Outcome]:
+        """Have preferred replicas lead again; or, where no replica in sync is alive, another one.
+
+        Of all topics, without names: then only those partitions have an outcome whose leader was to change.
+        """
+        self._require(FIRST_WITH_UNCLEAN_ELECTIONS if is_unclean else FIRST_WITH_ELECTIONS, "elections of leaders")
+        answer = self._client.elect_leaders(
+            UNCLEAN if is_unclean else PREFERRED,
+            by_topic(self._partitions(topics, numbers)),
+            timeout_ms=REQUEST_TIMEOUT_MS,
+            raise_errors=False,
+        ).to_dict()
+        if answer.get("error_code"):
+            raise CommandFailed(refusal("the cluster", answer["error_code"]))
+        outcomes = [
+            outcome_of(TopicPartition(topic["topic"], row["partition_id"]), row["error_code"], "elected")
+            for topic in answer["replica_election_results"]
+            for row in topic["partition_result"]
+        ]
+        return sorted(each for each in outcomes if topics or each.outcome != "unchanged")
+
+    def move(self, topic: str, numbers: Collection[int], replicas: Sequence[int] | None) -> list[Outcome]:
+        """Begin to move partitions to these brokers, the first of which is preferred as leader; None: back again."""
+        self._require(FIRST_WITH_MOVES, "moves of replicas")
+        if replicas is not None:
+            self._check_brokers(replicas)
+        asked = dict.fromkeys(self._partitions([topic], numbers), replicas)
+        answer = self._client.alter_partition_reassignments(asked, timeout_ms=REQUEST_TIMEOUT_MS)
+        done = "cancelled" if replicas is None else "moving"
+        return [outcome_of(each, 0 if error is None else error.errno, done) for each, error in sorted(answer.items())]
+
+    def moves(self, topics: Collection[str] = ()) -> list[Move]:
+        """What moves at the moment, of all topics without names."""
+        self._require(FIRST_WITH_MOVES, "moves of replicas")
+        named = partitions_of(self._client, topics) if topics else None
+        found = self._client.list_partition_reassignments(named, timeout_ms=REQUEST_TIMEOUT_MS)
+        return sorted(
+            Move(at.topic, at.partition, row["replicas"], row["adding_replicas"], row["removing_replicas"])
+            for at, row in found.items()
+        )
+
+    def until_moved(self, outcomes: Sequence[Outcome], topic: str) -> list[Outcome]:
+        """Wait until what these outcomes have begun is done, for as long as it takes."""
+        begun = {each.name for each in outcomes if each.error is None}
+        while begun & {f"{each.topic}-{each.partition}" for each in self.moves([topic])}:
+            time.sleep(POLL_SECONDS)
+        return [each._replace(outcome="moved") if each.outcome == "moving" else each for each in outcomes]
+
+    def _partitions(self, topics: Collection[str], numbers: Collection[int]) -> list[TopicPartition]:
+        every = topics or [row["name"] for row in self._client.describe_topics()]
+        return chosen(partitions_of(self._client, every), numbers)
+
+    def _check_brokers(self, replicas: Sequence[int]) -> None:
+        alive = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
+        for broker in replicas:
+            if broker not in alive:
+                raise CommandFailed(
+                    f"no broker {broker} is alive in the cluster; choose among {', '.join(map(str, alive))}"
+                )
+
+    def _require(self, release: tuple[int, ...], what: str) -> None:
+        found = release_of(self._client)
+        if found < release:
+            first, this = (".".join(map(str, each)) for each in (release, found))
+            raise CommandFailed(
+                f"the cluster is of Apache Kafka {this}, and {what} by request came with {first}; use the tools of its "
+                "release, which ask ZooKeeper"
+            )
+
+
+topic_moves = administering(TopicMoves)
+
+
+def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for each in partitions:
+        found.setdefault(each.topic, []).append(each.partition)
+    return found
+
+
+def outcome_of(at: TopicPartition, code: int, done: str) -> Outcome:
+    name = f"{at.topic}-{at.partition}"
+    if code == errors.ElectionNotNeededError.errno:
+        return Outcome(name, "unchanged")
+    return Outcome(name, "failed", refusal(name, code, at.topic)) if code else Outcome(name, done)
+
+
+def refusal(name: str, code: int, topic: str = "TOPIC") -> str:
+    advice = ADVICE.get(code, "see the log of the controller").format(topic=topic)
+    return f"{name}: {error_name(code)}; {advice}"
