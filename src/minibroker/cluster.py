@@ -137,16 +137,16 @@ class Cluster(ClusterVerbs):
         return self._brokers[broker_id]
 
     def restore(self) -> None:
-        """Have all brokers run: start those that have ended, and let paused ones go on; lift their faults, release
-        followers, heal the network."""
+        """Have all brokers run: let paused ones go on, lift their faults, release followers, heal the network; then
+        start those that have ended, which the controller has to reach."""
         for broker_id, broker in self._brokers.items():
-            if broker.is_running and is_paused(broker.pid):
-                self.resume(broker_id)
-        self.start()
-        for broker in self._brokers.values():
-            broker.faults.lift_all()
+            if broker.is_running:
+                if is_paused(broker.pid):
+                    self.resume(broker_id)
+                broker.faults.lift_all()
         self.release_follower()
         self.heal()
+        self.start()
 
     def reset(self) -> None:
         """Restore the cluster, and delete all topics and groups."""

@@ -145,6 +145,18 @@ def test_brokers_that_are_isolated_do_not_reach_each_other_and_clients_do(
     cluster.until_isr("t", 0, {1, 2, 3})
 
 
+def test_a_broker_that_was_cut_off_and_killed_runs_again(cluster: Cluster) -> None:
+    controller = cluster.controller
+    other = controller % 3 + 1
+    cluster.isolate(controller, other)
+    cluster.kill(other)
+
+    cluster.restore()
+
+    cluster.create_topic("restored")
+    cluster.until_isr("restored", 0, {1, 2, 3})
+
+
 def test_an_unclean_leader_loses_what_it_lacks(cluster: Cluster) -> None:
     cluster.produce("t", ["kept"])
     cluster.shrink_isr("t", 0, 2)

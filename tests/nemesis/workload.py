@@ -25,6 +25,13 @@ QUICK: dict[str, str | int] = {
     "socket.timeout.ms": 5000,
     "debug": "cgrp,eos",
 }
+# librdkafka does not call them retriable.
+PASSING = {
+    KafkaError._TIMED_OUT,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 SENDS_PER_SECOND = 100
 RETRY_SECONDS = 0.05
 END_SECONDS = 10.0
@@ -168,8 +175,7 @@ class Workload:
             try:
                 return call()
             except KafkaException as error:
-                passes = error.args[0].retriable() or error.args[0].code() == KafkaError._TIMED_OUT
-                if not passes or self._is_aborted.is_set():
+                if not (error.args[0].retriable() or error.args[0].code() in PASSING) or self._is_aborted.is_set():
                     raise
                 self._note(f"{threading.current_thread().name} tries again: {error.args[0]}")
                 time.sleep(RETRY_SECONDS)
