@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.serve_options import stop_signals
+from minibroker.storage.files.socket_path import socket_address
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
@@ -235,7 +236,8 @@ class Calls:
         self._call = call
         self._brokers = brokers
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(str(path))
+        with socket_address(path) as address:
+            self._socket.bind(address)
         path.chmod(0o600)
         self._socket.listen()
 

@@ -23,6 +23,8 @@ from typing import Any
 
 import trio
 
+from minibroker.storage.files.socket_path import socket_address
+
 logger = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 1 << 20
@@ -145,7 +147,8 @@ def _listen(path: Path) -> socket.socket:
         _remove_stale(path)
         umask = os.umask(OWNER_ONLY_UMASK)
         try:
-            sock.bind(os.fspath(path))
+            with socket_address(path) as address:
+                sock.bind(address)
         finally:
             os.umask(umask)
         sock.listen(BACKLOG)
@@ -167,7 +170,8 @@ def _remove_stale(path: Path) -> None:
         raise ControlError("the file there is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(os.fspath(path))
+            with socket_address(path) as address:
+                probe.connect(address)
         except ConnectionRefusedError:
             path.unlink()
             return

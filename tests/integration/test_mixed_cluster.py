@@ -101,6 +101,7 @@ def test_a_topic_that_minibroker_creates_for_a_client_is_led_as_kafkas_controlle
     assert produce(cluster.bootstrap(OURS), "created-at-ours", values(3)) == [0, 1, 2]
 
 
+@pytest.mark.nightly
 def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(cluster: MixedCluster) -> None:
     cluster.create_topic("still-ours", [1, OURS])
     cluster.create_topic("still-kafka", [OURS, 2])
@@ -135,6 +136,7 @@ def test_a_killed_leader_of_kafka_truncates_to_what_minibroker_has(cluster: Mixe
     assert b"value 102" in cluster.await_same_logs("killed-kafka", OURS, 2)
 
 
+@pytest.mark.nightly
 def test_a_killed_minibroker_truncates_to_what_kafka_has(cluster: MixedCluster) -> None:
     cluster.create_topic("killed-ours", [OURS, 2])
     cluster.await_isr("killed-ours", OURS, 2)
@@ -152,6 +154,7 @@ def test_a_killed_minibroker_truncates_to_what_kafka_has(cluster: MixedCluster) 
     cluster.await_same_logs("killed-ours", OURS, 2)
 
 
+@pytest.mark.nightly
 def test_a_minibroker_that_has_lost_its_log_begins_where_the_leaders_begins(cluster: MixedCluster) -> None:
     cluster.create_topic("lost", [1, OURS])
     cluster.await_isr("lost", 1, OURS)
@@ -211,6 +214,7 @@ def test_a_stopped_minibroker_hands_its_partitions_over(cluster: MixedCluster) -
     cluster.await_isr("handed", 1, OURS)
 
 
+@pytest.mark.nightly
 def test_a_stopped_follower_of_kafka_stays_out_of_the_isr(cluster: MixedCluster) -> None:
     cluster.create_topic("stopped", [OURS, 2])
     cluster.await_isr("stopped", OURS, 2)
@@ -220,6 +224,7 @@ def test_a_stopped_follower_of_kafka_stays_out_of_the_isr(cluster: MixedCluster)
     cluster.await_isr("stopped", OURS, 2)
 
 
+@pytest.mark.nightly
 def test_a_transaction_of_kafkas_coordinator_is_whole_in_minibrokers_partition(cluster: MixedCluster) -> None:
     cluster.create_topic("__transaction_state", [2], cleanup_policy="compact")
     cluster.create_topic("transactions", [OURS, 1])

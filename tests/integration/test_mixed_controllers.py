@@ -141,6 +141,7 @@ def tree_of(cluster: MixedCluster) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_minibroker_controls_as_kafka_does(jars: Path, tmp_path: Path) -> None:
     trees: dict[int, dict[str, Any]] = {}
     for controller, others in ((1, (2, OURS)), (OURS, (1, 2))):
@@ -158,6 +159,7 @@ def test_minibroker_controls_as_kafka_does(jars: Path, tmp_path: Path) -> None:
     assert trees[OURS] == trees[1]
 
 
+@pytest.mark.nightly
 def test_control_goes_from_minibroker_to_kafka_and_back(jars: Path, cluster: MixedCluster) -> None:
     for broker_id in (OURS, 1):
         start(cluster, broker_id)
@@ -186,6 +188,7 @@ def test_control_goes_from_minibroker_to_kafka_and_back(jars: Path, cluster: Mix
     assert cluster.errors_of(1) == []
 
 
+@pytest.mark.nightly
 def test_a_controller_that_stood_still_finds_that_another_one_controls(jars: Path, cluster: MixedCluster) -> None:
     for broker_id in (OURS, 1):
         start(cluster, broker_id)
@@ -235,6 +238,7 @@ def test_what_clients_ask_of_minibroker_as_the_controller_holds_at_kafka(jars: P
     assert cluster.errors_of(1) == []
 
 
+@pytest.mark.nightly
 def test_brokers_serve_on_without_zookeeper_and_go_on_with_it(jars: Path, cluster: MixedCluster) -> None:
     for broker_id in (OURS, 1):
         start(cluster, broker_id)
