@@ -1,4 +1,4 @@
-"""What `cluster describe` shows: the brokers of any cluster, and the partitions that lack replicas or a leader."""
+"""Describes a cluster: its brokers with their roles, and the partitions that lack replicas or a leader."""
 
 from __future__ import annotations
 

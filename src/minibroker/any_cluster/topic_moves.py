@@ -83,7 +83,7 @@ class TopicMoves:
         return [outcome_of(each, 0 if error is None else error.errno, done) for each, error in sorted(answer.items())]
 
     def moves(self, topics: Collection[str] = ()) -> list[Move]:
-        """What moves at the moment, of all topics without names."""
+        """List what moves at the moment, of all topics without names."""
         self._require(FIRST_WITH_MOVES, "moves of replicas")
         named = partitions_of(self._client, topics) if topics else None
         found = self._client.list_partition_reassignments(named, timeout_ms=REQUEST_TIMEOUT_MS)
