@@ -17,9 +17,9 @@ from minibroker.history.checking import check
 from minibroker.history.lines import read_lines
 from minibroker.history.recorder import HistoryWriter, RecordedConsumer, RecordedProducer
 from tests.integration.clients import KINDS, LIBRARIES, Client, UnavailableError
+from tests.integration.clusters import QUICK_REFRESH, WAIT_SECONDS, new_topic, producer_of, read, roles, until
 from tests.integration.records import Record
-from tests.integration.test_cluster import QUICK_REFRESH, WAIT_SECONDS, new_topic, producer_of, read, roles, until
-from tests.integration.test_recorded_histories import caught
+from tests.integration.threads import caught
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 RECORDS = 3000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from minibroker.history.findings import Finding
 from minibroker.history.lines import read_lines
 from minibroker.history.recorder import HistoryWriter, RecordedConsumer, RecordedProducer
 from minibroker.history.transcripts import read_transcripts
+from tests.integration.threads import caught
 
 pytestmark = pytest.mark.integration
 
@@ -102,13 +102,6 @@ class Workload:
             if self._is_over.is_set():
                 break
         consumer.close()
-
-
-def caught(work: Callable[[], None], failures: list[BaseException]) -> None:
-    try:
-        work()
-    except BaseException as error:
-        failures.append(error)
 
 
 def test_producers_transactions_and_a_rebalancing_group_leave_a_clean_history(tmp_path: Path) -> None:
