@@ -120,13 +120,20 @@ def class_path(jars: Path) -> str:
 class ApacheKafka(BrokerServer):
     """A broker and its ZooKeeper on free ports, all files in `directory`.
 
-    `settings` are broker settings by Kafka's names; `heap` is the broker's, as the JVM spells it.
+    `settings` are broker settings by Kafka's names; `heap` is the broker's, as the JVM spells it. A broker `beside`
+    another one is in its cluster, and uses its ZooKeeper.
     """
 
     name = "Apache Kafka 2.0.1"
 
     def __init__(
-        self, jars: Path, directory: Path, *, settings: Mapping[str, object] | None = None, heap: str = "1g"
+        self,
+        jars: Path,
+        directory: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        heap: str = "1g",
+        beside: ApacheKafka | None = None,
     ) -> None:
         self.data_dir = directory / "data"
         self.port = free_port()
@@ -134,13 +141,15 @@ class ApacheKafka(BrokerServer):
         self._directory = directory
         self._settings = dict(settings or {})
         self._heap = heap
-        self._zookeeper: ServerProcess | None = None
+        self._zookeeper: ServerProcess | None = None if beside is None else beside._zookeeper
+        self._is_beside = beside is not None
 
     def start(self) -> ApacheKafka:
         """Start both and return when topics can be created. Raises ProcessError."""
         with ExitStack() as on_error:
             on_error.callback(self.kill)
-            self.start_zookeeper()
+            if not self._is_beside:
+                self.start_zookeeper()
             self.spawn_broker()
             self.wait_until_ready()
             on_error.pop_all()
@@ -175,10 +184,8 @@ class ApacheKafka(BrokerServer):
         return self._broker
 
     def start_zookeeper(self) -> None:
-        """Start ZooKeeper alone and wait for it."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        (self._directory / "log4j.properties").write_text(LOG4J)
-        port = free_port()
+        """Start ZooKeeper alone and wait for it; a second time with its port and files."""
+        port = free_port() if self._zookeeper is None else self._zookeeper.port
         settings = {
             "dataDir": self._directory / "zookeeper",
             "clientPort": port,
@@ -200,6 +207,8 @@ class ApacheKafka(BrokerServer):
     def _java(
         self, name: str, options: list[str], main: str, settings: Mapping[str, object], *, port: int
     ) -> ServerProcess:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        (self._directory / "log4j.properties").write_text(LOG4J)
         properties = self._directory / f"{name}.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = ["java", *options, f"-Dlog4j.configuration=file:{self._directory}/log4j.properties"]
@@ -217,5 +226,5 @@ class ApacheKafka(BrokerServer):
     def kill(self) -> None:
         """End both at once, as a crash would."""
         super().kill()
-        if self._zookeeper is not None:
+        if self._zookeeper is not None and not self._is_beside:
             self._zookeeper.kill()

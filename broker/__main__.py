@@ -148,6 +148,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="be one of several brokers on this machine, which share this directory; each has a broker.id, an address "
         "and a data directory of its own (`minibroker serve --brokers 3` starts three)",
     )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT/ROOT",
+        nargs="?",
+        const="",
+        type=ensemble,
+        help="join the cluster of Apache Kafka 2.0 brokers in this ZooKeeper, or in that of zookeeper.connect; several "
+        "HOST:PORT with commas. Without this option zookeeper.connect has no effect",
+    )
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
@@ -220,6 +229,18 @@ def host_and_port(text: str) -> str:
     return text
 
 
+def ensemble(text: str) -> str:
+    """Check the servers of a ZooKeeper, as zookeeper.connect has them; none for those of that setting."""
+    from minibroker.broker.cluster.zk.client import parse_ensemble
+
+    try:
+        if text:
+            parse_ensemble(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def console_address(text: str) -> str:
     """Check PORT or HOST:PORT; a port alone is of this machine only."""
     return host_and_port(text if ":" in text else f"127.0.0.1:{text}")
@@ -271,6 +292,8 @@ def launch_cluster(options: argparse.Namespace, arguments: list[str]) -> None:
 
     if options.cluster is not None:
         raise StartFailed("--brokers makes a cluster, and --cluster joins one: give one of them")
+    if options.zookeeper is not None:
+        raise StartFailed("--brokers makes a cluster of its own: leave --zookeeper away, or --brokers")
     if options.control is not None:
         raise StartFailed("each broker of --brokers has a control socket, in the data directory; leave --control away")
     try:
@@ -311,6 +334,7 @@ def start_and_run(options: argparse.Namespace) -> None:
             log_warnings(error)
         raise StartFailed(str(error)) from error
     check_key_stores(config)
+    zookeeper = zookeeper_of(options, config)
     if options.check:
         return
     endpoint = None if options.metrics is None else metrics_at(options.metrics)
@@ -347,6 +371,7 @@ def start_and_run(options: argparse.Namespace) -> None:
                 endpoint,
                 counts=options.count,
                 cluster_dir=options.cluster,
+                zookeeper=zookeeper,
             ),
         )
 
@@ -358,6 +383,24 @@ def settings_of(options: argparse.Namespace) -> list[str]:
     listeners = ",".join(filter(None, [options.listen, *named])).split(",")
     hosts = {each.rpartition("://")[2].rpartition(":")[0] for each in listeners if each}
     return [QUICK_FIRST_JOIN, *options.settings] if not is_like_another and hosts <= THIS_MACHINE else options.settings
+
+
+def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None:
+    """The ZooKeeper of the cluster to join, None for none. Raises StartFailed."""
+    if options.zookeeper is None:
+        if config.zookeeper_connect:
+            logger.info("zookeeper.connect: no effect without --zookeeper, this broker needs no ZooKeeper")
+        return None
+    if options.cluster is not None:
+        raise StartFailed("--cluster and --zookeeper are clusters of two kinds; give one of them")
+    from minibroker.broker.cluster.zk.client import parse_ensemble
+
+    named: str = options.zookeeper or config.zookeeper_connect or ""
+    try:
+        parse_ensemble(named)
+        return named
+    except ValueError as error:
+        raise StartFailed(f"{error}; name the ZooKeeper with --zookeeper HOST:PORT, or in zookeeper.connect") from error
 
 
 def check_key_stores(config: KafkaConfig) -> None:

@@ -41,15 +41,20 @@ from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from minibroker.broker.control.control_server import Calls
+    from minibroker.broker.cluster.zk.member import ZooKeeperMember
+    from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState
+    from minibroker.broker.control.control_server import Calls, ControlServer
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.inside.tracer import Tracer
     from minibroker.broker.security.tls import TlsListener
     from minibroker.broker.way.logins import Logins
 
+    Member = ClusterMember | ZooKeeperMember
+
 logger = logging.getLogger(__name__)
 
+PLAINTEXT = "PLAINTEXT"
 STOP_GRACE_SECONDS = 10.0
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
@@ -72,11 +77,7 @@ class BrokerApp:
             broker_id=config.broker_id,
             producer_expiration_ms=config.transactional_id_expiration_ms,
         )
-        self._state = (
-            FileState(config.log_dir, config.broker_id)
-            if options.cluster_dir is None
-            else SharedState(options.cluster_dir, config.broker_id)
-        )
+        self._state = state_of(config, options)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
         self._tls: dict[str, TlsListener] = {}
@@ -160,11 +161,11 @@ class BrokerApp:
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
 
-    def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> ClusterMember | None:
+    def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> Member | None:
         """Make this broker a member of its cluster; None in a cluster of one."""
-        if not isinstance(self._state, SharedState):
+        state, config = self._state, self._config
+        if isinstance(state, FileState):
             return None
-        config = self._config
         ports = dict(zip((each.name for each in config.endpoints), listeners, strict=True))
 
         def shown() -> Broker:
@@ -175,14 +176,25 @@ class BrokerApp:
                     for name, (host, port) in config.advertised_endpoints.items()
                 },
                 config.broker_rack,
+                {each.name: each.protocol for each in config.endpoints if each.protocol != PLAINTEXT},
             )
 
         def on_news(news: News) -> None:
             parts.shared_settings.on_news(news)
             parts.controller_loop.on_news(news)
 
+        if not isinstance(state, SharedState):
+            from minibroker.broker.cluster.zk.member import ZooKeeperMember
+
+            return ZooKeeperMember(
+                state,
+                broker_id=config.broker_id,
+                broker=shown,
+                on_news=on_news,
+                on_connected=parts.controller_loop.catch_up,
+            )
         return ClusterMember(
-            self._state,
+            state,
             broker_id=config.broker_id,
             broker=shown,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
@@ -191,7 +203,11 @@ class BrokerApp:
         )
 
     async def _join(
-        self, member: ClusterMember, parts: BrokerParts, serving: trio.CancelScope, on_ready: Callable[[], None]
+        self,
+        member: Member,
+        parts: BrokerParts,
+        serving: trio.CancelScope,
+        on_ready: Callable[[], None],
     ) -> None:
         """Live in the cluster; be ready once the controller has shown it to this broker."""
         async with trio.open_nursery() as nursery:
@@ -227,7 +243,7 @@ class BrokerApp:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
     def _controlled(
-        self, parts: BrokerParts, connections: set[Connection], member: ClusterMember | None
+        self, parts: BrokerParts, connections: set[Connection], member: Member | None
     ) -> tuple[FaultInjector, Tracer] | tuple[None, None]:
         """With a control socket, register its calls; return the injector of faults, and the tracer."""
         control = self._options.control
@@ -264,13 +280,15 @@ class BrokerApp:
             **faults.calls,
             **inside.by_name,
         }
-        if member is not None:
-            calls |= self._cluster_calls(parts, member)
+        if isinstance(member, ClusterMember):  # on this machine
+            calls |= self._cluster_calls(parts, member, control)
         for name, call in calls.items():
             control.register(name, call)
         return faults, tracer
 
-    def _cluster_calls(self, parts: BrokerParts, member: ClusterMember) -> dict[str, Callable[..., object]]:
+    def _cluster_calls(
+        self, parts: BrokerParts, member: ClusterMember, control: ControlServer
+    ) -> dict[str, Callable[..., object]]:
         from minibroker.broker.control.cluster_calls import ClusterCalls
 
         assert isinstance(self._state, SharedState)
@@ -286,6 +304,7 @@ class BrokerApp:
             groups=parts.groups,
             clock=self._clock,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+            control=control.path,
         ).by_name
 
     def _metrics(
@@ -321,7 +340,7 @@ class BrokerApp:
         server: Server,
         parts: BrokerParts,
         faults: FaultInjector | None,
-        member: ClusterMember | None,
+        member: Member | None,
     ) -> None:
         async for number in signals:
             logger.info("stopping on %s", signal.Signals(number).name)
@@ -349,6 +368,26 @@ class BrokerApp:
                 logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()
+
+
+def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedState | ZooKeeperState:
+    """The state of the cluster: of one broker, of several on this machine, or in ZooKeeper."""
+    if options.zookeeper is not None:
+        from minibroker.broker.cluster.zk.client import parse_ensemble
+        from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState
+
+        session_timeout_ms = config.zookeeper_session_timeout_ms
+        connection_timeout_ms = config.zookeeper_connection_timeout_ms
+        return ZooKeeperState(
+            parse_ensemble(options.zookeeper),
+            config.broker_id,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
+            has_acls=bool(config.authorizer_class_name),
+        )
+    if options.cluster_dir is not None:
+        return SharedState(options.cluster_dir, config.broker_id)
+    return FileState(config.log_dir, config.broker_id)
 
 
 def way_of(parts: BrokerParts, *, logins: Logins | None = None, faults: FaultInjector | None = None) -> Way:

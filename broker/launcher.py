@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.serve_options import stop_signals
+from minibroker.storage.files.socket_path import socket_address
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
@@ -156,16 +157,14 @@ class Launcher:
 
     def brokers(self) -> list[dict[str, Any]]:
         """All brokers, those that have ended too, for JSON."""
-        self.watch()
         return [
             {
                 "broker_id": broker_id,
                 "address": self.addresses.get(broker_id),
-                "state": "ended" if process is None else "paused" if is_paused(process.pid) else "running",
-                "pid": None if process is None else process.pid,
+                "state": state_of(self._processes.get(broker_id)),
+                "pid": self._processes[broker_id].pid if broker_id in self._processes else None,
             }
             for broker_id in range(1, self._count + 1)
-            for process in [self._processes.get(broker_id)]
         ]
 
     def watch(self) -> dict[int, int]:
@@ -196,11 +195,14 @@ class Launcher:
         return "\n".join(self.log_of(broker_id).read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
 
 
-def is_paused(pid: int) -> bool:
-    """Whether a process of ours is stopped (SIGSTOP)."""
+def state_of(process: subprocess.Popen[bytes] | None) -> str:
+    """Return running, paused (by SIGSTOP) or ended."""
+    if process is None or process.poll() is not None:
+        return "ended"
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    return False
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return "paused"
+    return "running"
 
 
 class Calls:
@@ -217,7 +219,8 @@ class Calls:
         self._call = call
         self._brokers = brokers
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(str(path))
+        with socket_address(path) as address:
+            self._socket.bind(address)
         path.chmod(0o600)
         self._socket.listen()
 

@@ -26,7 +26,8 @@ class ServeOptions(NamedTuple):
     """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
     `console` is the page beside the broker, and ends first. `metrics` serves Prometheus; `counts` counts for the
     metrics from the start. `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`:
-    faults to remember. `cluster_dir`: the directory that the brokers of a cluster share; None for a cluster of one."""
+    faults to remember. `cluster_dir`: the directory that the brokers of a cluster share; None for a cluster of one.
+    `zookeeper`: the ZooKeeper of a cluster with Apache Kafka, as zookeeper.connect has it."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None
@@ -36,3 +37,4 @@ class ServeOptions(NamedTuple):
     metrics: MetricsEndpoint | None = None
     counts: bool = False
     cluster_dir: Path | None = None
+    zookeeper: str | None = None

@@ -438,15 +438,35 @@ def change_isr(image: Image, changes: IsrChanges) -> tuple[Plan, dict[TopicParti
     The leader epoch stays: the leader itself has decided.
     """
     states: dict[TopicPartition, PartitionState] = {}
+    outcomes: dict[TopicPartition, int | None] = {}
     for topic_partition, asked in changes.items():
-        state = image.state_of(topic_partition)
-        if state is not None and (state.leader_epoch, state.state_version) == asked[1:]:
-            states[topic_partition] = state._replace(
-                in_sync_replicas=tuple(asked.in_sync_replicas), state_version=state.state_version + 1
-            )
-    outcomes = {each: states[each].state_version if each in states else None for each in changes}
+        outcomes[topic_partition] = None
+        state, in_sync = image.state_of(topic_partition), tuple(asked.in_sync_replicas)
+        if state is None or state.leader_epoch != asked.leader_epoch:
+            continue
+        if state.state_version == asked.state_version:
+            state = state._replace(in_sync_replicas=in_sync, state_version=state.state_version + 1)
+            states[topic_partition] = state
+        if state.in_sync_replicas == in_sync:  # or it was stored before, and the answer was lost
+            outcomes[topic_partition] = state.state_version
     topics = changed_topics(image, states)
     return (Plan(Change(topics), with_update(image, {}, topics, first=True)) if topics else NOTHING), outcomes
+
+
+def elect_preferred(image: Image, asked: Collection[TopicPartition]) -> Plan:
+    """Kafka's tool asks for these preferred leaders, in the state: elect those that may lead, in any case anew.
+
+    As kafka 2.0.1 KafkaController.PreferredReplicaLeaderElection and PartitionStateMachine.
+    """
+    states = {
+        each: successor(image, state, state.replicas[0], state.in_sync_replicas)
+        for each in asked
+        if (state := image.state_of(each)) is not None
+        and state.replicas[0] in image.brokers
+        and state.replicas[0] in state.in_sync_replicas
+    }
+    change = Change(changed_topics(image, states), asked_elections=frozenset())
+    return elections(image, states)._replace(change=change)
 
 
 def isr_changed(image: Image, names: Collection[str]) -> Plan:

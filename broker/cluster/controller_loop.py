@@ -30,7 +30,7 @@ from minibroker.broker.cluster.state import (
     News,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker, Decision, Obeyed, StopReplica
+from minibroker.broker.replica.decisions import NO_LEADER, Broker, Decision, Obeyed, StopReplica, UpdateMetadata
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -209,7 +209,30 @@ class ControllerLoop:
                 return plan
             epoch = image.controller_epoch if as_controller else None
             if self._state.save(what, plan.change._replace(controller_epoch=epoch)):
-                return plan
+                return self._with_stored_ids(plan)
+
+    def _with_stored_ids(self, plan: Plan) -> Plan:
+        """Show topics with the ids that the state has given them, where it gives them."""
+        mine = self._config.broker_id
+        return plan._replace(
+            decisions={
+                broker_id: [self._with_ids(each) for each in decisions] if broker_id == mine else decisions
+                for broker_id, decisions in plan.decisions.items()
+            }
+        )
+
+    def _with_ids(self, decision: Decision) -> Decision:
+        if not isinstance(decision, UpdateMetadata):
+            return decision
+        stored = self._state.topics
+        return decision._replace(
+            topics={
+                name: shown
+                if shown is None or name not in stored or shown.topic_id == stored[name].topic_id
+                else shown._replace(topic_id=stored[name].topic_id)
+                for name, shown in decision.topics.items()
+            }
+        )
 
     def _have_obeyed(self, plan: Plan) -> Failures:
         for name, configs in plan.configs.items():
@@ -244,9 +267,32 @@ class ControllerLoop:
                 self._channels.forget(broker_id)
                 self._reach_brokers()
                 self._react(partial(controller.brokers_changed, gone=[broker_id]))
-            case Change(topics=topics, controller_epoch=None) if topics:
-                self._react(partial(controller.topics_appeared, names=topics.keys()))
-                self._react(partial(controller.isr_changed, names=topics.keys()))
+            case Change(controller_epoch=None) as change:
+                self._on_change(change)
+
+    def _on_change(self, change: Change) -> None:
+        """Others have changed the state: brokers, or Kafka's tools."""
+        if change.topics:
+            self._react(partial(controller.topics_appeared, names=change.topics.keys()))
+            self._react(partial(controller.isr_changed, names=change.topics.keys()))
+        if change.being_deleted or change.asked_moves or change.asked_elections:
+            self._do_as_asked()
+
+    def _do_as_asked(self) -> None:
+        """Do what Kafka's tools have asked for in the state: deletions, moves and elections."""
+        state = self._state
+        deleted = [
+            name
+            for name in state.being_deleted & state.topics.keys()
+            if any(each.leader != NO_LEADER for each in state.topics[name].partitions.values())
+        ]
+        if deleted:
+            self._react(partial(controller.delete_topics, names=deleted))
+        if state.asked_moves:
+            moves = list(state.asked_moves.items())
+            self._react(lambda image: reassignment.as_asked(image, moves))
+        if state.asked_elections:
+            self._react(partial(controller.elect_preferred, asked=state.asked_elections))
 
     def _watch_others(self, news: News) -> None:
         """Send nothing while another broker controls; note the brokers that end while none does."""
@@ -274,6 +320,7 @@ class ControllerLoop:
         if self._unattended:
             self._react(partial(controller.brokers_changed, gone=frozenset(self._unattended)))
             self._unattended.clear()
+        self._do_as_asked()
 
     def _reach_brokers(self) -> None:
         me = self._config.broker_id

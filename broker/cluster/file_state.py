@@ -23,8 +23,10 @@ from typing import Any
 
 from minibroker.broker.cluster.change_journal import ChangeJournal
 from minibroker.broker.cluster.state import (
+    NO_MOVES,
     Change,
     Configs,
+    Moves,
     OldOffsets,
     Reassignment,
     ScramCredentials,
@@ -59,6 +61,8 @@ class FileState:
     is_shared = False
     is_controller = True
     controller_epoch = 1
+    asked_elections: frozenset[TopicPartition] = frozenset()
+    asked_moves: Moves = NO_MOVES
     brokers: Mapping[int, Broker] = {}
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:

@@ -61,6 +61,27 @@ def reassign(image: Image, wanted: Iterable[Wanted]) -> tuple[Plan, list[Outcome
     return moved(image, states, moves), outcomes
 
 
+def as_asked(image: Image, asked: Iterable[tuple[TopicPartition, Sequence[int]]]) -> Plan:
+    """Kafka's tool asks for these moves, in the state: begin those that do not go on, and drop those that are refused.
+
+    As kafka 2.0.1 KafkaController.maybeTriggerPartitionReassignment.
+    """
+    wanted: list[Wanted] = []
+    going_on: dict[TopicPartition, tuple[int, ...]] = {}
+    for topic_partition, replicas in asked:
+        topic = image.kept_topics.get(topic_partition.topic)
+        move = None if topic is None else topic.reassignments.get(topic_partition.partition)
+        if move is not None and move.replicas == tuple(replicas):
+            going_on[topic_partition] = move.replicas
+        else:
+            wanted.append((topic_partition, replicas))
+    if not wanted:
+        return NOTHING
+    plan, _ = reassign(image, wanted)
+    change = (plan.change or Change())._replace(asked_moves=going_on)
+    return plan._replace(change=change)
+
+
 def refused(image: Image, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> Outcome:
     """The reason against a reassignment; NONE if there is none. As kafka 3.9.1 ReplicationControlManager."""
     name, number = topic_partition

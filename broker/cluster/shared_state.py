@@ -45,11 +45,13 @@ from minibroker.broker.cluster.local_disk import network_file_system
 from minibroker.broker.cluster.shared_journal import Line, SharedJournal
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
+    NO_MOVES,
     BrokerGone,
     BrokerReturned,
     Change,
     Configs,
     ControllerChanged,
+    Moves,
     News,
     OldOffsets,
     ScramCredentials,
@@ -81,6 +83,8 @@ class SharedState:
     """`open` it, `register` this broker, and `close` it."""
 
     is_shared = True
+    asked_elections: frozenset[TopicPartition] = frozenset()
+    asked_moves: Moves = NO_MOVES
 
     def __init__(self, directory: Path, broker_id: int) -> None:
         self.directory = directory

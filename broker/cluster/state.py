@@ -36,6 +36,8 @@ class Reassignment(NamedTuple):
         return tuple(each for each in self.replicas if each not in self.original)
 
 
+Moves = Mapping[TopicPartition, tuple[int, ...]]  # the replicas that partitions are to have
+NO_MOVES: Moves = {}
 NO_REASSIGNMENTS: Mapping[int, Reassignment] = {}
 
 
@@ -63,6 +65,8 @@ class Change(NamedTuple):
     topics: Mapping[str, TopicState | None] = NO_TOPICS
     being_deleted: frozenset[str] | None = None
     next_producer_id: int | None = None
+    asked_elections: frozenset[TopicPartition] | None = None
+    asked_moves: Moves | None = None
     old_offsets: OldOffsets | None = None
     broker_configs: Mapping[str, Configs] | None = None
     client_quotas: Mapping[Entity, Quotas] | None = None
@@ -133,6 +137,14 @@ class ClusterState(Protocol):
     def being_deleted(self) -> frozenset[str]:
         """The topics that are gone, but of which directories may be left; in a state that is shared also those that
         wait for a broker which has replicas of them."""
+
+    @property
+    def asked_elections(self) -> frozenset[TopicPartition]:
+        """The partitions that their preferred replicas are to lead: Kafka's tools ask the controller in ZooKeeper."""
+
+    @property
+    def asked_moves(self) -> Moves:
+        """The partitions that are to move, and those that do: as Kafka's tools ask for them in ZooKeeper."""
 
     @property
     def next_producer_id(self) -> int: ...

@@ -201,7 +201,8 @@ class TopicAdmin:
         failed: dict[str, KafkaError] = {}
         for topic_partition, error in failures.items():
             failed.setdefault(topic_partition.topic, error)
-        return {name: failed.get(name, topic) for name, topic in topics.items()}
+        stored = self._state.topics  # with the ids that it gives to topics
+        return {name: failed.get(name) or stored.get(name, topic) for name, topic in topics.items()}
 
     def _new_topic(self, wanted: NewTopic, request: TopicsRequest) -> TopicState:
         configs = dict(wanted.configs)

@@ -6,7 +6,9 @@ replicas. Who asks knows which broker to ask.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.controller import choose_leader
@@ -50,7 +52,9 @@ class ClusterCalls:
         groups: GroupCoordinator,
         clock: Clock,
         session_timeout_ms: int,
+        control: Path,
     ) -> None:
+        show_control(state.directory, broker_id, control)
         self._broker_id = broker_id
         self._session_timeout_ms = session_timeout_ms
         self._state = state
@@ -84,6 +88,7 @@ class ClusterCalls:
                     "broker_id": broker_id,
                     "rack": broker.rack,
                     "address": "{}:{}".format(*next(iter(broker.endpoints.values()))),
+                    "control": control_of(state.directory, broker_id),
                 }
                 for broker_id, broker in state.brokers.items()
             ],
@@ -208,6 +213,20 @@ class ClusterCalls:
     def heal(self) -> None:
         """Reach all brokers again."""
         self._peers.heal()
+
+
+def show_control(directory: Path, broker_id: int, control: Path) -> None:
+    """Link a broker's control socket from the cluster's directory, unless it is there."""
+    link = directory / f"{broker_id}.control"
+    if link != control:
+        link.unlink(missing_ok=True)
+        link.symlink_to(control)
+
+
+def control_of(directory: Path, broker_id: int) -> str | None:
+    """Return where a broker's control socket is; None for a broker without one."""
+    link = directory / f"{broker_id}.control"
+    return os.path.realpath(link) if link.exists() else None
 
 
 def followers_of(role: Role) -> Json:

@@ -23,6 +23,8 @@ from typing import Any
 
 import trio
 
+from minibroker.storage.files.socket_path import socket_address
+
 logger = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 1 << 20
@@ -33,6 +35,12 @@ OWNER_ONLY_UMASK = 0o177  # mode 0600
 
 class ControlError(Exception):
     """The server cannot create its socket, or refuses a call; the message is one line for the caller."""
+
+
+class UnknownCallError(ControlError):
+    """This broker has no such call; a caller may try another."""
+
+    code = "unknown-call"
 
 
 class Calls:
@@ -87,7 +95,7 @@ class Calls:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise ControlError('a call is {"call": "NAME", "arguments": {...}}')
         if name not in self._calls:
-            raise ControlError(f"unknown call {name!r}; this broker has {', '.join(sorted(self._calls)) or 'none'}")
+            raise UnknownCallError(f"unknown call {name!r}; this broker has {', '.join(sorted(self._calls)) or 'none'}")
         call, signature = self._calls[name]
         try:
             signature.bind(**arguments)
@@ -100,7 +108,7 @@ class ControlServer:
     """Listens at `path` from its creation, answers while `run` runs, ends with `close`. Raises ControlError."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.absolute()
+        self.path = self._path = path.absolute()
         self._calls = Calls()
         self._socket = _listen(self._path)
         self._inode = os.stat(self._path).st_ino
@@ -139,7 +147,8 @@ def _listen(path: Path) -> socket.socket:
         _remove_stale(path)
         umask = os.umask(OWNER_ONLY_UMASK)
         try:
-            sock.bind(os.fspath(path))
+            with socket_address(path) as address:
+                sock.bind(address)
         finally:
             os.umask(umask)
         sock.listen(BACKLOG)
@@ -161,7 +170,8 @@ def _remove_stale(path: Path) -> None:
         raise ControlError("the file there is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(os.fspath(path))
+            with socket_address(path) as address:
+                probe.connect(address)
         except ConnectionRefusedError:
             path.unlink()
             return

@@ -11,7 +11,6 @@ was lost; who asks decides whether, and when, to ask again.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -28,8 +27,21 @@ MAX_ANSWER_BYTES = 2**30  # more is no answer of a broker, and is not allocated
 Address = tuple[str, int]
 
 
-def reaches_all(address: Address) -> bool:
-    return True
+class Network:
+    """The network that connections of peers cross: all addresses are reached."""
+
+    def reaches(self, address: Address) -> bool:
+        """Return whether this broker reaches an address."""
+        return True
+
+    def opened(self, peer: Peer) -> None:
+        """A peer has a connection from now on."""
+
+    def closed(self, peer: Peer) -> None:
+        """A peer has no connection any more."""
+
+
+WHOLE_NETWORK = Network()
 
 
 class PeerError(ConnectionError):
@@ -39,15 +51,13 @@ class PeerError(ConnectionError):
 class Peer:
     """A connection to the broker at an address; one request is in flight, and others wait for their turn.
 
-    Connecting may take `timeout_ms`, and so may each answer. `reaches` returns whether this broker reaches the address:
-    tests cut it off.
+    Connecting may take `timeout_ms`, and so may each answer. Tests cut the `network` that it crosses.
     """
 
     __slots__ = (
-        "__weakref__",
         "_client_id",
         "_correlation_id",
-        "_reaches",
+        "_network",
         "_stream",
         "_timeout_ms",
         "_turn",
@@ -61,10 +71,10 @@ class Peer:
         *,
         client_id: str | None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
-        reaches: Callable[[Address], bool] = reaches_all,
+        network: Network = WHOLE_NETWORK,
     ) -> None:
         self.address: Address = (host, port)
-        self._reaches = reaches
+        self._network = network
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._turn = trio.Lock()
@@ -92,6 +102,7 @@ class Peer:
         """Close the connection; a request in flight fails, and the next one connects again."""
         stream, self._stream = self._stream, None
         if stream is not None:
+            self._network.closed(self)
             stream.socket.close()
 
     # -- one exchange -----------------------------------------------------------------------------------------
@@ -118,14 +129,16 @@ class Peer:
 
     async def _connected(self) -> trio.SocketStream:
         """The connection; a new one if there is none, or if the broker has closed it since the last answer."""
-        if not self._reaches(self.address):
+        if not self._network.reaches(self.address):
             raise self._failed("is cut off from this one")
         if self._stream is not None and self._stream.socket.is_readable():
             self.close()
         if self._stream is None:
             with trio.move_on_after(self._timeout_ms / 1000):
                 self._stream = await trio.open_tcp_stream(*self.address)
-        if self._stream is None:
+        if self._stream is not None:
+            self._network.opened(self)
+        else:
             raise self._failed(f"did not accept a connection within {self._timeout_ms} ms")
         return self._stream
 

@@ -6,20 +6,18 @@ other end reaches this one still: to cut both directions, each cuts off the othe
 
 from __future__ import annotations
 
-from weakref import WeakSet
-
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.peer import Address, Peer
+from minibroker.broker.network.peer import Address, Network, Peer
 
 
-class Peers:
+class Peers(Network):
     """Makes peers, which connect when they are first asked."""
 
     def __init__(self, config: KafkaConfig, metadata_cache: MetadataCache) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
-        self._peers: WeakSet[Peer] = WeakSet()
+        self._open: set[Peer] = set()
         self._cut_off: dict[int, set[Address]] = {}  # where each broker was known since
 
     def at(self, host: str, port: int) -> Peer:
@@ -35,14 +33,18 @@ class Peers:
         return self._made(address, client_id, self._config.replica_socket_timeout_ms)
 
     def _made(self, address: Address, client_id: str, timeout_ms: int) -> Peer:
-        peer = Peer(*address, client_id=client_id, timeout_ms=timeout_ms, reaches=self.reaches)
-        self._peers.add(peer)
-        return peer
+        return Peer(*address, client_id=client_id, timeout_ms=timeout_ms, network=self)
+
+    def opened(self, peer: Peer) -> None:
+        self._open.add(peer)
+
+    def closed(self, peer: Peer) -> None:
+        self._open.discard(peer)
 
     def cut_off(self, broker_id: int) -> None:
         """Reach a broker no more."""
         self._cut_off.setdefault(broker_id, set())
-        for peer in list(self._peers):
+        for peer in list(self._open):
             if not self.reaches(peer.address):
                 peer.close()
 

@@ -125,8 +125,7 @@ class Fetcher:
         """Fetch a partition from now on."""
         self.partitions[topic_partition] = following
         self._due[topic_partition] = None
-        if self._waiting is not None:
-            self._waiting.cancel()
+        self._end_wait()
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Fetch a partition no more. An answer that is under way changes its log no more."""
@@ -145,6 +144,9 @@ class Fetcher:
         for topic_partition in self.partitions:
             self._ask_no_more(topic_partition)
             self._due[topic_partition] = None
+        self._end_wait()
+
+    def _end_wait(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from minibroker.errors import BrokerError
 from minibroker.protocol.text import reason_of
+from minibroker.storage.files.socket_path import socket_address
 
 ANSWER_SECONDS = 120.0
 CHANNEL_SECONDS = 10.0
@@ -47,7 +48,8 @@ class Control:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(ANSWER_SECONDS)
-            sock.connect(os.fspath(self._path))
+            with socket_address(self._path) as address:
+                sock.connect(address)
         except OSError:
             sock.close()
             raise

@@ -179,7 +179,7 @@ def test_only_its_own_user_may_open_it_and_nothing_is_left_of_it(path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("x" * 200, "too long"), ("nowhere/control", "No such file"), ("file", "not a socket")]
+    ("name", "reason"), [("x" * 300, "too long"), ("nowhere/control", "No such file"), ("file", "not a socket")]
 )
 def test_a_socket_that_cannot_be_made_is_an_error_of_one_line(path: Path, name: str, reason: str) -> None:
     (path.parent / "file").write_text("kept")

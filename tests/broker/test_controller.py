@@ -14,10 +14,12 @@ from minibroker.broker.cluster.controller import (
     Plan,
     brokers_changed,
     change_isr,
+    choose_leader,
     controller_elected,
     create_topics,
     delete_topics,
     elect,
+    elect_preferred,
     enter_topics,
     isr_changed,
     new_partition,
@@ -34,7 +36,7 @@ from minibroker.broker.replica.decisions import (
     UpdateMetadata,
 )
 from minibroker.broker.replica.isr import IsrChange
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.controlled import ID, LED_BY_1, T0, image_of, played, sent
 
@@ -174,6 +176,29 @@ def test_an_election_is_held_is_not_needed_or_cannot_be(
         else:
             assert (code, plan) == (ErrorCode[expected], NOTHING)
             assert message
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "alive", "is_unclean", "expected"),
+    [
+        (2, (1, 2), False, After(2, 5, (1, 2))),
+        (1, (1, 2), False, None),
+        (3, (1, 2, 3), False, "not in sync in t-0: 1, 2 are; wait until it is, or ask for an unclean election"),
+        (3, (1, 2, 3), True, After(3, 5, (3,))),
+        (2, (1,), True, "broker 2 is not alive; start it first"),
+        (4, (1, 4), True, "broker 4 has no replica of t-0; its replicas: 1, 2, 3"),
+    ],
+)
+def test_a_replica_that_may_lead_is_chosen_to(
+    broker_id: int, alive: tuple[int, ...], is_unclean: bool, expected: After | str | None
+) -> None:
+    image = image_of(LED_BY_1._replace(in_sync_replicas=(1, 2)), alive)
+    if isinstance(expected, str):
+        with pytest.raises(KafkaError, match=expected):
+            choose_leader(image, T0, broker_id, is_unclean=is_unclean)
+    else:
+        plan = choose_leader(image, T0, broker_id, is_unclean=is_unclean)
+        assert (after(plan), sent(plan)) == (expected, dict.fromkeys(alive, "LU") if expected else {})
 
 
 @pytest.mark.parametrize(
@@ -348,3 +373,33 @@ def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:
     assert sent(plan) == {1: "UD", 3: "UD"}
     update = plan.decisions[1][0]
     assert isinstance(update, UpdateMetadata) and update.topics == {"t": None}
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "alive", "expected"),
+    [
+        (2, (1, 2), (1, 2), After(1, 5, (1, 2))),
+        (1, (1, 2), (1, 2), After(1, 5, (1, 2))),  # in a new epoch, as Kafka
+        (2, (2, 3), (1, 2), None),  # it lacks records
+        (2, (1, 2), (2, 3), None),  # it is not alive
+    ],
+)
+def test_kafkas_tool_asks_for_preferred_leaders(
+    leader: int, isr: tuple[int, ...], alive: tuple[int, ...], expected: After | None
+) -> None:
+    image = image_of(LED_BY_1._replace(leader=leader, in_sync_replicas=isr), alive)
+
+    plan = elect_preferred(image, [T0, TopicPartition("unknown", 0)])
+
+    assert after(plan) == expected
+    assert plan.change is not None
+    assert plan.change.asked_elections == frozenset()
+
+
+def test_in_sync_replicas_that_are_stored_already_are_no_stale_change() -> None:
+    """The answer to the write was lost: the leader asks again, with the version before."""
+    image = image_of(LED_BY_1._replace(in_sync_replicas=(1, 2)))
+    plan, outcomes = change_isr(image, {T0: IsrChange((1, 2), 4, 8)})
+
+    assert (plan, outcomes) == (NOTHING, {T0: 9})
+    assert change_isr(image, {T0: IsrChange((1, 3), 4, 8)})[1] == {T0: None}

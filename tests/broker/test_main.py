@@ -26,8 +26,9 @@ from minibroker.broker.__main__ import (
     run,
     settings_of,
     stop_with_parent,
+    zookeeper_of,
 )
-from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig, load_config
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 
 STOP_SIGNALS = stop_signals()
@@ -134,6 +135,13 @@ def test_a_broker_that_does_not_stop_after_its_parent_has_ended_is_killed(monkey
         (["--set", "num.partitions=0", "--set", "log.segment.bytes=many"], ["Invalid value .*", "Invalid value .*"]),
         (["--control", "{}/" + "x" * 120], ["cannot create the control socket {}/x+: .*too long; .* --control PATH"]),
         (["--control", "{}/no/c"], ["cannot create the control socket {}/no/c: .*No such file.*; .* --control PATH"]),
+        (["--zookeeper", "--set", "zookeeper.connect=a:b"], ["'a:b' is not HOST:PORT, .*--zookeeper HOST:PORT, or .*"]),
+        (["--zookeeper"], ["'' is not HOST:PORT, such as 127.0.0.1:2181; name the ZooKeeper with --zookeeper .*"]),
+        (
+            ["--set", "zookeeper.connection.timeout.ms=1", "--zookeeper", "127.0.0.1:1"],
+            ["cannot use ZooKeeper at 127.0.0.1:1: Connection refused; start it, or name another in zookeeper.connect"],
+        ),
+        (["--zookeeper", "h:1", "--cluster", "{}"], ["--cluster and --zookeeper are clusters of two kinds; .*"]),
     ],
 )
 def test_a_failure_to_start_has_a_line(serve: Serve, tmp_path: Path, arguments: list[str], lines: list[str]) -> None:
@@ -144,8 +152,19 @@ def test_a_failure_to_start_has_a_line(serve: Serve, tmp_path: Path, arguments: 
     _, said = process.communicate(timeout=ENDED_SECONDS)
 
     assert process.returncode == 1
-    for line, expected in zip(said.splitlines(), lines, strict=True):
+    failures = [line for line in said.splitlines() if " INFO " not in line]
+    for line, expected in zip(failures, lines, strict=True):
         assert re.fullmatch(f"minibroker: {expected.format(tmp_path)}", line), line
+
+
+def test_the_zookeeper_of_a_settings_file_is_joined_only_when_asked(caplog: pytest.LogCaptureFixture) -> None:
+    config = load_config(None, ["zookeeper.connect=there:2181/kafka"], listen=None, data_dir="d")
+
+    with caplog.at_level("INFO"):
+        assert zookeeper_of(parse_arguments([]), config) is None
+    assert caplog.messages[-1] == "zookeeper.connect: no effect without --zookeeper, this broker needs no ZooKeeper"
+    assert zookeeper_of(parse_arguments(["--zookeeper"]), config) == "there:2181/kafka"
+    assert zookeeper_of(parse_arguments(["--zookeeper", "here:1"]), config) == "here:1"
 
 
 QUICK = "group.initial.rebalance.delay.ms=0"

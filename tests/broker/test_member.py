@@ -96,6 +96,24 @@ async def test_a_dead_controller_is_replaced_at_once(members: list[Member]) -> N
     assert BrokerGone(1) in second.news
 
 
+async def test_a_controller_hands_over_to_another_and_may_control_again(members: list[Member]) -> None:
+    first, second, third = members
+    with pytest.raises(KafkaError, match="broker 2 is not the controller, broker 1 is"):
+        second.member.hand_over_control()
+
+    first.member.hand_over_control()
+    for member in members:
+        await member.until(lambda state: state.controller_id in (2, 3))
+
+    second.kill()
+    third.kill()
+    await first.until(lambda state: state.controller_id == 1)
+    await first.until(lambda state: list(state.lives) == [1])
+    with pytest.raises(KafkaError, match="no other broker is alive to control; start one first"):
+        first.member.hand_over_control()
+    assert first.state.is_controller
+
+
 async def test_what_the_disk_has_refused_is_tried_again(
     members: list[Member], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.peer import Peer, PeerError
 from minibroker.broker.network.peers import Peers
+from minibroker.broker.replica.decisions import Broker, UpdateMetadata
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_response
 from tests.requests import framed
 
@@ -128,6 +129,29 @@ async def test_a_failed_request_is_an_error_and_the_next_one_connects_again(
         await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
     assert await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST) == BODY
+
+
+async def test_a_broker_that_is_cut_off_is_not_reached_until_the_network_is_healed(peer_of: MakePeer) -> None:
+    address = (await peer_of(with_nothing, properly)).address
+    cache = MetadataCache("")
+    cache.update(UpdateMetadata(1, 1, {7: Broker({"PLAINTEXT": address}), 8: Broker({"PLAINTEXT": ("h", 1)})}, {}))
+    peers = Peers(KafkaConfig({}), cache)
+    peer = peers.to(7, CLIENT_ID)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refused, peer, "cannot be reached")  # it waits for an answer
+        await trio.sleep(0.1)
+        peers.cut_off(7)
+    cache.update(UpdateMetadata(1, 1, {}, {}))  # it has ended, and comes back where it was
+    await refused(peer, "is cut off from this one")
+    peers.heal()
+
+    assert await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST) == BODY
+    peer.close()
+
+
+async def refused(peer: Peer, message: str) -> None:
+    with pytest.raises(PeerError, match=message):
+        await peer.ask(ApiKey.LIST_OFFSETS, VERSION, REQUEST)
 
 
 async def test_a_controller_waits_for_the_time_of_its_own_setting(peer_of: MakePeer) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from minibroker.broker.cluster.controller import NOTHING, Image, brokers_changed, change_isr, delete_topics
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.cluster.reassignment import continue_reassignments, reassign
+from minibroker.broker.cluster.reassignment import as_asked, continue_reassignments, reassign
 from minibroker.broker.cluster.state import Change, Reassignment
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.broker.replica.isr import IsrChange
@@ -151,3 +151,18 @@ def test_a_reassignment_is_refused_or_not_needed(
     ((found, text),) = outcomes
     assert found is ErrorCode[code]
     assert (text or "").endswith(message or "")
+
+
+def test_moves_that_kafkas_tool_asks_for_begin_once_and_refused_ones_are_dropped() -> None:
+    image = image_of(PartitionState(1, 0, (1,), (1,)))
+    asked = [(T0, (2,)), (TopicPartition("unknown", 0), (1,)), (TopicPartition("t", 1), (9,))]
+
+    plan = as_asked(image, asked)
+
+    assert plan.change is not None
+    assert plan.change.asked_moves == {}  # the state keeps those that go on, by their topics
+    assert plan.change.topics["t"] is not None
+    assert plan.change.topics["t"].reassignments == {0: Reassignment((2,), (1,), (1,))}
+    assert as_asked(played(image, plan), [(T0, (2,))]) is NOTHING
+    refused = as_asked(image, asked[1:])
+    assert refused == NOTHING._replace(change=Change(asked_moves={}))

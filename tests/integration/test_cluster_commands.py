@@ -77,7 +77,7 @@ def test_each_command_does_what_it_names_or_names_the_next_step(
         ("start 3", 0, "started: broker 3"),
         ("move-controller", 0, "controls: broker "),
         ("elect-unclean t", 1, "kill it first, or name the broker that is to lead"),
-        ("status none", 1, "there is no topic none; `minibroker topics list` shows them all"),
+        ("status none", 1, "topic none does not exist; `minibroker topics list` shows them all"),
     ):
         found = main(["cluster", *line.split(), "--data-dir", str(data_dir)])
         printed = capsys.readouterr()

@@ -48,8 +48,6 @@ ONLY_CHECKED = {
 
 UNUSED = {
     NO_ZOOKEEPER: """
-        zookeeper.connect                                      string    -
-        zookeeper.connection.timeout.ms                        int       -
         zookeeper.max.in.flight.requests                       int       10 1
         zookeeper.set.acl                                      boolean   false
         zookeeper.sync.time.ms                                 int       2000

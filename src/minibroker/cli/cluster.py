@@ -132,7 +132,7 @@ def state_text(row: dict[str, Any]) -> str:
 def show_replicas(cluster: Any, topic: str, output: Any) -> None:
     partitions = cluster.partitions(topic)
     if not partitions:
-        raise CommandFailed(f"there is no topic {topic}; `minibroker topics list` shows them all")
+        raise CommandFailed(f"topic {topic} does not exist; `minibroker topics list` shows them all")
     found = [(number, each) for number in partitions for each in cluster.replicas(topic, number).values()]
     documents = [
         {

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import Refused, change, get, in_path, number_of
 from minibroker.console.console import Console
+from minibroker.console.metadata import BrokerRow
 from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import change_settings_of, settings_of
 
@@ -18,28 +19,32 @@ ID_MAX = 2**31 - 1
 
 def routes(console: Console) -> list[BaseRoute]:
     async def listed(request: Request) -> Any:
-        wanted = wanted_page(request, default="id", columns=("id", "address", "leads", "replicas", "in_sync"))
+        wanted = wanted_page(request, default="id", columns=("id", "address", "rack", "leads", "replicas", "in_sync"))
         snapshot = await console.metadata.snapshot()
         partitions = [each for topic in snapshot.topics.values() for each in topic.partitions]
         leads = Counter(each.leader for each in partitions)
         replicas = Counter(broker for each in partitions for broker in each.replicas)
         in_sync = Counter(broker for each in partitions for broker in each.isr)
+        known = {each.id for each in snapshot.brokers}
+        gone = [BrokerRow(broker, "", 0) for broker in sorted(replicas.keys() - known)]
         rows = [
             {
                 "id": each.id,
-                "address": f"{each.host}:{each.port}",
+                "address": f"{each.host}:{each.port}" if each.id in known else "",
+                "rack": each.rack,
+                "alive": each.id in known,
                 "controller": each.id == snapshot.controller,
                 "leads": leads[each.id],
                 "replicas": replicas[each.id],
                 "in_sync": in_sync[each.id],
             }
-            for each in snapshot.brokers
+            for each in (*snapshot.brokers, *gone)
         ]
         return page_of(
             rows,
             wanted,
             text=lambda row: f"{row['id']} {row['address']}",
-            key=lambda row: row[wanted.sort],
+            key=lambda row: row[wanted.sort] or "" if wanted.sort == "rack" else row[wanted.sort],
             shown=lambda row: row,
         )
 

@@ -23,6 +23,7 @@ class BrokerRow(NamedTuple):
     id: int
     host: str
     port: int
+    rack: str | None = None
 
 
 class PartitionRow(NamedTuple):
@@ -126,7 +127,12 @@ def snapshot_of(client: Any) -> Snapshot:
 
     found, version = metadata_of(client)
     return Snapshot(
-        tuple(sorted(BrokerRow(row["node_id"], row["host"], row["port"]) for row in found["brokers"])),
+        tuple(
+            sorted(
+                (BrokerRow(row["node_id"], row["host"], row["port"], row.get("rack")) for row in found["brokers"]),
+                key=lambda each: each.id,
+            )
+        ),
         found["controller_id"] if found["controller_id"] >= 0 else None,
         found.get("cluster_id"),
         ".".join(map(str, version)),

@@ -21,6 +21,7 @@ def routes(console: Console) -> list[BaseRoute]:
             "version": await release.of(snapshot),
             "bootstrap": str(console.options.cluster),
             "control": console.control is not None,
+            "replicas": console.control is not None and len(snapshot.brokers) > 1,
             "changes": console.options.allow_changes,
         }
 

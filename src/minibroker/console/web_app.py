@@ -25,6 +25,7 @@ from minibroker.console import (
     producing,
     prometheus,
     quotas,
+    replicas,
     topics,
     transactions,
     users,
@@ -59,6 +60,7 @@ def web_app(console: Console) -> ASGIApp:
         *users.routes(console),
         *quotas.routes(console),
         *inside_routes.routes(console, watch),
+        *replicas.routes(console),
         *prometheus.routes(console),
         *assets.ROUTES,
     ]

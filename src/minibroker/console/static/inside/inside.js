@@ -14,6 +14,7 @@ import { clockTime, MonotonicClock, secondsTime } from './clock.js'
 import { counted, fill, h, marks, number, setText, size, visible } from './drawing.js'
 import { ExchangeStore, kindOf } from './exchanges.js'
 import { logDrawing } from './log.js'
+import { replicasBody } from './replicas.js'
 import { requestBody, requestTitle } from './request.js'
 import { button, RequestsPanel } from './requests_panel.js'
 import { isNotable, result, storyList } from './story.js'
@@ -36,7 +37,7 @@ export async function show(view) {
   const cluster = await clusterOf(view)
   if (view.signal.aborted) return
   if (view.cluster === null) view.learn(cluster)
-  if (cluster.control) new InsidePage(view).start()
+  if (cluster.control) new InsidePage(view, { hasReplicas: cluster.replicas }).start()
   else fill(view.main, h('div', { class: 'head' }, h('h1', {}, 'Inside')), needsControl())
 }
 
@@ -73,8 +74,9 @@ function needsControl() {
 /** One shown page; it ends with the view's signal. */
 export class InsidePage {
   /** @param {import('../view.js').View} view */
-  constructor(view) {
+  constructor(view, { hasReplicas = false } = {}) {
     this.view = view
+    this.hasReplicas = hasReplicas
     this.store = new ExchangeStore()
     this.clock = new MonotonicClock()
     this.turns = []
@@ -107,10 +109,13 @@ export class InsidePage {
     this.storyBody = h('div', { class: 'body' })
     const only = h('label', { class: 'check about' }, this.onlyThis, 'this request only')
     this.storyPanel = panel('What happened', { end: only }, this.storyBody)
+    this.replicasBody = h('div', { class: 'body', tabindex: 0, role: 'region', 'aria-label': 'Drawing of the replicas' })
+    this.replicasPanel = this.hasReplicas ? panel('The replicas', {}, this.replicasBody) : null
+    this.replicasPanel?.classList.add('replicas-panel')
     this.actions = this.view.mayChange ? new ActionsPanel(this) : null
     const names = { request: this.requestPanel, log: this.logPanel, wheel: this.wheelPanel, story: this.storyPanel }
     for (const [name, element] of Object.entries(names)) element.classList.add(`${name}-panel`)
-    const left = [this.requests.element, this.logPanel, this.storyPanel, this.actions?.element]
+    const left = [this.requests.element, this.logPanel, this.replicasPanel, this.storyPanel, this.actions?.element]
     fill(
       this.view.main,
       h('div', { class: 'head' }, h('h1', {}, 'Inside'), this.summary),
@@ -148,6 +153,7 @@ export class InsidePage {
     this.wasPaused = live.paused
     this.listen()
     this.view.every(SNAPSHOT_MS, () => this.readPurgatory())
+    if (this.replicasPanel) this.view.every(SNAPSHOT_MS, () => this.readReplicas())
     this.choose(Number(this.view.query.get('seq')) || null)
     this.animate()
   }
@@ -426,6 +432,30 @@ export class InsidePage {
     setTitle(this.logPanel, `The log of ${name}${why}`)
     setText(this.logAbout, `${counted(answer.segments.length, 'segment')}, ${size(answer.size_bytes)}`)
     fill(this.logBody, logDrawing(view, this.logWidth ?? LEAST_LOG_PX, logWords(answer, view, name)))
+  }
+
+  // The replicas
+
+  /** Of the chosen request's partition; else of the latest topic that clients wrote or read. */
+  get replicated() {
+    const place = this.explained && partitionOf(this.explained)
+    if (place) return place
+    const latest = this.store.finished.findLast(
+      ({ api, topics }) => (api === 'Produce' || api === 'Fetch') && topics.some((each) => !each.startsWith('__')),
+    )
+    const topic = latest?.topics.find((each) => !each.startsWith('__'))
+    return topic ? { topic, partition: 0 } : null
+  }
+
+  async readReplicas() {
+    const place = this.replicated
+    const name = place ? visible(`${place.topic}-${place.partition}`) : ''
+    setTitle(this.replicasPanel, name ? `The replicas of ${name}` : 'The replicas')
+    const rows = place
+      ? (await this.view.get(path('api', 'inside', 'replicas', place.topic, place.partition))).replicas
+      : []
+    const none = empty('The replicas of a partition are drawn here.', 'Produce to a topic, or choose a request.')
+    fill(this.replicasBody, rows.length ? replicasBody(rows) : none)
   }
 
   // The wheel

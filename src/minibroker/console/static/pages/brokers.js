@@ -18,11 +18,18 @@ export function show(view) {
     columns: () => [
       { name: 'id', label: 'broker', head: true, sorts: true, number: true, cell: (row) => ({ text: String(row.id), href: path('brokers', row.id) }) },
       { name: 'address', label: 'address', sorts: true, kind: 'clip', cell: (row) => ({ text: row.address, title: row.address }) },
-      { name: 'controller', label: 'role', cell: (row) => (row.controller ? { text: 'controller', kind: 'tag' } : '') },
+      { name: 'rack', label: 'rack', sorts: true, cell: (row) => row.rack ?? '' },
+      { name: 'controller', label: 'role', cell: (row) => role(row) },
       { name: 'leads', label: 'leads partitions', number: true, sorts: true, cell: (row) => number(row.leads) },
       { name: 'replicas', label: 'has replicas', number: true, sorts: true, cell: (row) => number(row.replicas) },
       { name: 'in_sync', label: 'in sync', number: true, sorts: true, cell: (row) => ({ text: number(row.in_sync), kind: row.in_sync < row.replicas ? 'bad' : 'plain' }) },
     ],
     none: () => empty('The cluster names no brokers', 'It is starting; this page asks again.'),
   })
+}
+
+/** A broker that has replicas and is not in the metadata does not run. */
+function role({ alive, controller }) {
+  if (alive === false) return { text: 'gone', kind: 'bad' }
+  return controller ? { text: 'controller', kind: 'tag' } : ''
 }

@@ -1,0 +1,210 @@
+"""This broker as a member of a cluster in ZooKeeper: it is registered, sees the others, and may be elected.
+
+A broker that finds its id taken waits for that session to end, and one whose session has expired begins another: it
+registers again, and takes part in the election again. It controls no more from the moment when its session may have
+ended, which is before ZooKeeper elects another. Without a connection it serves on, as Kafka does; what needs the state
+fails meanwhile.
+
+What others have changed comes here as news, and goes to `on_news` in its order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from minibroker.broker.cluster.state import NO_CONTROLLER, News
+from minibroker.broker.cluster.zk.client import ConnectionLost, SessionExpired
+from minibroker.broker.cluster.zk.messages import ZooKeeperError
+from minibroker.broker.cluster.zk.zookeeper_state import UNREADABLE, ZooKeeperState
+from minibroker.broker.replica.decisions import Broker
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.text import reason_of
+
+logger = logging.getLogger(__name__)
+
+PINGS: Final = 3  # in a session's timeout
+RETRY_SECONDS: Final = 0.1
+ISR_CHECK_SECONDS: Final = 2.5
+LEAVE_ATTEMPTS: Final = 40
+LEAVE_RETRY_SECONDS: Final = 0.05
+
+
+class ZooKeeperMember:
+    """`broker` is how this broker shows itself. `on_news` gets news in the order in which they were seen.
+    `on_connected` is called once what was missed has been read."""
+
+    def __init__(
+        self,
+        state: ZooKeeperState,
+        *,
+        broker_id: int,
+        broker: Callable[[], Broker],
+        on_news: Callable[[News], None],
+        on_connected: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._client = state.client
+        self._broker_id = broker_id
+        self._broker = broker
+        self._on_news = on_news
+        self._on_connected = on_connected
+        self._is_leaving = False
+        self._is_waiting_for_id = False
+        self._woken = trio.Event()
+        self._client.listen(self._wake)
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Live until cancelled; connect again whenever the connection is lost."""
+        while True:
+            if not self._client.is_connected:
+                await self._connect()
+            async with trio.open_nursery() as connection:
+                connection.start_soon(self._receive, connection.cancel_scope)
+                connection.start_soon(self._ping)
+                connection.start_soon(self._show_changed_isrs)
+                connection.start_soon(self._act)
+
+    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
+        """Have others lead in place of this broker, and control; it joins no more.
+
+        `shut_down` asks a controller for that, and returns whether it has answered: it may be about to end, too.
+        """
+        self._is_leaving = True
+        for _ in range(LEAVE_ATTEMPTS):
+            if self._state.brokers.keys() <= {self._broker_id} or not self._client.is_connected:
+                break
+            if self._state.controller_id != NO_CONTROLLER and await shut_down(self._state.controller_id):
+                break
+            await trio.sleep(LEAVE_RETRY_SECONDS)
+        try:
+            self._state.resign_controller()
+        except KafkaError as error:
+            logger.info("another broker controls once the session of this one has ended: %s", error)
+        self._tell()
+
+    # -- news -------------------------------------------------------------------------------------------------
+
+    async def _act(self) -> None:
+        """Act on what the watches show, until the connection is lost."""
+        self._woken.set()
+        self._on_connected()
+        while True:
+            await self._woken.wait()
+            self._woken = trio.Event()
+            try:
+                self.look()
+            except KafkaError as error:
+                logger.warning("%s", error)
+                await trio.sleep(RETRY_SECONDS)
+                self._woken.set()
+
+    def look(self) -> None:
+        """Take what the watches have shown, hand on the news, those of this broker's own changes too, and join.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        state = self._state
+        state.look()
+        self._tell()
+        if not (self._is_leaving or state.is_registered):
+            self._register()
+        may_control = state.is_registered and not self._is_leaving
+        if may_control and state.controller_id == NO_CONTROLLER and state.claim_controller():
+            logger.info("broker %d is the controller, in epoch %d", self._broker_id, state.controller_epoch)
+        self._tell()
+        if may_control and state.controller_id == NO_CONTROLLER:  # another one was it, and has gone meanwhile
+            self._woken.set()
+
+    def _tell(self) -> None:
+        while self._state.has_news:
+            for each in self._state.take_news():
+                try:
+                    self._on_news(each)
+                except KafkaError as error:  # such as a setting that this broker does not take
+                    logger.error("cannot take a change of the cluster: %s", error)
+
+    def _register(self) -> None:
+        is_registered = self._state.register(self._broker())
+        if not (is_registered or self._is_waiting_for_id):
+            logger.warning(
+                "broker %d is registered in ZooKeeper by another session; this broker joins once that has ended",
+                self._broker_id,
+            )
+        self._is_waiting_for_id = not is_registered
+
+    # -- the connection ---------------------------------------------------------------------------------------
+
+    async def _receive(self, connection: trio.CancelScope) -> None:
+        """Read events and answers to pings as they come; end the connection's tasks once it is lost."""
+        fd = os.dup(self._client.fileno())  # stays open for the wait if the other one is closed
+        try:
+            while self._client.is_connected:
+                await trio.lowlevel.wait_readable(fd)
+                self._client.receive()
+        except ConnectionLost as error:
+            logger.warning("the connection to ZooKeeper is lost: %s", error)
+        finally:
+            os.close(fd)
+        connection.cancel()
+
+    async def _ping(self) -> None:
+        timeout_seconds = self._client.session_timeout_ms / 1000
+        while True:
+            if time.monotonic() - self._client.heard_at_seconds > timeout_seconds * (PINGS - 1) / PINGS:
+                self._client.disconnect()
+            with suppress(ConnectionLost):  # `_receive` ends these tasks
+                self._client.ping()
+            await trio.sleep(timeout_seconds / PINGS)
+
+    async def _show_changed_isrs(self) -> None:
+        while True:
+            await trio.sleep(ISR_CHECK_SECONDS)
+            try:
+                self._state.show_changed_isrs()
+            except (ConnectionLost, ZooKeeperError) as error:
+                logger.warning("the controller does not hear of in-sync replicas: %s", error)
+
+    async def _connect(self) -> None:
+        """Connect until a server answers; then read what has changed meanwhile."""
+        reason = ""
+        while True:
+            for host, port in self._state.ensemble.servers:
+                try:
+                    with trio.fail_after(self._client.answer_timeout_ms / 1000):
+                        await self._connect_to(host, port)
+                    self._state.reload()
+                except SessionExpired:
+                    logger.warning("the session with ZooKeeper has expired; this broker joins again")
+                    self._state.on_expired()
+                    self._tell()
+                except (OSError, ConnectionLost, ZooKeeperError, trio.TooSlowError, *UNREADABLE) as error:
+                    if reason_of(error) != reason:
+                        reason = reason_of(error)
+                        logger.warning("no connection to ZooKeeper at %s:%d: %s", host, port, reason)
+                    self._client.disconnect()
+                else:
+                    logger.info("connected to ZooKeeper at %s:%d", host, port)
+                    return
+                if self._state.may_have_expired:
+                    self._state.on_expired()
+                    self._tell()
+            await trio.sleep(RETRY_SECONDS)
+
+    async def _connect_to(self, host: str, port: int) -> None:
+        stream = await trio.open_tcp_stream(host, port)
+        sock = socket.socket(fileno=os.dup(stream.socket.fileno()))
+        await stream.aclose()
+        self._client.greet(sock)
+        await trio.lowlevel.wait_readable(sock)
+        self._client.accept()

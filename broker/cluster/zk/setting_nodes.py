@@ -1,0 +1,248 @@
+"""The nodes of settings in ZooKeeper, as sections of a ClusterState: configs of brokers, quotas and SCRAM credentials,
+ACLs, and the blocks of producer ids.
+
+A change of configs or ACLs comes with a notification, a node in a sequence, which names what has changed: all brokers
+watch for these, and read the nodes that they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from minibroker.broker.cluster.state import (
+    Change,
+    Configs,
+    News,
+    ScramCredentials,
+)
+from minibroker.broker.cluster.zk import entities, nodes
+from minibroker.broker.cluster.zk.client import ZooKeeperClient
+from minibroker.broker.cluster.zk.messages import (
+    SEQUENTIAL,
+    Create,
+    Delete,
+    Exists,
+    GetChildren,
+    GetData,
+    NodeData,
+    SetData,
+    Stat,
+)
+from minibroker.broker.cluster.zk.messages import Change as Write
+from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
+from minibroker.broker.quota.client_quotas import Quotas
+from minibroker.broker.quota.entities import Entity
+
+NO_NODE: Final = -1  # in place of a version
+CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
+RESOURCE_TYPES: Final = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken")
+
+
+class SettingNodes:
+    """`note` is called with each change that others have made, `read_topics` with the names of topics that have other
+    configs. All methods raise ConnectionLost and ZooKeeperError.
+    """
+
+    def __init__(
+        self,
+        client: ZooKeeperClient,
+        note: Callable[[News], None],
+        *,
+        broker_id: int,
+        has_acls: bool,
+        read_topics: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._client = client
+        self._note = note
+        self._broker_id = broker_id
+        self._has_acls = has_acls
+        self._read_topics = read_topics
+        self.next_producer_id = 0
+        self.broker_configs: Mapping[str, Configs] = {}
+        self.client_quotas: Mapping[Entity, Quotas] = {}
+        self.acls: Sequence[Mapping[str, str]] = []
+        self.scram_credentials: ScramCredentials = {}
+        self._entities: dict[str, Configs] = {}
+        self._entity_versions: dict[str, int] = {}
+        self._acl_versions: dict[tuple[str, str, str], int] = {}
+        self._config_changes: set[str] | None = None  # the notifications that were read
+        self._producer_ids_version = NO_NODE
+
+    @property
+    def persistent_paths(self) -> list[str]:
+        """The paths of ACLs, which are there with an authorizer."""
+        if not self._has_acls:
+            return []
+        types = [f"{root}/{each}" for root in (entities.ACLS, entities.PREFIXED_ACLS) for each in RESOURCE_TYPES]
+        return [nodes.ACL_CHANGES, nodes.EXTENDED_ACL_CHANGES, *types]
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read all settings, and watch for notifications."""
+        self._read_config_changes()
+        self._read_everybody()
+        self._read_producer_ids()
+        if self._has_acls:
+            self._read_acls()
+
+    read_again = read
+
+    def refresh(self, paths: Collection[str]) -> None:
+        """Read what watches of these paths have shown."""
+        if nodes.CONFIG_CHANGES in paths:
+            self._read_config_changes()
+        if nodes.ACL_CHANGES in paths or nodes.EXTENDED_ACL_CHANGES in paths:
+            self._read_acls()
+
+    def versions(self) -> object:
+        """The versions by which a change may be stale."""
+        return self._producer_ids_version, dict(self._entity_versions), dict(self._acl_versions)
+
+    def _read_producer_ids(self) -> None:
+        node = self._client.data(nodes.PRODUCER_IDS)
+        self._producer_ids_version = node.stat.version
+        self.next_producer_id = nodes.ProducerIdsNode.decode(node.data).end + 1 if node.data else 0
+
+    def _read_everybody(self) -> None:
+        """Read the configs of brokers, users and client ids."""
+        users = self._client.children("/config/users")
+        clients = self._client.ask_all([GetChildren(f"/config/users/{user}/clients") for user in users])
+        paths = [
+            f"{kind}/{name}" for kind in ("brokers", "clients") for name in self._client.children(f"/config/{kind}")
+        ]
+        for user, answer in zip(users, clients, strict=True):
+            paths.append(f"users/{user}")
+            if isinstance(answer, list):
+                paths += [f"users/{user}/clients/{client_id}" for client_id in answer]
+        self._read_entities(paths)
+
+    def _read_entities(self, paths: Sequence[str]) -> None:
+        answers = self._client.ask_all([GetData(nodes.config_path(path)) for path in paths])
+        for path, answer in zip(paths, answers, strict=True):
+            if isinstance(answer, NodeData):
+                self._entities[path] = nodes.ConfigNode.decode(answer.data).config
+                self._entity_versions[path] = answer.stat.version
+            else:
+                self._entities.pop(path, None)
+                self._entity_versions.pop(path, None)
+        changed = Change()
+        broker_configs = entities.broker_configs_of(self._entities)
+        quotas = entities.quotas_of(self._entities)
+        credentials = entities.credentials_of(self._entities)
+        if broker_configs != self.broker_configs:
+            self.broker_configs = broker_configs
+            changed = changed._replace(broker_configs=broker_configs)
+        if quotas != self.client_quotas:
+            self.client_quotas = quotas
+            changed = changed._replace(client_quotas=quotas)
+        if credentials != self.scram_credentials:
+            self.scram_credentials = credentials
+            changed = changed._replace(scram_credentials=credentials)
+        if changed != Change():
+            self._note(changed)
+
+    def _read_config_changes(self) -> None:
+        """Read what the new notifications name; remove those that all brokers have read long ago.
+
+        As kafka 2.0.1 ZkNodeChangeNotificationListener.
+        """
+        names = self._client.children(nodes.CONFIG_CHANGES, watch=True)
+        new = [] if self._config_changes is None else sorted(set(names) - self._config_changes)
+        self._config_changes = set(names)
+        answers = self._client.ask_all([GetData(f"{nodes.CONFIG_CHANGES}/{name}") for name in sorted(names)])
+        found = {name: each for name, each in zip(sorted(names), answers, strict=True) if isinstance(each, NodeData)}
+        if found:
+            newest_ms = max(each.stat.ctime_ms for each in found.values())
+            old = [name for name, each in found.items() if newest_ms - each.stat.ctime_ms > CHANGE_EXPIRATION_MS]
+            self._client.ask_all([Delete(f"{nodes.CONFIG_CHANGES}/{name}") for name in old])
+        paths = [nodes.ConfigChangeNode.decode(found[name].data).entity_path for name in new if name in found]
+        topics = [name for path in paths if (name := path.removeprefix("topics/")) != path]
+        self._read_topics(list(dict.fromkeys(topics)))
+        self._read_entities([path for path in dict.fromkeys(paths) if not path.startswith("topics/")])
+
+    def _read_acls(self) -> None:
+        for path in (nodes.ACL_CHANGES, nodes.EXTENDED_ACL_CHANGES):
+            self._client.children(path, watch=True)
+        resources = [
+            (pattern, resource_type, name)
+            for pattern in (entities.LITERAL, entities.PREFIXED)
+            for resource_type in RESOURCE_TYPES
+            for name in sorted(self._client.children_if_any(entities.acls_path(pattern, resource_type, "")[:-1]))
+        ]
+        answers = self._client.ask_all([GetData(entities.acls_path(*each)) for each in resources])
+        rows: list[Mapping[str, str]] = []
+        self._acl_versions.clear()
+        for resource, answer in zip(resources, answers, strict=True):
+            if isinstance(answer, NodeData):
+                self._acl_versions[resource] = answer.stat.version
+                rows += entities.rows_of_resource(*resource, answer.data)
+        if rows != self.acls:
+            self.acls = rows
+            self._note(Change(acls=rows))
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def writes(self, change: Change) -> Iterator[Write]:
+        """The writes that store a change."""
+        if change.next_producer_id is not None:
+            block = nodes.ProducerIdsNode(self._broker_id, self.next_producer_id, change.next_producer_id - 1)
+            yield SetData(nodes.PRODUCER_IDS, block.encode(), self._producer_ids_version)
+        yield from self._writes_of_entities(change)
+        if change.acls is not None:
+            yield from self._writes_of_acls(change.acls)
+        if change.old_offsets is not None:
+            yield from OffsetNodes(self._client).writes(change.old_offsets)
+
+    def _writes_of_entities(self, change: Change) -> Iterator[Write]:
+        wanted: dict[str, Configs] = {}
+        if change.broker_configs is not None:
+            wanted |= entities.with_broker_configs(change.broker_configs)
+        if change.client_quotas is not None:
+            wanted |= entities.with_quotas(self._entities, change.client_quotas)
+        if change.scram_credentials is not None:
+            wanted |= entities.with_credentials({**self._entities, **wanted}, change.scram_credentials)
+        changed = {path: configs for path, configs in wanted.items() if configs != self._entities.get(path, {})}
+        new = [path for path in sorted(changed) if path not in self._entity_versions]
+        users = dict.fromkeys(path.partition("/clients/")[0] for path in new if "/clients/" in path)
+        above = [path for user in users for path in (user, f"{user}/clients") if path not in changed]
+        stats = self._client.ask_all([Exists(nodes.config_path(path)) for path in above])
+        missing = [path for path, stat in zip(above, stats, strict=True) if not isinstance(stat, Stat)]
+        for path in sorted((*missing, *changed)):  # those above before those below
+            if path in changed:
+                yield from entity_writes(path, changed[path], self._entity_versions.get(path, NO_NODE))
+            else:
+                yield Create(nodes.config_path(path))
+
+    def _writes_of_acls(self, wanted: Sequence[Mapping[str, str]]) -> Iterator[Write]:
+        before, after = entities.by_resource(self.acls), entities.by_resource(wanted)
+        for resource in dict.fromkeys((*before, *after)):
+            if before.get(resource) == after.get(resource):
+                continue
+            path, version = entities.acls_path(*resource), self._acl_versions.get(resource, NO_NODE)
+            if resource not in after:
+                yield Delete(path, version)
+            elif version == NO_NODE:
+                yield Create(path, entities.acls_data(after[resource]))
+            else:
+                yield SetData(path, entities.acls_data(after[resource]), version)
+            changes = nodes.ACL_CHANGES if resource[0] == entities.LITERAL else nodes.EXTENDED_ACL_CHANGES
+            yield Create(f"{changes}/acl_changes_", entities.acl_change_data(*resource), SEQUENTIAL)
+
+    def install(self, change: Change) -> None:
+        """Take what was stored: it is read, for its versions."""
+        if change.next_producer_id is not None:
+            self._read_producer_ids()
+        if any(each is not None for each in (change.broker_configs, change.client_quotas, change.scram_credentials)):
+            self._read_everybody()
+        if change.acls is not None:
+            self._read_acls()
+
+
+def entity_writes(path: str, configs: Configs, version: int) -> Iterator[Write]:
+    """Store an entity's configs, and have all brokers read them. As kafka 2.0.1 AdminZkClient.changeEntityConfig."""
+    data = nodes.ConfigNode(configs).encode()
+    config = nodes.config_path(path)
+    yield Create(config, data) if version == NO_NODE else SetData(config, data, version)
+    yield Create(f"{nodes.CONFIG_CHANGES}/config_change_", nodes.ConfigChangeNode(path).encode(), SEQUENTIAL)

@@ -1,0 +1,398 @@
+"""The nodes of topics in ZooKeeper, as the topics of a ClusterState: read, watched and written.
+
+Each topic has a node with its replicas, one with its configs, and one for the state of each partition. All of them are
+watched, so what leaders and another controller write is seen at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from minibroker.broker.cluster.state import (
+    NO_MOVES,
+    NO_REASSIGNMENTS,
+    Change,
+    Configs,
+    Moves,
+    News,
+    TopicState,
+)
+from minibroker.broker.cluster.zk import nodes
+from minibroker.broker.cluster.zk.client import ZooKeeperClient
+from minibroker.broker.cluster.zk.messages import Change as Write
+from minibroker.broker.cluster.zk.messages import (
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    NodeData,
+    ReplyCode,
+    SetData,
+    Stat,
+    ZooKeeperError,
+    is_error,
+)
+from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, entity_writes
+from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
+from minibroker.protocol.primitives import TopicPartition
+
+NO_CONFIGS: Configs = {}
+# Of a partition that has no state node yet: a controller makes it with version 0.
+NO_STATE: Final = PartitionState(NO_LEADER, 0, (), (), NO_NODE)
+
+
+class StaleChangeError(Exception):
+    """A change does not follow what is known."""
+
+
+class Known(NamedTuple):
+    """A topic's node as it was read: its creation, its version, and the version of its configs."""
+
+    czxid: int
+    version: int
+    config_version: int
+
+
+class TopicNodes:
+    """`topics` in the order of creation; `note` is called with each change that others have made.
+
+    All methods raise ConnectionLost and ZooKeeperError.
+    """
+
+    def __init__(self, client: ZooKeeperClient, note: Callable[[News], None], cluster_id: Callable[[], str]) -> None:
+        self._client = client
+        self._cluster_id = cluster_id
+        self._note = note
+        self.topics: dict[str, TopicState] = {}
+        self.being_deleted: frozenset[str] = frozenset()
+        self.asked_elections: frozenset[TopicPartition] = frozenset()
+        self.asked_moves: Moves = NO_MOVES
+        self._moves_version = NO_NODE
+        self._known: dict[str, Known] = {}
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read all topics, and watch them."""
+        self._read_names(everything=True)
+        self._read_being_deleted()
+        self._read_elections()
+        self._read_moves()
+
+    def refresh(self, paths: Collection[str]) -> None:
+        """Read what watches of these paths have shown."""
+        if nodes.TOPICS in paths:
+            self._read_names()
+        below = [path.split("/")[3:] for path in paths if path.startswith(f"{nodes.TOPICS}/")]
+        self.read_known([names[0] for names in below if len(names) == 1])
+        self._read_states([TopicPartition(names[0], int(names[2])) for names in below if len(names) == 4])
+        if nodes.DELETE_TOPICS in paths:
+            self._read_being_deleted()
+        if nodes.PREFERRED_ELECTION in paths:
+            self._read_elections()
+        if nodes.REASSIGNMENT in paths:
+            self._read_moves()
+
+    def read_again(self, change: Change) -> None:
+        """Read what a change is about: it was stale."""
+        self.read_topics([name for name, topic in change.topics.items() if topic is not None])
+        self._read_names()
+        self._read_being_deleted()
+        self._read_elections()
+        self._read_moves()
+
+    def versions(self, change: Change) -> object:
+        """The versions by which a change may be stale."""
+        topics = {name: (self._known.get(name), self.topics.get(name)) for name in change.topics}
+        return topics, self.being_deleted, self.asked_elections, self._moves_version
+
+    def _read_names(self, *, everything: bool = False) -> None:
+        names = self._client.children(nodes.TOPICS, watch=True)
+        gone = self.topics.keys() - set(names)
+        for name in gone:
+            self._forget(name)
+        if gone:
+            self._note(Change(dict.fromkeys(gone)))
+        self.read_topics(names if everything else [name for name in names if name not in self.topics])
+        if everything:
+            self.topics = dict(sorted(self.topics.items(), key=lambda item: self._known[item[0]].czxid))
+
+    def _forget(self, name: str) -> None:
+        self.topics.pop(name, None)
+        self._known.pop(name, None)
+
+    def read_known(self, names: Iterable[str]) -> None:
+        """Read those of these topics that are known, again."""
+        self.read_topics([name for name in dict.fromkeys(names) if name in self.topics])
+
+    def read_topics(self, names: Sequence[str], *, with_states: bool = True) -> None:
+        """Read these topics; note as news those that differ, except for what this broker is about to note itself."""
+        if not names:
+            return
+        answers = self._client.ask_all([GetData(nodes.topic_path(name), watch=True) for name in names])
+        config_nodes = self._client.ask_all([GetData(nodes.config_path(f"topics/{name}")) for name in names])
+        before = {name: self.topics.get(name) for name in names}
+        for name, answer, config in zip(names, answers, config_nodes, strict=True):
+            if not isinstance(answer, NodeData):
+                self._forget(name)
+                continue
+            known, czxid = before[name], answer.stat.czxid
+            if known is not None and self._known[name].czxid != czxid:
+                self._forget(name)
+                self._note(Change({name: None}))
+                known = None
+            config_version, configs = NO_NODE, NO_CONFIGS
+            if isinstance(config, NodeData):
+                config_version, configs = config.stat.version, nodes.ConfigNode.decode(config.data).config
+            self._known[name] = Known(czxid, answer.stat.version, config_version)
+            replicas = nodes.TopicNode.decode(answer.data).replicas
+            partitions = {} if known is None else known.partitions
+            self.topics[name] = TopicState(
+                name,
+                {
+                    number: partitions.get(number, NO_STATE)._replace(replicas=replicas[number])
+                    for number in sorted(replicas)
+                },
+                configs,
+                self._topic_id(name, czxid),
+                NO_REASSIGNMENTS if known is None else known.reassignments,
+            )
+        if with_states:
+            self._read_states(
+                [
+                    TopicPartition(name, number)
+                    for name in names
+                    if name in self.topics
+                    for number in self.topics[name].partitions
+                ],
+                before,
+            )
+
+    def _topic_id(self, name: str, czxid: int) -> uuid.UUID:
+        """The same at every broker of ours: Kafka 2.0.1 has no ids."""
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"{self._cluster_id()}/{name}/{czxid}")
+
+    def _read_states(
+        self, topic_partitions: Sequence[TopicPartition], before: Mapping[str, TopicState | None] | None = None
+    ) -> None:
+        """Read the states of partitions; note as news the topics that differ from before."""
+        names = dict.fromkeys(each.topic for each in topic_partitions)
+        if before is None:
+            before = {name: self.topics.get(name) for name in names}
+        self._set_states([each for each in topic_partitions if self._has_partition(each)])
+        changed = {name: self.topics.get(name) for name in before if self.topics.get(name) != before[name]}
+        if changed:
+            self._note(Change(changed))
+
+    def _has_partition(self, topic_partition: TopicPartition) -> bool:
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
+    def _set_states(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Read and watch these states, as they are now."""
+        read = self._states_of(topic_partitions)
+        by_topic: dict[str, dict[int, PartitionState]] = {}
+        for topic_partition, state in read.items():
+            by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = state
+        for name, states in by_topic.items():
+            topic = self.topics[name]
+            changed = {
+                number: state._replace(replicas=topic.partitions[number].replicas) for number, state in states.items()
+            }
+            self.topics[name] = topic._replace(partitions={**topic.partitions, **changed})
+
+    def _states_of(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        found = dict.fromkeys(topic_partitions, NO_STATE)
+        wanted = list(topic_partitions)
+        while wanted:
+            answers = self._client.ask_all([GetData(nodes.state_path(each), watch=True) for each in wanted])
+            missing: list[TopicPartition] = []
+            for topic_partition, answer in zip(wanted, answers, strict=True):
+                if isinstance(answer, NodeData):
+                    found[topic_partition] = state_of(answer)
+                elif is_error(answer, ReplyCode.NO_NODE):
+                    missing.append(topic_partition)
+                elif isinstance(answer, ZooKeeperError):
+                    raise answer
+            # A watch for a node that is not there yet; one that has come meanwhile is read.
+            stats = self._client.ask_all([Exists(nodes.state_path(each), watch=True) for each in missing])
+            wanted = [each for each, stat in zip(missing, stats, strict=True) if isinstance(stat, Stat)]
+        return found
+
+    def _read_being_deleted(self) -> None:
+        names = frozenset(self._client.children(nodes.DELETE_TOPICS, watch=True))
+        if names != self.being_deleted:
+            self.being_deleted = names
+            self._note(Change(being_deleted=names))
+
+    def _read_elections(self) -> None:
+        node = self._client.watched(nodes.PREFERRED_ELECTION)
+        asked = frozenset() if node is None else frozenset(nodes.PartitionsNode.decode(node.data).partitions)
+        if asked != self.asked_elections:
+            self.asked_elections = asked
+            self._note(Change(asked_elections=asked))
+
+    def _read_moves(self) -> None:
+        """Read which partitions are to move; those that are no longer named there do not."""
+        node = self._client.watched(nodes.REASSIGNMENT)
+        asked = NO_MOVES if node is None else nodes.ReassignmentNode.decode(node.data).replicas
+        self._moves_version = NO_NODE if node is None else node.stat.version
+        for name, topic in self.topics.items():
+            if topic.reassignments:
+                kept = {
+                    number: move
+                    for number, move in topic.reassignments.items()
+                    if asked.get(TopicPartition(name, number)) == move.replicas
+                }
+                self.topics[name] = topic._replace(reassignments=kept)
+        if asked != self.asked_moves:
+            self.asked_moves = asked
+            self._note(Change(asked_moves=asked))
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def writes(self, change: Change) -> Iterator[Write]:
+        """The writes that store a change. Raises StaleChangeError."""
+        for name, topic in change.topics.items():
+            known = self.topics.get(name)
+            if topic is None:
+                yield from self._writes_of_deletion(name)
+            elif known is None:
+                yield from self._writes_of_creation(topic)
+            else:
+                yield from self._writes_of_topic(known, topic)
+        if change.being_deleted is not None:
+            before = self.being_deleted
+            yield from (Create(f"{nodes.DELETE_TOPICS}/{name}") for name in sorted(change.being_deleted - before))
+            yield from (Delete(f"{nodes.DELETE_TOPICS}/{name}") for name in sorted(before - change.being_deleted))
+        if change.asked_elections is not None and self.asked_elections:
+            yield Delete(nodes.PREFERRED_ELECTION)
+        yield from self._writes_of_moves(change)
+
+    def _writes_of_moves(self, change: Change) -> Iterator[Write]:
+        """Keep the node of moves as they are: another controller goes on with them."""
+        moves = self._moves_after(change)
+        if moves == self.asked_moves:
+            return
+        data = nodes.ReassignmentNode(moves).encode()
+        if not moves:
+            yield Delete(nodes.REASSIGNMENT, self._moves_version)
+        elif self._moves_version == NO_NODE:
+            yield Create(nodes.REASSIGNMENT, data)
+        else:
+            yield SetData(nodes.REASSIGNMENT, data, self._moves_version)
+
+    def _moves_after(self, change: Change) -> Moves:
+        moves = dict(self.asked_moves if change.asked_moves is None else change.asked_moves)
+        for name, topic in change.topics.items():
+            known = self.topics.get(name)
+            before = NO_REASSIGNMENTS if known is None else known.reassignments
+            after = NO_REASSIGNMENTS if topic is None else topic.reassignments
+            for number in before.keys() - after.keys():
+                moves.pop(TopicPartition(name, number), None)
+            moves |= {TopicPartition(name, number): move.replicas for number, move in after.items()}
+        return moves
+
+    def _writes_of_creation(self, topic: TopicState) -> Iterator[Write]:
+        path = nodes.config_path(f"topics/{topic.name}")
+        data = nodes.ConfigNode(topic.configs).encode()
+        is_left = isinstance(self._client.ask_all([Exists(path)])[0], Stat)
+        yield SetData(path, data) if is_left else Create(path, data)
+        yield Create(nodes.topic_path(topic.name), topic_node(topic).encode())
+        states = {number: state for number, state in topic.partitions.items() if state.had_leader}
+        if states:
+            yield Create(nodes.partitions_path(topic.name))
+        for number, state in states.items():
+            topic_partition = TopicPartition(topic.name, number)
+            yield Create(nodes.partition_path(topic_partition))
+            yield Create(nodes.state_path(topic_partition), state_data(state))
+
+    def _writes_of_topic(self, known: TopicState, topic: TopicState) -> Iterator[Write]:
+        name, node = topic.name, self._known[topic.name]
+        if topic.configs != known.configs:
+            yield from entity_writes(f"topics/{name}", topic.configs, node.config_version)
+        if topic_node(topic) != topic_node(known):
+            yield SetData(nodes.topic_path(name), topic_node(topic).encode(), node.version)
+        missing: list[str] = []
+        states: list[Write] = []
+        for number, state in topic.partitions.items():
+            before, topic_partition = known.partitions.get(number), TopicPartition(name, number)
+            version = NO_NODE if before is None else before.state_version
+            if topic.topic_id != known.topic_id:
+                raise StaleChangeError  # of a topic that was deleted, and made again
+            if state is before or (before is not None and state.state_version == version):
+                continue
+            if state.state_version != version + 1:
+                raise StaleChangeError
+            if version != NO_NODE:
+                states.append(SetData(nodes.state_path(topic_partition), state_data(state), version))
+            elif state.had_leader:
+                missing.append(nodes.partition_path(topic_partition))
+                states.append(Create(nodes.state_path(topic_partition), state_data(state)))
+        if missing:
+            missing.insert(0, nodes.partitions_path(name))
+            found = self._client.ask_all([Exists(path) for path in missing])
+            yield from (Create(path) for path, each in zip(missing, found, strict=True) if not isinstance(each, Stat))
+        yield from states
+
+    def _writes_of_deletion(self, name: str) -> Iterator[Write]:
+        """Delete a topic's nodes, from the bottom."""
+        partitions = nodes.partitions_path(name)
+        for number in self._client.children_if_any(partitions):
+            path = f"{partitions}/{number}"
+            yield from (Delete(f"{path}/{each}") for each in self._client.children_if_any(path))
+            yield Delete(path)
+        config = nodes.config_path(f"topics/{name}")
+        paths = [partitions, nodes.topic_path(name), config]
+        found = self._client.ask_all([Exists(path) for path in paths])
+        yield from (Delete(path) for path, each in zip(paths, found, strict=True) if isinstance(each, Stat))
+
+    def install(self, change: Change) -> None:
+        """Take what was stored; watch what is new."""
+        moves_before, self.asked_moves = self.asked_moves, self._moves_after(change)
+        for name, topic in change.topics.items():
+            if topic is None:
+                self._forget(name)
+        written = [topic for topic in change.topics.values() if topic is not None]
+        self.read_topics([topic.name for topic in written], with_states=False)
+        for topic in written:
+            if topic.name in self.topics:
+                self._take_states(topic)
+        if change.asked_elections is not None:
+            self.asked_elections = frozenset()
+        if self.asked_moves != moves_before:
+            self._read_moves()
+        if change.being_deleted is not None:
+            self.being_deleted = change.being_deleted
+
+    def _take_states(self, topic: TopicState) -> None:
+        """Take the states that this broker has written; read those of partitions that had no node, to watch them."""
+        known = self.topics[topic.name]
+        written = {
+            number: state._replace(replicas=before.replicas)
+            for number, before in known.partitions.items()
+            if (state := topic.partitions.get(number, before)).had_leader
+        }
+        new = [number for number, before in known.partitions.items() if before.state_version == NO_NODE]
+        self.topics[topic.name] = known._replace(
+            partitions={**known.partitions, **written}, reassignments=topic.reassignments
+        )
+        self._set_states([TopicPartition(topic.name, number) for number in new])
+
+
+def topic_node(topic: TopicState) -> nodes.TopicNode:
+    return nodes.TopicNode({number: state.replicas for number, state in topic.partitions.items()})
+
+
+def state_data(state: PartitionState) -> bytes:
+    return nodes.StateNode(state.controller_epoch, state.leader, state.leader_epoch, state.in_sync_replicas).encode()
+
+
+def state_of(answer: NodeData) -> PartitionState:
+    """The state of a partition in its node; the replicas are in the topic's."""
+    node = nodes.StateNode.decode(answer.data)
+    return PartitionState(
+        node.leader, node.leader_epoch, node.in_sync_replicas, (), answer.stat.version, node.controller_epoch
+    )

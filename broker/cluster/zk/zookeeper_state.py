@@ -1,0 +1,495 @@
+"""The state of a cluster in ZooKeeper, as Apache Kafka 2.0.1 keeps it: so both kinds of broker are in one cluster.
+
+A ClusterState. It knows all nodes and watches them, those of each partition too: `look` takes what the watches have
+shown, and `take_news` has what that has changed, as the journal of a cluster on one machine. What is conditional on a
+version here is so there, and the numbers are the same: the `state_version` of a partition is the version of its state
+node, -1 for one that has none yet.
+
+A change is one multi, all of it or nothing; one with thousands of partitions is several, as ZooKeeper takes a megabyte
+at most. A controller's multi also checks that /controller_epoch is still its own, so one that was replaced while it
+stood still changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from minibroker.broker.cluster.shared_state import SharedStateError
+from minibroker.broker.cluster.state import (
+    NO_CONTROLLER,
+    BrokerGone,
+    BrokerReturned,
+    Change,
+    Configs,
+    ControllerChanged,
+    Moves,
+    News,
+    OldOffsets,
+    ScramCredentials,
+    TopicState,
+    kafka_id_text,
+)
+from minibroker.broker.cluster.zk import nodes
+from minibroker.broker.cluster.zk.client import ConnectionLost, Ensemble, SessionExpired, ZooKeeperClient
+from minibroker.broker.cluster.zk.messages import (
+    EPHEMERAL,
+    SEQUENTIAL,
+    Answer,
+    Check,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Multi,
+    NodeData,
+    ReplyCode,
+    SetData,
+    ZooKeeperError,
+    is_error,
+)
+from minibroker.broker.cluster.zk.messages import Change as Write
+from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
+from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, SettingNodes
+from minibroker.broker.cluster.zk.topic_nodes import StaleChangeError, TopicNodes
+from minibroker.broker.quota.client_quotas import Quotas
+from minibroker.broker.quota.entities import Entity
+from minibroker.broker.replica.decisions import Broker
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MULTI_BYTES_MAX: Final = 500_000  # half of what a server takes
+WRITE_BYTES: Final = 60  # of a write besides its path and data
+SALT_KEY_BYTES: Final = 32
+ISR_QUIET_SECONDS: Final = 5.0
+ISRS_SHOWN_SECONDS: Final = 60.0
+PLAINTEXT: Final = "PLAINTEXT"
+STALE: Final = (ReplyCode.BAD_VERSION, ReplyCode.NO_NODE, ReplyCode.NODE_EXISTS, ReplyCode.NOT_EMPTY)
+UNREADABLE: Final = (ValueError, KeyError, TypeError)  # a node that no broker has written
+NOT_TRIED: Final = (0, -2)  # of a write of a multi beside the one that failed
+
+
+class ZooKeeperStateError(SharedStateError):
+    """ZooKeeper cannot be used; the message names it and the next step."""
+
+
+class ZooKeeperState:
+    """`load` it, `register` this broker, and `close` it. Its `client` has events when `look` is due."""
+
+    is_shared = True
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        broker_id: int,
+        *,
+        session_timeout_ms: int,
+        connection_timeout_ms: int,
+        has_acls: bool,
+    ) -> None:
+        self.ensemble = ensemble
+        self.client = ZooKeeperClient(ensemble.root, session_timeout_ms=session_timeout_ms)
+        self.cluster_id = ""
+        self.scram_salt_key = secrets.token_bytes(SALT_KEY_BYTES)  # Kafka keeps none
+        self.brokers: Mapping[int, Broker] = {}
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
+        self.changed_isrs: set[TopicPartition] = set()  # by leaders of this broker, not shown to the controller yet
+        self._broker_id = broker_id
+        self._connection_timeout_ms = connection_timeout_ms
+        self._news: list[News] = []
+        self._topics = TopicNodes(self.client, self._note, lambda: self.cluster_id)
+        self._settings = SettingNodes(
+            self.client, self._note, broker_id=broker_id, has_acls=has_acls, read_topics=self._topics.read_known
+        )
+        self._broker_lives: dict[int, int] = {}  # the node of each, by its creation
+        self._epoch_version = NO_NODE
+        self._registered_in = 0  # the session
+        self._controls_in = 0
+        self._isr_changed_at = self._isrs_shown_at = time.monotonic()
+
+    def _note(self, news: News) -> None:
+        self._news.append(news)
+
+    # -- the state --------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> dict[str, TopicState]:
+        return self._topics.topics
+
+    @property
+    def being_deleted(self) -> frozenset[str]:
+        """The topics that were asked to go, and are there until all their replicas are gone."""
+        return self._topics.being_deleted
+
+    @property
+    def asked_elections(self) -> frozenset[TopicPartition]:
+        return self._topics.asked_elections
+
+    @property
+    def asked_moves(self) -> Moves:
+        return self._topics.asked_moves
+
+    @property
+    def next_producer_id(self) -> int:
+        return self._settings.next_producer_id
+
+    @property
+    def broker_configs(self) -> Mapping[str, Configs]:
+        return self._settings.broker_configs
+
+    @property
+    def client_quotas(self) -> Mapping[Entity, Quotas]:
+        return self._settings.client_quotas
+
+    @property
+    def acls(self) -> Sequence[Mapping[str, str]]:
+        return self._settings.acls
+
+    @property
+    def scram_credentials(self) -> ScramCredentials:
+        return self._settings.scram_credentials
+
+    @property
+    def old_offsets(self) -> OldOffsets:
+        """The offsets of OffsetCommit v0, read when they are asked for."""
+        return OffsetNodes(self.client)
+
+    # -- sessions ---------------------------------------------------------------------------------------------
+
+    def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Begin a session, and read the state; return no partition: as Kafka, one that the state lacks stays on disk.
+
+        Raises ZooKeeperStateError.
+        """
+        try:
+            self._make_root()
+            self.client.connect(self.ensemble.servers, timeout_ms=self._connection_timeout_ms)
+            self._make_persistent()
+            self.reload()
+        except (ConnectionLost, ZooKeeperError, SessionExpired, *UNREADABLE) as error:
+            servers = ",".join(f"{host}:{port}" for host, port in self.ensemble.servers)
+            raise ZooKeeperStateError(
+                f"cannot use ZooKeeper at {servers}: {error}; start it, or name another in zookeeper.connect"
+            ) from error
+        self._news.clear()
+        return []
+
+    def _make_root(self) -> None:
+        """Create the path under which all nodes are."""
+        if not self.ensemble.root:
+            return
+        client = ZooKeeperClient("", session_timeout_ms=self.client.session_timeout_ms)
+        client.connect(self.ensemble.servers, timeout_ms=self._connection_timeout_ms)
+        try:
+            for path in (*nodes.parents(self.ensemble.root), self.ensemble.root):
+                created(client.ask_all([Create(path)]))
+        finally:
+            client.close()
+
+    def _make_persistent(self) -> None:
+        paths = [*nodes.PERSISTENT, *self._settings.persistent_paths]
+        above = dict.fromkeys(parent for path in (*paths, nodes.CLUSTER_ID) for parent in nodes.parents(path))
+        created(self.client.ask_all([Create(path) for path in sorted(above, key=lambda path: path.count("/"))]))
+        new_id = nodes.ClusterIdNode(kafka_id_text(uuid.uuid4()))
+        created(self.client.ask_all([*map(Create, paths), Create(nodes.CLUSTER_ID, new_id.encode())]))
+        self.cluster_id = nodes.ClusterIdNode.decode(self.client.data(nodes.CLUSTER_ID).data).cluster_id
+
+    def reload(self) -> None:
+        """Read everything, and watch it, on a connection that is new. Raises ConnectionLost and ZooKeeperError."""
+        self.client.take_events()  # of the connection before
+        self._read_controller()
+        self._read_brokers(anew=True)
+        self._settings.read()
+        self._topics.read()
+        self._clear_notifications()
+
+    def on_expired(self) -> None:
+        """The session has ended: this broker controls no more, and is not registered."""
+        self._registered_in = self._controls_in = 0
+        if self.controller_id == self._broker_id:
+            self._set_controller(NO_CONTROLLER)
+
+    def close(self) -> None:
+        """End the session, and so this broker's life."""
+        self.client.close()
+
+    # -- this broker and the others ---------------------------------------------------------------------------
+
+    def register(self, broker: Broker) -> bool:
+        """Show this broker to the cluster, or its new endpoints; return False while another session has its id.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        path = nodes.broker_path(self._broker_id)
+        protocols = {name: broker.security_protocols.get(name, PLAINTEXT) for name in broker.endpoints}
+        data = nodes.BrokerNode(broker.endpoints, protocols, wall_ms(), broker.rack).encode()
+        with failing("register this broker"):
+            answer = self.client.ask_all([Create(path, data, EPHEMERAL)])[0]
+            if is_error(answer, ReplyCode.NODE_EXISTS):
+                before = self.client.data_if_any(path)
+                if before is None or before.stat.ephemeral_owner != self.client.session_id:
+                    self._read_brokers({self._broker_id})  # with a watch for its end
+                    return False
+                self.client.ask(SetData(path, data))
+            elif isinstance(answer, ZooKeeperError):
+                raise answer
+            self._registered_in = self.client.session_id
+            self._read_brokers({self._broker_id})
+        return True
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the others see this broker: in the session that goes on."""
+        return self._registered_in == self.client.session_id != 0
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller, and its session cannot have ended unseen."""
+        return (
+            self.controller_id == self._broker_id
+            and self._controls_in == self.client.session_id != 0
+            and not self.may_have_expired
+        )
+
+    @property
+    def may_have_expired(self) -> bool:
+        """Whether ZooKeeper has not answered for as long as a session lasts."""
+        return (time.monotonic() - self.client.heard_at_seconds) * 1000 >= self.client.session_timeout_ms
+
+    def claim_controller(self) -> bool:
+        """Ask to be the controller, with the next epoch; return whether this broker is it now.
+
+        Both are written at once, before anything is sent. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        As kafka 2.0.1 KafkaController.elect.
+        """
+        with failing("elect a controller"):
+            self._read_epoch()
+            epoch = str(self.controller_epoch + 1).encode()
+            me = nodes.ControllerNode(self._broker_id, wall_ms()).encode()
+            is_first = self._epoch_version == NO_NODE
+            path = nodes.CONTROLLER_EPOCH
+            next_epoch = Create(path, epoch) if is_first else SetData(path, epoch, self._epoch_version)
+            error = self._multi([Create(nodes.CONTROLLER, me, EPHEMERAL), next_epoch])
+            if error is not None and error.code not in STALE:
+                raise error
+            self._read_controller()
+            self._clear_notifications()
+        return self.is_controller
+
+    def resign_controller(self) -> None:
+        """Have another broker elected, if this one is the controller. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        if self.is_controller:
+            with failing("elect a controller"):
+                self._multi([Check(nodes.CONTROLLER_EPOCH, self._epoch_version), Delete(nodes.CONTROLLER)])
+                self._read_controller()
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
+    def take_news(self) -> list[News]:
+        """Return the changes since the last call, those of this broker too."""
+        news, self._news = self._news, []
+        return news
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def save(self, what: str, change: Change) -> bool:
+        """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR), with `what`."""
+        epoch = change.controller_epoch
+        with failing(f"store {what}"):
+            if epoch is not None and not (self.is_controller and epoch == self.controller_epoch):
+                self._read_controller()
+                return False
+            try:
+                error = self._write(change)
+            except StaleChangeError:
+                return False
+            if error is None:
+                self._install(change)
+                return True
+            before = self._versions(change)
+            self._read_controller()
+            self._topics.read_again(change)
+            self._settings.read_again()
+            if self._versions(change) == before:
+                raise error
+            return False
+
+    def _versions(self, change: Change) -> object:
+        """The versions by which a change may be stale."""
+        own = (self.controller_id, self._epoch_version)
+        return own, self._topics.versions(change), self._settings.versions()
+
+    def _write(self, change: Change) -> ZooKeeperError | None:
+        writes = [*self._topics.writes(change), *self._settings.writes(change)]
+        check = [] if change.controller_epoch is None else [Check(nodes.CONTROLLER_EPOCH, self._epoch_version)]
+        for number, batch in enumerate(batches(writes)):
+            error = self._multi([*check, *batch])
+            if error is not None:
+                if number:
+                    logger.warning("a part of a large change is stored already; the rest cannot be")
+                    raise error
+                return error
+        return None
+
+    def _multi(self, writes: Sequence[Write]) -> ZooKeeperError | None:
+        """Write all or none; return the reason of none."""
+        answers = self.client.ask(Multi(writes))
+        assert isinstance(answers, list)
+        errors = [each for each in answers if isinstance(each, ZooKeeperError) and each.code not in NOT_TRIED]
+        return errors[0] if errors else None
+
+    def _install(self, change: Change) -> None:
+        """Take what was stored, and note it as news."""
+        if change.controller_epoch is None:
+            self.changed_isrs |= {
+                TopicPartition(name, number)
+                for name, topic in change.topics.items()
+                if topic is not None and (before := self.topics.get(name)) is not None
+                for number, state in topic.partitions.items()
+                if state.in_sync_replicas != before.partitions.get(number, state).in_sync_replicas
+            }
+            self._isr_changed_at = time.monotonic()
+        self._topics.install(change)
+        self._settings.install(change)
+        if change.scram_salt_key is not None:
+            self.scram_salt_key = change.scram_salt_key
+        self._note(change._replace(topics={name: self.topics.get(name) for name in change.topics}))
+
+    # -- what the watches show --------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take what was written until now. What cannot be read is read on another connection."""
+        try:
+            if self.client.is_connected:
+                self.client.ask_all([Exists(nodes.CONTROLLER_EPOCH)])  # what was shown before comes before the answer
+                self._take_events()
+        except (ConnectionLost, ZooKeeperError, *UNREADABLE) as error:
+            logger.error("cannot read the state of the cluster: %s", error)
+            self.client.disconnect()
+
+    def _take_events(self) -> None:
+        while events := self.client.take_events():
+            paths = dict.fromkeys(event.path for event in events)
+            if nodes.CONTROLLER in paths:
+                self._read_controller()
+            changed = {int(path.rpartition("/")[2]) for path in paths if path.startswith(f"{nodes.BROKERS}/")}
+            if changed or nodes.BROKERS in paths:
+                self._read_brokers(changed)
+            self._settings.refresh(paths)
+            self._topics.refresh(paths)
+            if nodes.ISR_CHANGES in paths or nodes.LOG_DIR_EVENTS in paths:
+                self._clear_notifications()
+
+    def _read_controller(self) -> None:
+        node = self.client.watched(nodes.CONTROLLER)
+        self._read_epoch()
+        if node is None:
+            self._set_controller(NO_CONTROLLER)
+        elif node.stat.ephemeral_owner == self.client.session_id:
+            self._controls_in = self.client.session_id
+            self._set_controller(self._broker_id)
+        else:
+            self._set_controller(nodes.ControllerNode.decode(node.data).broker_id)
+
+    def _set_controller(self, controller_id: int) -> None:
+        if controller_id != self.controller_id:
+            self.controller_id = controller_id
+            self._news.append(ControllerChanged(controller_id))
+
+    def _read_epoch(self) -> None:
+        node = self.client.data_if_any(nodes.CONTROLLER_EPOCH)
+        if node is None:
+            self.controller_epoch, self._epoch_version = 0, NO_NODE
+        else:
+            self.controller_epoch, self._epoch_version = int(node.data), node.stat.version
+
+    def _read_brokers(self, changed: Collection[int] = (), *, anew: bool = False) -> None:
+        live = {int(name) for name in self.client.children(nodes.BROKERS, watch=True)}
+        for broker_id in self.brokers.keys() - live:
+            self._lose_broker(broker_id)
+        wanted = sorted(live if anew else live - self.brokers.keys() | live & set(changed))
+        answers = self.client.ask_all([GetData(nodes.broker_path(each), watch=True) for each in wanted])
+        for broker_id, answer in zip(wanted, answers, strict=True):
+            if not isinstance(answer, NodeData):
+                self._lose_broker(broker_id)
+                continue
+            node = nodes.BrokerNode.decode(answer.data)
+            protocols = {name: each for name, each in node.protocols.items() if each != PLAINTEXT}
+            broker = Broker(node.endpoints, node.rack, protocols)
+            if self._broker_lives.get(broker_id, answer.stat.czxid) != answer.stat.czxid:
+                self._lose_broker(broker_id)
+            self._broker_lives[broker_id] = answer.stat.czxid
+            if self.brokers.get(broker_id) != broker:
+                self.brokers = dict(sorted({**self.brokers, broker_id: broker}.items()))
+                self._note(BrokerReturned(broker_id))
+
+    def _lose_broker(self, broker_id: int) -> None:
+        if broker_id in self.brokers:
+            self.brokers = {each: broker for each, broker in self.brokers.items() if each != broker_id}
+            del self._broker_lives[broker_id]
+            self._note(BrokerGone(broker_id))
+
+    def _clear_notifications(self) -> None:
+        """As the controller, remove notifications of changed in-sync replicas: the watches have shown them before."""
+        if self.is_controller:
+            for path in (nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS):
+                names = self.client.children(path, watch=True)
+                self.client.ask_all([Delete(f"{path}/{name}") for name in names])
+
+    def show_changed_isrs(self) -> None:
+        """Show the controller which in-sync replicas leaders of this broker have changed.
+
+        The last change is a while ago then, unless none was shown for long. Raises ConnectionLost and ZooKeeperError.
+        As kafka 2.0.1 ReplicaManager.maybePropagateIsrChanges.
+        """
+        now = time.monotonic()
+        if now - self._isr_changed_at < ISR_QUIET_SECONDS and now - self._isrs_shown_at < ISRS_SHOWN_SECONDS:
+            return
+        self._isrs_shown_at = now
+        if self.changed_isrs and not self.is_controller:
+            data = nodes.PartitionsNode(sorted(self.changed_isrs)).encode()
+            self.client.ask(Create(f"{nodes.ISR_CHANGES}/isr_change_", data, SEQUENTIAL))
+        self.changed_isrs.clear()
+
+
+@contextmanager
+def failing(to: str) -> Iterator[None]:
+    """Make errors of ZooKeeper a KafkaError(KAFKA_STORAGE_ERROR), which names what failed."""
+    try:
+        yield
+    except (ConnectionLost, ZooKeeperError) as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot {to}: {error}") from error
+
+
+def created(answers: Iterable[Answer | ZooKeeperError]) -> None:
+    """Check that each node was created, or is there. Raises ZooKeeperError."""
+    for answer in answers:
+        if isinstance(answer, ZooKeeperError) and answer.code != ReplyCode.NODE_EXISTS:
+            raise answer
+
+
+def batches(writes: Sequence[Write]) -> Iterator[list[Write]]:
+    """The writes in multis of a size that a server takes; one without any."""
+    batch: list[Write] = []
+    size = 0
+    for write in writes:
+        size += WRITE_BYTES + len(write.path) + len(getattr(write, "data", None) or b"")
+        if size > MULTI_BYTES_MAX and batch:
+            yield batch
+            batch, size = [], 0
+        batch.append(write)
+    yield batch
+
+
+def wall_ms() -> int:
+    return int(time.time() * 1000)

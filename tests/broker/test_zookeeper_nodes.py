@@ -1,0 +1,118 @@
+"""The nodes of a cluster in ZooKeeper: what Apache Kafka 2.0.1 brokers have written is read, and written again equal to
+the byte."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from minibroker.broker.cluster.zk import entities, nodes
+from minibroker.broker.cluster.zk.client import Ensemble, parse_ensemble
+from minibroker.broker.quota.entities import DEFAULT, Entity
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.scram import ScramCredential
+from tests.sources import ROOT
+
+RECORDED = ROOT / "tests/golden/kafka-2.0.1-zookeeper-nodes.jsonl.gz"
+# By the beginning of a path, what its node is; the first that fits.
+KINDS: dict[str, Any] = {
+    nodes.CLUSTER_ID: nodes.ClusterIdNode,
+    nodes.BROKERS: nodes.BrokerNode,
+    nodes.CONTROLLER: nodes.ControllerNode,
+    nodes.CONFIG_CHANGES: nodes.ConfigChangeNode,
+    "/config/": nodes.ConfigNode,
+    nodes.ISR_CHANGES: nodes.PartitionsNode,
+    nodes.REASSIGNMENT: nodes.ReassignmentNode,
+    nodes.PRODUCER_IDS: nodes.ProducerIdsNode,
+    nodes.TOPICS: nodes.TopicNode,
+}
+
+
+def kind_of(path: str) -> Any:
+    if path.endswith("/state"):
+        return nodes.StateNode
+    return next(kind for beginning, kind in KINDS.items() if path.startswith(beginning))
+
+
+def test_recorded_nodes_are_written_again_equal_to_the_byte() -> None:
+    rows = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
+    seen: Counter[str] = Counter()
+    for row in rows:
+        if row["path"] != nodes.CONTROLLER_EPOCH:  # a plain number
+            kind, data = kind_of(row["path"]), row["data"].encode()
+            assert kind.decode(data).encode() == data
+            seen[kind.__name__] += 1
+    assert seen.keys() == {kind.__name__ for kind in (*KINDS.values(), nodes.StateNode)}
+
+
+def test_nodes_of_older_brokers_and_other_orders_of_keys_are_read() -> None:
+    state = b'{"isr":[3],"leader_epoch":4,"version":1,"leader":3,"controller_epoch":5}'
+    assert nodes.StateNode.decode(state) == nodes.StateNode(5, 3, 4, (3,))
+    broker = nodes.BrokerNode.decode(b'{"version":1,"host":"h","port":9092,"jmx_port":-1}')
+    assert (broker.endpoints, broker.protocols) == ({"PLAINTEXT": ("h", 9092)}, {"PLAINTEXT": "PLAINTEXT"})
+    change = b'{"version":1,"entity_type":"topics","entity_name":"orders"}'
+    assert nodes.ConfigChangeNode.decode(change).entity_path == "topics/orders"
+    preferred = b'{"version": 1, "partitions": [{"topic": "orders", "partition": 1}]}'
+    assert nodes.PartitionsNode.decode(preferred).partitions == [TopicPartition("orders", 1)]
+
+
+def test_a_broker_without_a_plaintext_listener_has_no_host() -> None:
+    node = nodes.BrokerNode({"IN": ("::1", 9093)}, {"IN": "SASL_SSL"}, 7, "r1")
+    document = json.loads(node.encode())
+    assert (document["host"], document["port"], document["rack"]) == (None, -1, "r1")
+    assert document["endpoints"] == ["IN://[::1]:9093"]
+    assert nodes.BrokerNode.decode(node.encode()) == node
+
+
+@pytest.mark.parametrize(
+    ("entity", "path"),
+    [
+        (Entity(None, "app"), "clients/app"),
+        (Entity(None, DEFAULT), "clients/<default>"),
+        (Entity("CN=a, O=b*+", None), "users/CN%3Da%2C%20O%3Db%2A%2B"),
+        (Entity("alice", DEFAULT), "users/alice/clients/<default>"),
+        (Entity(DEFAULT, "a/b"), "users/<default>/clients/a%2Fb"),
+    ],
+)
+def test_users_and_client_ids_have_paths(entity: Entity, path: str) -> None:
+    assert entities.path_of(entity) == path
+    assert entities.entity_of(path) == entity
+
+
+def test_a_users_quotas_and_credentials_share_a_node() -> None:
+    credential = ScramCredential(b"salt", b"stored", b"server", 4096)
+    both = entities.with_credentials({}, {"alice": {"SCRAM-SHA-256": credential}})
+    both |= entities.with_quotas(both, {Entity("alice"): {"producer_byte_rate": 1024.0, "request_percentage": 12.5}})
+    assert both == {
+        "users/alice": {
+            "SCRAM-SHA-256": "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096",
+            "producer_byte_rate": "1024",
+            "request_percentage": "12.5",
+        }
+    }
+    assert entities.credentials_of(both) == {"alice": {"SCRAM-SHA-256": credential}}
+    assert entities.quotas_of(both) == {Entity("alice"): {"producer_byte_rate": 1024.0, "request_percentage": 12.5}}
+    without = entities.with_quotas(both, {})
+    assert without["users/alice"].keys() == {"SCRAM-SHA-256"}
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "root"),
+    [
+        ("localhost:2181", [("localhost", 2181)], ""),
+        ("a, b:2182/kafka/", [("a", 2181), ("b", 2182)], "/kafka"),
+        ("[::1]:2181", [("::1", 2181)], ""),
+    ],
+)
+def test_the_servers_of_zookeeper_connect_are_read(text: str, servers: list[tuple[str, int]], root: str) -> None:
+    assert parse_ensemble(text) == Ensemble(servers, root)
+
+
+@pytest.mark.parametrize("text", ["", "a:b", "a:0", "a:99999", ",b:1"])
+def test_what_names_no_server_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse_ensemble(text)

@@ -1,0 +1,245 @@
+"""Minibrokers and Apache Kafka 2.0.1 in one cluster: minibroker leads, follows and controls, and Kafka's brokers see
+nothing else than one of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.frames import FrameError, ask, metadata
+from tests.integration.mixed_cluster import MixedCluster, produce
+
+OURS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    """Apache Kafka brokers 1, which controls, and 2, and minibroker 3. A test restores what it stops."""
+    cluster = MixedCluster(jars, tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.start_kafka(1)
+        cluster.start_kafka(2)
+        cluster.start_ours(OURS)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(autouse=True)
+def kafka_sees_no_error(cluster: MixedCluster) -> Iterator[None]:
+    """No error in the logs of Kafka's brokers: they take ours for one of them. Starts what a test has ended."""
+    yield
+    for broker_id, broker in cluster.brokers.items():
+        if not broker.is_running:
+            start(cluster, broker_id)
+    assert {each: cluster.errors_of(each) for each in (1, 2)} == {1: [], 2: []}
+
+
+def values(count: int, first: int = 0) -> list[str]:
+    return [f"value {number}" for number in range(first, first + count)]
+
+
+def pause(cluster: MixedCluster, broker_id: int) -> None:
+    os.kill(cluster.brokers[broker_id].pid, signal.SIGSTOP)
+
+
+def resume(cluster: MixedCluster, broker_id: int) -> None:
+    os.kill(cluster.brokers[broker_id].pid, signal.SIGCONT)
+
+
+def produce_unreplicated(cluster: MixedCluster, leader: int, topic: str) -> None:
+    """Write the offsets 5 to 7, of which a follower that stands still has at most the first: that ends its fetch."""
+    produce(cluster.bootstrap(leader), topic, values(1, 5), acks=1)
+    assert produce(cluster.bootstrap(leader), topic, values(2, 6), acks=1) == [6, 7]
+
+
+def restart(cluster: MixedCluster, broker_id: int) -> None:
+    cluster.brokers[broker_id].kill()
+    start(cluster, broker_id)
+
+
+def start(cluster: MixedCluster, broker_id: int) -> None:
+    cluster.await_gone(broker_id)
+    if broker_id == OURS:
+        cluster.start_ours(OURS)
+    else:
+        cluster.start_kafka(broker_id)
+
+
+def test_minibroker_leads_a_follower_of_kafka(cluster: MixedCluster) -> None:
+    cluster.create_topic("led", [OURS, 1])
+    cluster.await_isr("led", OURS, 1)
+    assert produce(cluster.bootstrap(OURS), "led", values(100)) == list(range(100))
+    assert cluster.await_same_logs("led", OURS, 1)
+
+
+def test_minibroker_follows_a_leader_of_kafka(cluster: MixedCluster) -> None:
+    cluster.create_topic("followed", [1, OURS])
+    assert produce(cluster.bootstrap(1), "followed", values(100)) == list(range(100))
+    assert cluster.await_same_logs("followed", OURS, 1)
+    cluster.await_isr("followed", 1, OURS)
+
+
+def test_a_topic_that_minibroker_creates_for_a_client_is_led_as_kafkas_controller_says(cluster: MixedCluster) -> None:
+    wanted = metadata("created-at-ours")
+
+    def shown() -> bool:
+        with suppress(FrameError):  # LEADER_NOT_AVAILABLE
+            return bool(ask("127.0.0.1", cluster.brokers[OURS].port, wanted)[1].topics)
+        return False
+
+    cluster.eventually(shown, lambda: "no metadata of the topic")
+    assert cluster.await_state("created-at-ours", 0, lambda state: state.leader >= 0).controller_epoch == 1
+    assert produce(cluster.bootstrap(OURS), "created-at-ours", values(3)) == [0, 1, 2]
+
+
+@pytest.mark.nightly
+def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(cluster: MixedCluster) -> None:
+    cluster.create_topic("still-ours", [1, OURS])
+    cluster.create_topic("still-kafka", [OURS, 2])
+    for topic, stopped, isr in (("still-kafka", 2, (OURS, 2)), ("still-ours", OURS, (1, OURS))):
+        cluster.await_isr(topic, *isr)
+        pause(cluster, stopped)
+        try:
+            produce(cluster.bootstrap(isr[0]), topic, values(3), acks=1)
+            state = cluster.await_isr(topic, isr[0])
+            assert (state.leader_epoch, state.controller_epoch) == (0, 1)
+        finally:
+            resume(cluster, stopped)
+        cluster.await_isr(topic, *isr)
+        cluster.await_same_logs(topic, *isr)
+
+
+def test_a_killed_leader_of_kafka_truncates_to_what_minibroker_has(cluster: MixedCluster) -> None:
+    cluster.create_topic("killed-kafka", [2, OURS])
+    cluster.await_isr("killed-kafka", 2, OURS)
+    produce(cluster.bootstrap(2), "killed-kafka", values(5))
+    pause(cluster, OURS)
+    try:
+        produce_unreplicated(cluster, 2, "killed-kafka")
+        cluster.brokers[2].kill()
+    finally:
+        resume(cluster, OURS)
+    state = cluster.await_state("killed-kafka", 0, lambda state: state.leader == OURS)
+    assert state.leader_epoch >= 1
+    assert produce(cluster.bootstrap(OURS), "killed-kafka", values(3, 100))[0] <= 6
+    start(cluster, 2)
+    cluster.await_isr("killed-kafka", OURS, 2)
+    assert b"value 102" in cluster.await_same_logs("killed-kafka", OURS, 2)
+
+
+@pytest.mark.nightly
+def test_a_killed_minibroker_truncates_to_what_kafka_has(cluster: MixedCluster) -> None:
+    cluster.create_topic("killed-ours", [OURS, 2])
+    cluster.await_isr("killed-ours", OURS, 2)
+    produce(cluster.bootstrap(OURS), "killed-ours", values(5))
+    pause(cluster, 2)
+    try:
+        produce_unreplicated(cluster, OURS, "killed-ours")
+        cluster.brokers[OURS].kill()
+    finally:
+        resume(cluster, 2)
+    cluster.await_state("killed-ours", 0, lambda state: state.leader == 2)
+    assert produce(cluster.bootstrap(2), "killed-ours", values(3, 100))[0] <= 6
+    start(cluster, OURS)
+    cluster.await_isr("killed-ours", 2, OURS)
+    cluster.await_same_logs("killed-ours", OURS, 2)
+
+
+@pytest.mark.nightly
+def test_a_minibroker_that_has_lost_its_log_begins_where_the_leaders_begins(cluster: MixedCluster) -> None:
+    cluster.create_topic("lost", [1, OURS])
+    cluster.await_isr("lost", 1, OURS)
+    produce(cluster.bootstrap(1), "lost", values(10))
+    ours = cluster.brokers[OURS]
+    ours.kill()
+    for path in (ours.data_dir / "lost-0").iterdir():
+        path.unlink()
+    (ours.data_dir / "lost-0").rmdir()
+    cluster.await_isr("lost", 1)
+    cluster.await_unseen(OURS, by=1)  # the deletion of records waits for replicas on live brokers
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap(1)})
+    for future in admin.delete_records([TopicPartition("lost", 0, 4)]).values():
+        future.result(30)
+    start(cluster, OURS)
+    cluster.await_isr("lost", 1, OURS)
+    produce(cluster.bootstrap(1), "lost", values(3, 10))
+    consumed = read(cluster.bootstrap(OURS), "lost", 9)
+    assert consumed == values(6, 4) + values(3, 10)
+
+
+def read(bootstrap: str, topic: str, count: int, **settings: str) -> list[str]:
+    """Read so many records from the beginning."""
+    own = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **own, **settings})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.value() or b"").decode())
+    consumer.close()
+    return found
+
+
+def test_three_replicas_are_equal_after_a_load_with_acks_all(cluster: MixedCluster) -> None:
+    cluster.create_topic("load", [OURS, 1, 2], [1, 2, OURS], min_insync_replicas="2")
+    payload = ["x" * 1000 + str(number) for number in range(10_000)]
+    for number in range(2):
+        produce(cluster.bootstrap(OURS), "load", payload, number=number, **{"compression.type": "lz4"})
+        cluster.await_same_logs("load", 1, 2, OURS, number=number)
+    cluster.await_isr("load", OURS, 1, 2)
+
+
+def test_a_stopped_minibroker_hands_its_partitions_over(cluster: MixedCluster) -> None:
+    cluster.create_topic("handed", [OURS, 1], [2, OURS])
+    cluster.await_isr("handed", OURS, 1)
+    cluster.await_isr("handed", 2, OURS, number=1)
+    cluster.stop(OURS)
+    led, followed = cluster.state("handed", 0), cluster.state("handed", 1)
+    assert led is not None
+    assert (led.leader, led.in_sync_replicas) == (1, (1,))
+    assert followed is not None
+    assert followed.in_sync_replicas == (2,)
+    start(cluster, OURS)
+    cluster.await_isr("handed", 1, OURS)
+
+
+@pytest.mark.nightly
+def test_a_stopped_follower_of_kafka_stays_out_of_the_isr(cluster: MixedCluster) -> None:
+    cluster.create_topic("stopped", [OURS, 2])
+    cluster.await_isr("stopped", OURS, 2)
+    cluster.stop(2)
+    assert cluster.await_isr("stopped", OURS).leader == OURS
+    start(cluster, 2)
+    cluster.await_isr("stopped", OURS, 2)
+
+
+@pytest.mark.nightly
+def test_a_transaction_of_kafkas_coordinator_is_whole_in_minibrokers_partition(cluster: MixedCluster) -> None:
+    cluster.create_topic("__transaction_state", [2], cleanup_policy="compact")
+    cluster.create_topic("transactions", [OURS, 1])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap(OURS), "transactional.id": "mixed", "log_level": 0})
+    producer.init_transactions(60)
+    for number, ends in enumerate(
+        (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction)
+    ):
+        producer.begin_transaction()
+        for value in values(3, number * 10):
+            producer.produce("transactions", value, partition=0)
+        ends(60)
+    committed = values(3) + values(3, 20)
+    assert read(cluster.bootstrap(OURS), "transactions", 6, **{"isolation.level": "read_committed"}) == committed
+    cluster.await_same_logs("transactions", OURS, 1)
+    restart(cluster, OURS)  # the other one leads: it has the aborted ones from our bytes
+    cluster.await_state("transactions", 0, lambda state: state.leader == 1)
+    assert read(cluster.bootstrap(1), "transactions", 6, **{"isolation.level": "read_committed"}) == committed
