@@ -20,7 +20,7 @@ from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.network.peer import Peer
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
 from minibroker.broker.transaction.marker_channels import Marker, MarkerChannels
-from minibroker.protocol.api import ApiKey
+from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.integration.wire import RawConnection
@@ -60,8 +60,9 @@ class Controlling:
 
 def leaders(kafka: ApacheKafka) -> dict[int, int]:
     """The leader of each partition of the topic, as Kafka shows it."""
+    row = API_TABLE[ApiKey.METADATA].request.row("topics")
     with RawConnection(kafka.host, kafka.port) as connection:
-        (topic,) = connection.call(ApiKey.METADATA, 5, topics=[("t",)], allow_auto_topic_creation=False).topics
+        (topic,) = connection.call(ApiKey.METADATA, 5, topics=[row(name="t")], allow_auto_topic_creation=False).topics
     return {row.partition: row.leader_id for row in topic.partitions}
 
 
