@@ -15,7 +15,7 @@ def test_a_socket_is_bound_and_reached_whatever_the_length_of_its_path(
     tmp_path_factory: pytest.TempPathFactory, length: int
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
-    while len(str(folder)) < length - 100:
+    while len(str(folder)) < length - 60:
         folder = folder / ("x" * 40)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ("y" * (length - len(str(folder)) - 1))
