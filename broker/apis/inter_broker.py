@@ -2,8 +2,8 @@
 ControlledShutdown, with which a broker announces its end to the controller.
 
 LeaderAndIsr v0-v1, StopReplica v0, UpdateMetadata v0-v4, ControlledShutdown v0-v1: only a broker of a cluster of
-several serves them, and ApiVersions does not list them. A controller is obeyed as long as no later one was, whoever
-sends: with an authorizer, the sender needs ClusterAction. As kafka 2.0.1 KafkaApis and ReplicaManager.
+several serves them, and ApiVersions does not list them. A controller is obeyed as long as no later one was, from any
+sender: with an authorizer, the sender needs ClusterAction. As kafka 2.0.1 KafkaApis and ReplicaManager.
 Version notes: LeaderAndIsr v1 is_new · UpdateMetadata v1 several endpoints a broker, v2 racks, v3 the names of
 listeners, v4 offline replicas · ControlledShutdown v0 has no client id in its header.
 """

@@ -9,26 +9,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
 from minibroker.broker.cluster.decision_messages import Message, Shown, obeyed_of
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
+from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
-
-
-class OtherBroker(Protocol):
-    """A connection to another broker, made for the first request."""
-
-    async def ask(self, api_key: int, version: int, request: Any) -> Any:
-        """Send a request, return the body of its answer. Raises ConnectionError."""
-
-    def close(self) -> None: ...
 
 
 Connect = Callable[[str, int], OtherBroker]

@@ -17,19 +17,16 @@ import binascii
 import json
 import os
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.change_journal import ChangeJournal
 from minibroker.broker.cluster.state import (
-    NO_MOVES,
     Change,
-    Configs,
-    Moves,
     OldOffsets,
     Reassignment,
-    ScramCredentials,
+    Sections,
     TopicState,
     kafka_id_text,
     parse_kafka_id,
@@ -55,32 +52,22 @@ class FileStateError(Exception):
     """The file is unreadable; the message names it and the next step."""
 
 
-class FileState:
+class FileState(Sections):
     """Reads and writes the file; a ClusterState of one broker, which is its controller."""
 
     is_shared = False
     is_controller = True
     controller_epoch = 1
-    asked_elections: frozenset[TopicPartition] = frozenset()
-    asked_moves: Moves = NO_MOVES
     brokers: Mapping[int, Broker] = {}
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:
+        super().__init__()
         self._path = log_dir / FILE_NAME
         self._journal = ChangeJournal(log_dir)
         self._written = ""  # names the file as it was last written
         self._written_bytes = 0
         self._broker_id = broker_id
         self.cluster_id = kafka_id_text(uuid.uuid4())
-        self.next_producer_id = 0
-        self.topics: dict[str, TopicState] = {}
-        self.broker_configs: Mapping[str, Configs] = {}
-        self.client_quotas: Mapping[Entity, Quotas] = {}
-        self.old_offsets: OldOffsets = {}
-        self.acls: Sequence[Mapping[str, str]] = []
-        self.scram_credentials: ScramCredentials = {}
-        self.scram_salt_key = b""
-        self.being_deleted: frozenset[str] = frozenset()
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
         """Read the file, and add topics that only have directories; return the partitions left by a deletion.

@@ -24,7 +24,7 @@ import base64
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,16 +45,14 @@ from minibroker.broker.cluster.local_disk import network_file_system
 from minibroker.broker.cluster.shared_journal import Line, SharedJournal
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
-    NO_MOVES,
     BrokerGone,
     BrokerReturned,
     Change,
-    Configs,
     ControllerChanged,
-    Moves,
     News,
     OldOffsets,
     ScramCredentials,
+    Sections,
     TopicState,
     kafka_id_text,
 )
@@ -79,25 +77,14 @@ class Life(NamedTuple):
     broker: Broker
 
 
-class SharedState:
+class SharedState(Sections):
     """`open` it, `register` this broker, and `close` it."""
 
     is_shared = True
-    asked_elections: frozenset[TopicPartition] = frozenset()
-    asked_moves: Moves = NO_MOVES
 
     def __init__(self, directory: Path, broker_id: int) -> None:
+        super().__init__()
         self.directory = directory
-        self.cluster_id = ""
-        self.next_producer_id = 0
-        self.topics: dict[str, TopicState] = {}
-        self.broker_configs: Mapping[str, Configs] = {}
-        self.client_quotas: Mapping[Entity, Quotas] = {}
-        self.old_offsets: OldOffsets = {}
-        self.acls: Sequence[Mapping[str, str]] = []
-        self.scram_credentials: ScramCredentials = {}
-        self.scram_salt_key = b""
-        self.being_deleted: frozenset[str] = frozenset()
         self.lives: dict[int, Life] = {}
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0

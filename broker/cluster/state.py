@@ -112,6 +112,24 @@ class ControllerChanged(NamedTuple):
 News = BrokerReturned | BrokerGone | ControllerChanged | Change
 
 
+class Sections:
+    """The sections of a state that a broker keeps in memory, empty at first."""
+
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.next_producer_id = 0
+        self.topics: dict[str, TopicState] = {}
+        self.broker_configs: Mapping[str, Configs] = {}
+        self.client_quotas: Mapping[Entity, Quotas] = {}
+        self.old_offsets: OldOffsets = {}
+        self.acls: Sequence[Mapping[str, str]] = []
+        self.scram_credentials: ScramCredentials = {}
+        self.scram_salt_key = b""
+        self.being_deleted: frozenset[str] = frozenset()
+        self.asked_elections: frozenset[TopicPartition] = frozenset()
+        self.asked_moves: Moves = NO_MOVES
+
+
 class ClusterState(Protocol):
     """The stored sections, and the one way to change them; and who lives, and who controls."""
 

@@ -20,7 +20,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -39,6 +39,7 @@ from minibroker.broker.replica.following import (
     TruncateTo,
 )
 from minibroker.broker.replica.holds import Holds, cut
+from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.broker.replica.reading import READ_UNCOMMITTED
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api_table import ApiKey
@@ -64,15 +65,6 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A", AskEpochEnd, AskOffset, AskRecords)
 
 
-class Leader(Protocol):
-    """A connection to a leader."""
-
-    async def ask(self, api_key: int, version: int, request: Any) -> Any:
-        """Send a request, return the body of its answer. Raises ConnectionError."""
-
-    def close(self) -> None: ...
-
-
 class Fetcher:
     """The partitions that follow one leader, of those that have one `number`.
 
@@ -86,7 +78,7 @@ class Fetcher:
         leader_id: int,
         number: int,
         *,
-        connect: Callable[[], Leader],
+        connect: Callable[[], OtherBroker],
         config: KafkaConfig,
         clock: Clock,
         log_manager: LogManager,
@@ -100,7 +92,7 @@ class Fetcher:
         self.number = number
         self.partitions: dict[TopicPartition, Following] = {}
         self._connect = connect
-        self._leader: Leader | None = None
+        self._leader: OtherBroker | None = None
         self._config = config
         self._clock = clock
         self._log_manager = log_manager

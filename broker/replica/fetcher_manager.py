@@ -11,10 +11,11 @@ from functools import partial
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.quota.replication_quota import ReplicationQuota
 from minibroker.broker.replica.decisions import NO_LEADER
-from minibroker.broker.replica.fetcher import Fetcher, Leader
+from minibroker.broker.replica.fetcher import Fetcher
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.holds import Hold, Holds, Place
+from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.java_hash import abs_of, as_int, java_hash
@@ -22,10 +23,10 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.data_dir.log_manager import LogManager
 
 # Makes a connection to a broker, with a client id; raises ConnectionError while the broker's address is unknown.
-ConnectTo = Callable[[int, str], Leader]
+ConnectTo = Callable[[int, str], OtherBroker]
 
 
-def not_connected(broker_id: int, client_id: str) -> Leader:
+def not_connected(broker_id: int, client_id: str) -> OtherBroker:
     raise ConnectionError(f"the address of broker {broker_id} is not known")
 
 

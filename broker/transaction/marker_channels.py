@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import trio
 
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.fetcher import Leader
 from minibroker.broker.replica.fetcher_manager import ConnectTo
+from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, known_error
 from minibroker.protocol.messages.transactions import WriteTxnMarkersRequest
@@ -66,9 +66,9 @@ class MarkerChannels:
 class MarkerChannel:
     """The markers for one leader."""
 
-    def __init__(self, connect: Callable[[], Leader]) -> None:
+    def __init__(self, connect: Callable[[], OtherBroker]) -> None:
         self._connect = connect
-        self._leader: Leader | None = None
+        self._leader: OtherBroker | None = None
         self._waiting: list[tuple[Marker, Pending[Errors]]] = []
         self._has_come = trio.Event()
 

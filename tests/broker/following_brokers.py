@@ -20,9 +20,9 @@ from minibroker.broker.replica.decisions import (
     TopicMetadata,
     UpdateMetadata,
 )
-from minibroker.broker.replica.fetcher import Leader
 from minibroker.broker.replica.fetcher_manager import FetcherManager
 from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
@@ -36,7 +36,7 @@ POLLS = 2000  # more is for ever
 class Heard:
     """A connection to a leader of which the test hears the requests, and may edit the answers."""
 
-    def __init__(self, leader: Leader, side: Side) -> None:
+    def __init__(self, leader: OtherBroker, side: Side) -> None:
         self._leader = leader
         self._side = side
 

@@ -52,7 +52,7 @@ def with_broker_configs(wanted: Mapping[str, Configs]) -> dict[str, Configs]:
 
 
 def quotas_of(entities: Entities) -> dict[Entity, Quotas]:
-    """The quotas of users and client ids; what is no number is none."""
+    """The quotas of users and client ids, without values that are no numbers."""
     found: dict[Entity, Quotas] = {}
     for path, configs in entities.items():
         entity = entity_of(path)
