@@ -35,7 +35,7 @@ class Artifact(NamedTuple):
         return f"{self.name}-{self.version}.jar"
 
 
-# What org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 needs beyond the jars that pyspark 4.2.0 brings; and Avro, for `from_avro`.
+# What org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 needs beyond the jars that pyspark brings, and `from_avro`.
 CONNECTOR = (
     Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
     Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.2.0"),
