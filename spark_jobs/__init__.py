@@ -11,6 +11,7 @@ class JobInfo(NamedTuple):
 
 
 JOBS = {
+    "alerts": JobInfo("alerts", "Alerts about JSON records, from topic to topic, in milliseconds by Real-time Mode."),
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_AGAIN_SECONDS = 0.5
@@ -25,7 +26,9 @@ def micro_batches(
     running = True
     while running:
         running = not query.awaitTermination(LOOK_AGAIN_SECONDS)  # type: ignore[arg-type]  # a fraction is fine
-        if stop.is_set():
+        if stop.is_set() and running:
+            # What is written next is that the tasks were cancelled, each with its trace.
+            SparkSession.active().sparkContext.setLogLevel("OFF")
             query.stop()
         for progress in query.recentProgress:
             # Idle triggers repeat the last batch's id with no rows.
