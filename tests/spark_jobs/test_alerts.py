@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from minibroker.spark_jobs import alerts
+from minibroker.spark_jobs import alerts, checkpoint
 from minibroker.spark_jobs.alerts import KeyState, Rule, judge
 from minibroker.spark_jobs.command import JobFailed
 
@@ -169,6 +169,10 @@ def test_state_outlives_a_stop(spark: SparkSession, pipe: Pipe, capsys: pytest.C
     pipe.kafka.produce(pipe.readings, [reading(HOT), reading(HOT, "b"), reading(COLD), reading(HOT)])
     assert alerts.run(spark, pipe.arguments(*options), threading.Event()) == 0
     assert latency_in(capsys.readouterr().out) == dict.fromkeys(alerts.PERCENTILES) | {"alerts": 0}
+    assert checkpoint.run(spark, checkpoint.options().parse_args([pipe.checkpoint]), threading.Event()) == 0
+    kept = capsys.readouterr().out
+    assert "operator 0 (transformWithStateInPySparkExec), key: 2 keys" in kept
+    assert '"value": {"matches_ms": [1000000, 1003000], "is_alerted": false}' in kept
     pipe.kafka.produce(pipe.readings, [reading(HOT), "no JSON"], partition=1, first_ms=1_010_000)
     assert alerts.run(spark, pipe.arguments(*options), threading.Event()) == 0
 
