@@ -18,4 +18,5 @@ JOBS = {
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
+    "telemetry": JobInfo("telemetry", "How a broker serves its readers: lag over time, and what fetches wait for."),
 }

@@ -72,7 +72,7 @@ TOOLKIT_LAYERS = layers("""
     > administration waiting > acl metrics story > any_cluster control > errors
 """)
 SPARK_LAYERS = layers(
-    "alerts checkpoint flight_delays > command micro_batches > kafka_admin kafka_options report session"
+    "alerts checkpoint flight_delays telemetry > command micro_batches > kafka_admin kafka_options report session"
 )
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
