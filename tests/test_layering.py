@@ -69,7 +69,7 @@ TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
     > security topic_reader > broker_clock certificates client_settings cluster_clock cluster_connection
     cluster_verbs explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl metrics story > any_cluster control > errors
+    > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS}
 

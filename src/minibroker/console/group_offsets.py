@@ -76,16 +76,10 @@ def group_ids(client: Any) -> list[str]:
     return group_admin.group_ids(client)
 
 
-def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    found = client.list_group_offsets(list(groups)) if groups else {}
-    return {
-        group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
-        for group, offsets in found.items()
-    }
-
-
 def lags_of(client: Any, groups: Sequence[str]) -> dict[str, GroupLag]:
     """The lag of each of these groups; of the first PARTITIONS_MAX partitions of them all."""
+    from minibroker.any_cluster.group_admin import committed_of
+
     committed = committed_of(client, groups)
     asked = list(dict.fromkeys(at for offsets in committed.values() for at in offsets))[:PARTITIONS_MAX]
     ends = offsets_of(client, asked, LATEST)
