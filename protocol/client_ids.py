@@ -1,9 +1,10 @@
-"""The group that a client id names: clients make the one of the other."""
+"""The group that a client id names: clients make one of the other."""
 
 from __future__ import annotations
 
 import re
 
+OF_COMMANDS = "minibroker-cli"  # and of the console: what they look up is not read by a group
 NO_CLIENT_ID = "(no client id)"
 # Java's consumer without a client id of its own is `consumer-GROUP-N` (kafka-clients from 2.4); Flink's source, and
 # others that number the clients of one application, make `NAME-N`.

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import CLIENT_ID
 from minibroker.any_cluster.group_admin import committed_of, group_ids
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed
-from minibroker.protocol.client_ids import group_in
+from minibroker.protocol.client_ids import OF_COMMANDS, group_in
 
 ONLY_FETCHES = "fetches only"  # in the place of a state
 UNKNOWN_CALL = "unknown-call"
@@ -55,7 +54,7 @@ def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPart
             FetchedPartition(topic, partition, fetched, end, max(0, end - fetched), client_id, host, at_ms)
             for topic, partition, fetched, end, at_ms in row["partitions"]
         )
-    readers = {key: reader for key, reader in readers.items() if reader.partitions and key[0] != CLIENT_ID}
+    readers = {key: reader for key, reader in readers.items() if reader.partitions and key[0] != OF_COMMANDS}
     names = {name for (client_id, _), reader in readers.items() for name in reader.names(client_id)}
     committed = committed_of(client, sorted(names.intersection(group_ids(client)))) if names else {}
     newest: dict[str, dict[tuple[str, int], FetchedPartition]] = {}
