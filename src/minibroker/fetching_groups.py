@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.group_admin import committed_of, group_ids
+from minibroker.any_cluster.group_admin import GroupDescription, committed_of, group_ids
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed
 from minibroker.protocol.client_ids import OF_COMMANDS, group_in
@@ -41,6 +41,11 @@ class Reader(NamedTuple):
     def names(self, client_id: str) -> list[str]:
         """The groups that it may be of, the likeliest last."""
         return self.groups or [group_in(client_id)]
+
+
+def only_fetching(group: str) -> GroupDescription:
+    """Describe a group that Kafka's protocol does not have."""
+    return GroupDescription(group, ONLY_FETCHES, "", "", [], [])
 
 
 def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPartition]]:

@@ -134,7 +134,8 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
         for line in book.after("begin"):
             assert main([*shlex.split(line)[1:], "-b", bootstrap]) == 0
         if book.after("console"):
-            running = stack.enter_context(console_of(bootstrap, "--allow-changes"))
+            socket = ["--control", os.environ[CONTROL_VARIABLE]] if book.after("control") else []
+            running = stack.enter_context(console_of(bootstrap, "--allow-changes", *socket))
             stack.enter_context(patch.object(sys.modules[__name__], "console", running))
         yield bootstrap
 

@@ -100,13 +100,13 @@ def describe_group(
 ) -> int:
     """Show a group's members, committed offsets and lag; of one that only fetches, where its last fetches were."""
     from minibroker.any_cluster.cluster import connected
-    from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, described
-    from minibroker.fetching_groups import ONLY_FETCHES
+    from minibroker.any_cluster.group_admin import GroupAdmin, described
+    from minibroker.fetching_groups import ONLY_FETCHES, only_fetching
 
     with connected(cluster) as client:
         fetched = fetched_by(client, control).get(group, [])
         if fetched and not described(client, [group])[group].exists:
-            found = GroupDescription(group, ONLY_FETCHES, "", "", [], [])
+            found = only_fetching(group)
         else:
             found = GroupAdmin(client).describe(group)
     if output == "json":
