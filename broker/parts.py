@@ -50,6 +50,7 @@ from minibroker.broker.network.peers import Peers
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
+from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -96,6 +97,7 @@ class BrokerParts:
     afterwards: Afterwards
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
+    fetch_positions: FetchPositions
     metadata_cache: MetadataCache
     own: OwnBroker
     controller_loop: ControllerLoop
@@ -223,11 +225,12 @@ def build(
         afterwards=afterwards,
         run_steps=background.run_steps,
     )
+    fetch_positions = FetchPositions(clock)
     own = OwnBroker(
         replica_manager,
         metadata_cache,
         on_leadership=(groups.on_leadership, transactions.on_leadership),
-        on_deleted=groups.on_partitions_deleted,
+        on_deleted=(groups.on_partitions_deleted, fetch_positions.forget),
     )
     channels = BrokerChannels(
         own_id=config.broker_id,
@@ -275,6 +278,7 @@ def build(
             replica_manager,
             metadata_cache,
             FetchManager(fetch_sessions),
+            fetch_positions,
             clock,
             authorizer,
             selects_by_rack=config.replica_selector_class == RACK_AWARE_SELECTOR,
@@ -302,10 +306,11 @@ def build(
             groups,
             metadata_cache=metadata_cache,
             ensure_topic=topic_admin.ensure_internal_topic,
+            positions=fetch_positions,
             profile=config.profile,
             authorizer=authorizer,
         ),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, clock, config),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(state, quotas),
@@ -321,6 +326,7 @@ def build(
         afterwards=afterwards,
         replica_manager=replica_manager,
         fetch_sessions=fetch_sessions,
+        fetch_positions=fetch_positions,
         metadata_cache=metadata_cache,
         own=own,
         controller_loop=controller_loop,
