@@ -13,7 +13,17 @@ SENT, TRANSACTED, COPIED = TOPICS = ("sent", "transacted", "copied")
 CONTROLLER = "controller"  # as what a fault strikes; another role is the leader of a partition, `sent-0`
 # How often each fault is drawn, of those that last and of those that happen.
 LASTING = {"kill": 5, "pause": 5, "stop": 3, "isolate": 4, "hold": 2, "slow": 2, "late": 1}
-SUDDEN = {"move_leader": 4, "move_controller": 2, "lose_answers": 2, "churn": 2, "kill_all": 1}
+SUDDEN = {
+    "move_leader": 4,
+    "elect": 2,
+    "reassign": 4,
+    "move_controller": 3,
+    "grow": 1,
+    "lose_answers": 2,
+    "churn": 2,
+    "kill_all": 1,
+}
+OF_ALL = ("elect", "grow", "churn", "kill_all")  # strike no single broker
 FIRST_SECONDS = 0.3
 
 
@@ -26,11 +36,13 @@ class Fault(NamedTuple):
     seconds: float = 0.0
     other: int = 0  # the broker at the other end, or that is to lead
     direction: str = "both"
+    replicas: tuple[int, ...] = ()  # of a reassigned partition; none cancels a move
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:.2f} s" if self.seconds else ""
         other = f" {self.direction} {self.other}" if self.other else ""
-        return f"{self.at:.2f} {self.kind} {self.target}{other}{lasts}"
+        replicas = f" to {self.replicas}" if self.replicas else ""
+        return f"{self.at:.2f} {self.kind} {self.target}{other}{replicas}{lasts}"
 
 
 class Plan(NamedTuple):
@@ -104,9 +116,9 @@ def drawn_faults(source: random.Random, brokers: int, partitions: int, seconds: 
         targets: list[int | str] = [*free_at, *free_at, CONTROLLER, a_leader(source, partitions)]
         target = source.choice(targets)
         lasts = round(source.choice((0.1, 0.5, 1.0, 3.0)) * source.uniform(0.5, 1.5), 2) if kind in LASTING else 0.0
-        if kind in ("churn", "kill_all"):
+        if kind in OF_ALL:
             target = "all"
-        if kind == "move_leader":
+        if kind in ("move_leader", "reassign"):
             target = a_leader(source, partitions)
         if isinstance(target, int) and kind in LASTING:
             if free_at[target] > at:
@@ -117,7 +129,9 @@ def drawn_faults(source: random.Random, brokers: int, partitions: int, seconds: 
         if kind in ("isolate", "move_leader"):
             other = source.choice([each for each in free_at if each != target])
             direction = source.choice(("both", "to", "from")) if kind == "isolate" else "to"
-        faults.append(Fault(round(at, 2), kind, target, lasts, other, direction))
+        # More than a replica: with one alone, a killed broker would stop the producers until it is back.
+        replicas = source.sample(list(free_at), source.choice((0, 2, 3, 3, 3))) if kind == "reassign" else ()
+        faults.append(Fault(round(at, 2), kind, target, lasts, other, direction, tuple(replicas)))
         at += source.uniform(0, 1.0)
     return faults
 

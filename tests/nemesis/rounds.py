@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from minibroker.errors import BrokerError
 from minibroker.history.checking import check
 from minibroker.history.lines import read_lines
 from minibroker.history.recorder import HistoryWriter
+from minibroker.protocol.api import ApiKey
 from minibroker.waiting import WaitError
-from tests.nemesis.plan import CONTROLLER, TOPICS, Fault, Plan
+from tests.nemesis.plan import CONTROLLER, OF_ALL, TOPICS, Fault, Plan
 from tests.nemesis.workload import QUICK, Workload
 
 REPLICAS = 3
@@ -28,6 +29,7 @@ FINISH_SECONDS = 45.0
 SETTLE_SECONDS = 30.0
 POLL_SECONDS = 0.05
 SLOW_SECONDS = 0.15
+GROWTH_MS = 500
 LATE_SECONDS = 1.0
 # In a broker's log: what no fault explains.
 DEFECT = re.compile(r"^Traceback|: a defect", re.MULTILINE)
@@ -64,7 +66,7 @@ class Round:
             self._cluster = cluster
             self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **QUICK})
             self._create(TOPICS, plan.partitions)
-            workload = Workload(plan, cluster.bootstrap_servers, history, self._note)
+            workload = self._workload = Workload(plan, cluster.bootstrap_servers, history, self._note)
             workload.start()
             self._note("faults begin")
             wrong = self._strike()
@@ -113,14 +115,16 @@ class Round:
     def _begin(self, fault: Fault, number: int, due: list[tuple[float, int, Callable[[], None]]]) -> None:
         cluster, kind = self._cluster, fault.kind
         self._note(str(fault))
-        if kind in ("churn", "kill_all"):
+        if kind in OF_ALL:
             undo = getattr(self, f"_{kind}")()
         elif kind == "move_controller":
             cluster.move_controller(timeout=VERB_SECONDS)
             return
         elif kind == "move_leader":
-            topic, _, partition = str(fault.target).rpartition("-")
-            cluster.move_leader(topic, int(partition), fault.other, timeout=VERB_SECONDS)
+            cluster.move_leader(*place_of(fault.target), fault.other, timeout=VERB_SECONDS)
+            return
+        elif kind == "reassign":
+            self._reassign(*place_of(fault.target), fault.replicas)
             return
         else:
             broker_id = self._broker_of(fault.target)
@@ -137,8 +141,7 @@ class Round:
             return self._cluster.controller
         if isinstance(target, int):
             return target
-        topic, _, partition = target.rpartition("-")
-        return self._cluster.leader_of(topic, int(partition))
+        return self._cluster.leader_of(*place_of(target))
 
     def _kill(self, broker_id: int, _: Fault) -> Callable[[], None]:
         self._paused.discard(broker_id)
@@ -244,6 +247,30 @@ class Round:
         if self._churned > 1:
             self._admin.delete_topics([before], request_timeout=1)
 
+    def _reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Begin to move a partition, or cancel the move that goes on."""
+        rows = [(topic, [(partition, list(replicas) or None)])]
+        self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=0, topics=rows)
+
+    def _elect(self) -> None:
+        """Have all preferred replicas lead that can."""
+        self._ask_controller(ApiKey.ELECT_LEADERS, topic_partitions=None, timeout_ms=0)
+
+    def _grow(self) -> None:
+        """Add a partition to each topic of the clients; if that failed for some of them before, to the others."""
+        wanted = self._workload.partitions + 1
+        rows = [(topic, wanted, None) for topic in TOPICS]
+        self._ask_controller(ApiKey.CREATE_PARTITIONS, topics=rows, timeout_ms=GROWTH_MS, validate_only=False)
+        shown = self._ask_controller(ApiKey.METADATA, topics=None).topics
+        self._workload.partitions = min(len(each.partitions) for each in shown if each.name in TOPICS)
+
+    def _ask_controller(self, api_key: ApiKey, **body: object) -> Any:
+        """Raises BrokerError."""
+        with self._cluster.broker(self._cluster.controller)._administered() as connection:
+            answer = connection.ask(api_key, **body)
+        self._note(f"  {answer}")
+        return answer
+
     # -- afterwards -------------------------------------------------------------------------------------------
 
     def _create(self, topics: Iterable[str], partitions: int) -> None:
@@ -256,12 +283,24 @@ class Round:
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             try:
-                wrong = unsettled(views_of(self._cluster)) or undeleted(self._cluster) or unequal_logs(self._cluster)
+                wrong = unsettled(views_of(self._cluster)) or self._moving() or undeleted(self._cluster)
+                wrong = wrong or unequal_logs(self._cluster)
             except BrokerError as error:
                 wrong = [f"a broker does not answer: {error}"]
             if not wrong or time.monotonic() > deadline:
                 return wrong
             time.sleep(POLL_SECONDS)
+
+    def _moving(self) -> list[str]:
+        """Return the reassignments that go on."""
+        moving = self._ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, timeout_ms=0, topics=None).topics
+        return [f"{topic.name} still moves: {topic.partitions}" for topic in moving]
+
+
+def place_of(name: str | int) -> tuple[str, int]:
+    """The topic and the number of a partition, `sent-0`."""
+    topic, _, partition = str(name).rpartition("-")
+    return topic, int(partition)
 
 
 def views_of(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:

@@ -66,7 +66,7 @@ class Workload:
     """The clients of a round: they work until `finish`, and then end what they have begun."""
 
     def __init__(self, plan: Plan, bootstrap_servers: str, history: HistoryWriter, note: Callable[[str], None]) -> None:
-        self._plan = plan
+        self.partitions = plan.partitions  # of each topic; they may become more
         self._note = note
         self._address = {"bootstrap.servers": bootstrap_servers, **QUICK}
         self._history = history
@@ -106,7 +106,7 @@ class Workload:
     def _note_ends(self) -> None:
         """Note how far the group has to read."""
         asked = Consumer({**self._address, "group.id": "none"})
-        places = [(topic, number) for topic in (SENT, TRANSACTED) for number in range(self._plan.partitions)]
+        places = [(topic, number) for topic in (SENT, TRANSACTED) for number in range(self.partitions)]
         for place in places:
             try:
                 self._ends[place] = end_of(asked, place)
@@ -118,11 +118,11 @@ class Workload:
         """Read all topics to their ends, as one more process; return what is wrong."""
         reader = Reader({**self._address, "group.id": "last", "isolation.level": "read_committed"})
         consumer = RecordedConsumer(self._history, "last", reader)
-        places = [(topic, number) for topic in TOPICS for number in range(self._plan.partitions)]
+        places = [(topic, number) for topic in TOPICS for number in range(self.partitions)]
         read: list[PolledRecord] = []
-        consumer.assign([(*place, 0) for place in places])
         deadline = time.monotonic() + seconds
-        ends = {place: end_of(reader, place) for place in places}
+        ends = {place: end_of(reader, place) for place in places}  # first: a long poll would hold up the question
+        consumer.assign([(*place, 0) for place in places])
         while missing := [place for place in places if reader.ends.get(place, -1) < ends[place]]:
             if time.monotonic() > deadline:
                 return [f"{topic}-{number} was not read to its end in {seconds:g} s" for topic, number in missing]
@@ -146,7 +146,11 @@ class Workload:
         producer = RecordedProducer(self._history, name, Producer({**self._address, **settings}))
         number = 0
         while not self._is_over.is_set():
-            producer.send(SENT, f"{name} {number}", number * 7 // 3 % self._plan.partitions)
+            try:
+                producer.send(SENT, f"{name} {number}", number * 7 // 3 % self.partitions)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # added; it has not heard of it
+                    raise
             producer.poll(1 / SENDS_PER_SECOND)
             number += 1
         self._flush(producer)
@@ -187,7 +191,7 @@ class Workload:
             number += 1
 
             def send(producer: Transactor, number: int = number) -> None:
-                for partition in range(self._plan.partitions):
+                for partition in range(self.partitions):
                     producer.send(TRANSACTED, f"{name} {number} {partition}", partition)
                     producer.poll(1 / SENDS_PER_SECOND)
 
@@ -232,10 +236,12 @@ class Workload:
                 "auto.offset.reset": "earliest",
             }
         )
-        places = [TopicPartition(SENT, number) for number in range(self._plan.partitions)]
-        consumer.assign([TopicPartition(SENT, each.partition, OFFSET_BEGINNING) for each in places])
+        places: list[TopicPartition] = []
         producer = self._transactional(name)
         while not self._is_over.is_set():
+            added = range(len(places), self.partitions)
+            places.extend(TopicPartition(SENT, number) for number in added)
+            consumer.incremental_assign([TopicPartition(SENT, number, OFFSET_BEGINNING) for number in added])
             messages: list[Any] = [each for each in consumer.consume(20, 0.1) if each.error() is None]
             if not messages:
                 continue
