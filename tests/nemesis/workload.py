@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from minibroker.history.recorder import HistoryWriter, PolledRecord, RecordedConsumer, RecordedProducer
 from tests.nemesis.plan import COPIED, SENT, TOPICS, TRANSACTED, Plan
@@ -37,6 +38,7 @@ RETRY_SECONDS = 0.05
 END_SECONDS = 10.0
 FLUSH_SECONDS = 5.0
 CLOSE_SECONDS = 8.0
+STUCK_SECONDS = 8.0
 
 
 class Reader(Consumer):
@@ -173,13 +175,15 @@ class Workload:
         self._retried(lambda: producer.init_transactions(5))
         return Transactor(self._history, name, producer)
 
-    def _retried(self, call: Callable[[], Any]) -> Any:
-        """Call again while the error is one that passes. Raises KafkaException for any other."""
+    def _retried(self, call: Callable[[], Any], seconds: float = math.inf) -> Any:
+        """Call again while the error is one that passes. Raises KafkaException for any other, or after that time."""
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 return call()
             except KafkaException as error:
-                if not (error.args[0].retriable() or error.args[0].code() in PASSING) or self._is_aborted.is_set():
+                passes = error.args[0].retriable() or error.args[0].code() in PASSING
+                if not passes or self._is_aborted.is_set() or time.monotonic() > deadline:
                     raise
                 self._note(f"{threading.current_thread().name} tries again: {error.args[0]}")
                 time.sleep(RETRY_SECONDS)
@@ -200,13 +204,16 @@ class Workload:
     def _transaction(
         self, name: str, producer: Transactor, work: Callable[[Transactor], None], *, is_wanted: bool = True
     ) -> tuple[bool, Transactor]:
-        """Do work in a transaction, and end it. Return whether it was committed, and the producer for the next one."""
+        """Do work in a transaction, and end it. Return whether it was committed, and the producer for the next one.
+
+        A producer that waits for long is let go: librdkafka may know of no broker any more after all had ended.
+        """
         try:
             producer.begin()
             try:
                 work(producer)
                 if is_wanted:
-                    self._retried(producer.commit)
+                    self._retried(lambda: producer.commit(END_SECONDS), STUCK_SECONDS)
                     return True, producer
             except KafkaException as error:
                 self._note(f"{name}: {error.args[0]}")
@@ -215,7 +222,7 @@ class Workload:
             # librdkafka gives the sequence numbers of records that it purges to the next ones, though it may have sent
             # them before: those are taken for duplicates. So it has sent all before it aborts.
             if not producer.flush(FLUSH_SECONDS):
-                self._retried(producer.abort)
+                self._retried(lambda: producer.abort(END_SECONDS), STUCK_SECONDS)
                 return False, producer
             self._note(f"{name} begins anew: records wait for {FLUSH_SECONDS:g} s")
         except KafkaException as error:
@@ -227,28 +234,29 @@ class Workload:
 
     def _copy(self, name: str) -> None:
         """Copy the sent records, each once: their offsets are committed in the transactions of the copies."""
-        consumer = Consumer(
-            {
-                **self._address,
-                "group.id": name,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-            }
-        )
-        places: list[TopicPartition] = []
         producer = self._transactional(name)
         while not self._is_over.is_set():
-            added = range(len(places), self.partitions)
-            places.extend(TopicPartition(SENT, number) for number in added)
-            consumer.incremental_assign([TopicPartition(SENT, number, OFFSET_BEGINNING) for number in added])
+            settings = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+            consumer = Consumer({**self._address, **settings, "group.id": name, "isolation.level": "read_committed"})
+            producer = self._copied(name, consumer, producer)
+            threading.Thread(target=consumer.close, daemon=True).start()
+
+    def _copied(self, name: str, consumer: Consumer, producer: Transactor) -> Transactor:
+        """Copy from the committed offsets on until a transaction fails; return the producer for the next one.
+
+        A consumer that gets nothing for long is let go, as a producer that waits.
+        """
+        assigned = 0
+        heard_at = time.monotonic()
+        while not self._is_over.is_set() and time.monotonic() < heard_at + STUCK_SECONDS:
+            if added := range(assigned, self.partitions):
+                consumer.incremental_assign([TopicPartition(SENT, number, OFFSET_STORED) for number in added])
+                assigned += len(added)
             messages: list[Any] = [each for each in consumer.consume(20, 0.1) if each.error() is None]
             if not messages:
                 continue
-            offsets: dict[int, int] = {}
-            for each in messages:
-                offsets[each.partition()] = each.offset() + 1
-
+            heard_at = time.monotonic()
+            offsets = {each.partition(): each.offset() + 1 for each in messages}
             committed = [TopicPartition(SENT, *each) for each in offsets.items()]
 
             def send(
@@ -257,14 +265,12 @@ class Workload:
                 for each in messages:
                     value = each.value().decode()
                     producer.send(COPIED, f"{value} {each.partition()} {each.offset()}", each.partition())
-                self._retried(lambda: producer.send_offsets(committed, consumer))
+                self._retried(lambda: producer.send_offsets(committed, consumer), STUCK_SECONDS)
 
             is_done, producer = self._transaction(name, producer, send)
             if not is_done:
-                for each in self._retried(lambda: consumer.committed(places, 5)):
-                    offset = each.offset if each.offset >= 0 else OFFSET_BEGINNING
-                    consumer.seek(TopicPartition(SENT, each.partition, offset))
-        consumer.close()
+                break
+        return producer
 
     def _be_member(self, name: str) -> None:
         """Read in a group, leave it now and then, and at the end read on until the group has reached all ends."""
