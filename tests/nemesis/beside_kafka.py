@@ -28,7 +28,7 @@ from tests.nemesis.plan import MIXED, Fault, Plan
 
 
 class BesideKafka:
-    """What Kafka 2.0.1 is asked for by requests is asked so; the rest by its nodes in ZooKeeper, as its tools do."""
+    """Brokers in a ZooKeeper: moves and elections are asked for by its nodes, as by Kafka's own tools."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         self.broker_ids = list(range(1, plan.brokers + 1))
@@ -197,7 +197,7 @@ class BesideKafka:
 
 @contextmanager
 def asked() -> Iterator[None]:
-    """What ZooKeeper or a broker refuses is not possible at the moment."""
+    """Raise BrokerError for a refusal of ZooKeeper or of a broker."""
     try:
         yield
     except (ZooKeeperError, ConnectionLost, SessionExpired, FrameError, ProcessError) as error:

@@ -97,7 +97,7 @@ class Brokers(Protocol):
         """Return what has not settled: replicas out of sync or unequal, moves and deletions that go on."""
 
     def logs(self) -> Sequence[Path]:
-        """What minibrokers have logged."""
+        """The logs of minibrokers."""
 
     def close(self) -> None: ...
 
