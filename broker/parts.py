@@ -56,6 +56,7 @@ from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.security.peer_login import IN_PLAIN_TEXT, peer_login
 from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.shared_settings import SharedSettings
@@ -164,7 +165,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
-    peers = Peers(config, metadata_cache)
+    peers = Peers(config, metadata_cache, login=peer_login(config) if state.is_shared else IN_PLAIN_TEXT)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,

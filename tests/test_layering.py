@@ -293,7 +293,10 @@ FILLED_IN = {
 # Attributes of other libraries that are set by assigning them.
 OF_LIBRARIES = {
     "deadline": "trio.CancelScope",
-    **dict.fromkeys(("maximum_version", "minimum_version", "options", "verify_flags", "verify_mode"), "ssl.SSLContext"),
+    **dict.fromkeys(
+        ("check_hostname", "maximum_version", "minimum_version", "options", "verify_flags", "verify_mode"),
+        "ssl.SSLContext",
+    ),
 }
 
 

@@ -18,10 +18,11 @@ from minibroker.any_cluster import codecs
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.any_cluster.login import Login, LoginError, logged_in
+from minibroker.any_cluster.login import Login, logged_in
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
 from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.client_ids import OF_COMMANDS
+from minibroker.protocol.sasl_client import LoginError
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
