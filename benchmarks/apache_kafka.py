@@ -191,6 +191,7 @@ class ApacheKafka(BrokerServer):
             "clientPort": port,
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
+            "tickTime": 1000,  # sessions last 2 to 20 of them
         }
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         options = ["-Xmx128m", *jvm_options(ZOOKEEPER_JVM_OPTIONS)]

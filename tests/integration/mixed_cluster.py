@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.frames import FrameError, ask, frame_of, metadata
@@ -21,7 +22,7 @@ from minibroker.protocol.primitives import TopicPartition
 from tests.integration.brokers import BrokerProcess, Minibroker
 
 SETTINGS: Mapping[str, str | int] = {
-    "zookeeper.session.timeout.ms": 4000,
+    "zookeeper.session.timeout.ms": 6000,
     "replica.lag.time.max.ms": 4000,
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
@@ -33,8 +34,9 @@ SETTINGS: Mapping[str, str | int] = {
     "auto.leader.rebalance.enable": "false",
     "log.flush.scheduler.interval.ms": 1000,
 }
-# A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends.
-USUAL_ERRORS = ("Error for partition", "fails to send a request to broker")
+# A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends; an election
+# that another broker has won.
+USUAL_ERRORS = ("Error for partition", "fails to send a request to broker", "creating ephemeral at /controller")
 EVERYTHING = frame_of(ApiKey.METADATA, 5, MetadataRequest(topics=None))
 WAIT_SECONDS = 20.0
 POLL_SECONDS = 0.05
@@ -253,3 +255,18 @@ def produce(bootstrap: str, topic: str, values: Sequence[str], *, number: int = 
     assert not errors, errors[:3]
     assert len(offsets) == len(values)
     return sorted(offsets)
+
+
+def read(bootstrap: str, topic: str, count: int, *, number: int = 0, isolation: str = "read_uncommitted") -> list[str]:
+    """Read so many records from the beginning."""
+    own = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": isolation, **own})
+    consumer.assign([ClientPartition(topic, number, 0)])
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.value() or b"").decode())
+    consumer.close()
+    return found
