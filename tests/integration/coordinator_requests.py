@@ -1,4 +1,4 @@
-"""What each API of groups and transactions answers at a broker, in each version that Kafka 2.0.1 has."""
+"""The answers of a broker to each API of groups and transactions, in each version that Kafka 2.0.1 has."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, str | int] = {
 # A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends; an election
 # that another broker has won.
 USUAL_ERRORS = ("Error for partition", "fails to send a request to broker", "creating ephemeral at /controller")
-EVERYTHING = frame_of(ApiKey.METADATA, 5, MetadataRequest(topics=None))
+EVERYTHING = frame_of(ApiKey.METADATA, 4, MetadataRequest(topics=None))
 WAIT_SECONDS = 20.0
 POLL_SECONDS = 0.05
 
@@ -55,10 +55,10 @@ class MixedCluster:
         self.zookeeper = f"127.0.0.1:{self._ensemble.zookeeper_port}"
         self.brokers: dict[int, BrokerProcess] = {}
 
-    def start_kafka(self, broker_id: int, **settings: str | int) -> None:
+    def start_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: str | int) -> None:
         """Start an Apache Kafka broker and wait for it; a second time with the files of the first."""
         kafka = ApacheKafka(
-            self._jars,
+            jars or self._jars,
             self._directory / str(broker_id),
             settings={**SETTINGS, **settings, "broker.id": broker_id},
             heap="384m",

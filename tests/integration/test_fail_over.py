@@ -78,7 +78,7 @@ def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
 
 
 def committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
-    """What is read of the first transactions of each outcome."""
+    """The first record that a consumer with read_committed gets."""
     return read(cluster, topic, 1, partition=partition, **{"isolation.level": "read_committed"})
 
 

@@ -21,11 +21,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.cluster.zk import nodes
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.mixed_cluster import MixedCluster, produce
 
 OURS = 3
+ROTATED = ([1, 2, OURS], [2, OURS, 1], [OURS, 1, 2])  # the replicas of three partitions
 TOPICS = "kafka.admin.TopicCommand"
 PREFERRED = "kafka.admin.PreferredReplicaLeaderElectionCommand"
 REASSIGN = "kafka.admin.ReassignPartitionsCommand"
@@ -253,3 +255,42 @@ def test_brokers_serve_on_without_zookeeper_and_go_on_with_it(jars: Path, cluste
     assert cluster.controller == OURS
     cluster.await_same_logs("orders", OURS, 1)
     cluster.await_same_metadata()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("release", "protocol"), [("1.1.1", "1.1"), ("0.11.0.3", "0.11.0")])
+def test_brokers_of_earlier_releases_are_led_followed_and_controlled(
+    jars: Path, cluster: MixedCluster, release: str, protocol: str
+) -> None:
+    """As in the middle of an upgrade: a broker of the release, and one of 2.0.1 with its protocol."""
+    spoken = {"inter.broker.protocol.version": protocol, "log.message.format.version": protocol}
+    settings = {**SETTINGS, **spoken, "delete.topic.enable": "true"}
+    cluster.start_ours(OURS, **settings)
+    cluster.start_kafka(1, kafka_jars(release=release), **settings)
+    cluster.start_kafka(2, **settings)
+
+    def lives(topic: str) -> None:
+        """Each broker leads a partition, all follow, and the preferred leaders are elected."""
+        for number, replicas in enumerate(ROTATED):
+            cluster.await_state(topic, number, partial(has_in_sync, tuple(replicas)))
+        kafka_tool(jars, PREFERRED, "--zookeeper", cluster.zookeeper)
+        for number, replicas in enumerate(ROTATED):
+            cluster.await_state(topic, number, partial(is_led_by, replicas[0]))
+            produce(cluster.bootstrap(), topic, [f"value {each}" for each in range(10)], number=number)
+            cluster.await_same_logs(topic, *replicas, number=number)
+        cluster.await_same_metadata()
+
+    cluster.create_topic("orders", *ROTATED)
+    lives("orders")
+    cluster.stop(1)
+    cluster.await_gone(1)
+    cluster.start_kafka(1, kafka_jars(release=release), **settings)
+    lives("orders")
+    cluster.stop(OURS)
+    cluster.await_gone(OURS)
+    cluster.start_ours(OURS, **settings)
+    assert cluster.controller != OURS
+    lives("orders")
+    kafka_tool(jars, TOPICS, "--zookeeper", cluster.zookeeper, "--delete", "--topic", "orders")
+    await_no(cluster, nodes.topic_path("orders"))
+    assert {each: cluster.errors_of(each) for each in (1, 2)} == {1: [], 2: []}
