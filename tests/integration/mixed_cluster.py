@@ -20,6 +20,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.protocol.primitives import TopicPartition
 from tests.integration.brokers import BrokerProcess, Minibroker
+from tests.integration.zookeeper_log import written
 
 SETTINGS: Mapping[str, str | int] = {
     "zookeeper.session.timeout.ms": 6000,
@@ -67,7 +68,7 @@ class MixedCluster:
         self._keep_port(broker_id, kafka)
         self.brokers[broker_id] = kafka.start()
 
-    def start_ours(self, broker_id: int, **settings: str | int) -> None:
+    def start_ours(self, broker_id: int, *arguments: str, **settings: str | int) -> None:
         """Start a minibroker and wait for it; a second time with the files of the first."""
         before = self.brokers.get(broker_id)
         listen = f"127.0.0.1:{before.port if before else 0}"
@@ -77,6 +78,7 @@ class MixedCluster:
             self.zookeeper,
             "--listen",
             listen,
+            *arguments,
             settings={**SETTINGS, **settings, "broker.id": broker_id},
         )
         self.brokers[broker_id] = ours
@@ -154,6 +156,13 @@ class MixedCluster:
 
     def await_isr(self, topic: str, *in_sync: int, number: int = 0) -> nodes.StateNode:
         return self.await_state(topic, number, lambda state: state.in_sync_replicas == in_sync)
+
+    def chain_of(self, topic: str, number: int = 0) -> list[nodes.StateNode]:
+        """All states of a partition there have been, in their order."""
+        path = nodes.state_path(TopicPartition(topic, number))
+        folder = self._ensemble.data_dir.parent / "zookeeper" / "version-2"
+        logs = sorted(folder.glob("log.*"), key=lambda log: int(log.suffix[1:], 16))
+        return [nodes.StateNode.decode(data) for each in written(logs) if (data := each[1]) and each[0] == path]
 
     def await_gone(self, broker_id: int) -> None:
         """Wait until the session of a broker that was killed has expired: Kafka ends if it finds its id taken."""
