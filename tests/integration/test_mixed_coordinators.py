@@ -18,6 +18,7 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import Record, build_batch
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.transaction_records import TransactionRecord, encode_key, encode_value
+from minibroker.transcript.exchanges import read_transcript
 from tests.integration.clusters import QUICK_REFRESH, WAIT_SECONDS
 from tests.integration.coordinator_requests import GROUP, PRODUCER, TOPIC, TRANSACTIONAL_ID, answers
 from tests.integration.members import wait_until
@@ -31,17 +32,27 @@ SETTINGS: dict[str, str | int] = {"zookeeper.session.timeout.ms": 3000}
 OFFSET_VALUE = offset_value(OffsetRecord(5, -1, "", 0, None), 1 << 50)
 TRANSACTION_VALUE = encode_value(TransactionRecord(7, 0, 60_000, 0, frozenset(), 0, -1))
 BATCHES = 100_000
+OF_FETCHERS = {("OffsetForLeaderEpoch", 1), ("Fetch", 8)}
+BETWEEN_BROKERS = {*OF_FETCHERS, ("WriteTxnMarkers", 0)}  # and no ApiVersions
 REFUSED_MARKER = "Error processing append operation on partition written-"
 KILLED, STOPPED = MixedCluster.kill, MixedCluster.stop
 
 
 @pytest.fixture(scope="module")
-def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+def transcript(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The requests to broker 4."""
+    return tmp_path_factory.mktemp("transcripts") / "transcript"
+
+
+@pytest.fixture(scope="module")
+def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory, transcript: Path) -> Iterator[MixedCluster]:
     """Apache Kafka brokers 1 and 2, minibrokers 3 and 4; broker 3 or 1 coordinates all groups and transactional ids."""
     cluster = MixedCluster(jars, tmp_path_factory.mktemp("cluster"))
     try:
-        for broker_id in (KAFKA, OURS, *LEADERS):
+        for broker_id in (KAFKA, OURS, 2):
             start(cluster, broker_id)
+        cluster.start_ours(4, "--transcript", str(transcript), **SETTINGS)
+        cluster.create_topic("followed", [4, OURS, KAFKA])
         for topic in COORDINATED:
             cluster.create_topic(topic, [OURS, KAFKA], cleanup_policy="compact")
         cluster.create_topic(TOPIC, [2])
@@ -116,7 +127,7 @@ def write_long_log(folder: Path, key: bytes, value: bytes) -> None:
     ],
 )
 def test_groups_and_transactions_go_on_with_a_coordinator_of_the_other_kind(
-    cluster: MixedCluster, ends: Sequence[Callable[[MixedCluster, int], None]]
+    cluster: MixedCluster, transcript: Path, ends: Sequence[Callable[[MixedCluster, int], None]]
 ) -> None:
     group, transactions = LiveGroup(cluster, f"read-{len(ends)}"), Transactions(cluster, f"written-{len(ends)}")
     group.goes_on("first")
@@ -136,7 +147,17 @@ def test_groups_and_transactions_go_on_with_a_coordinator_of_the_other_kind(
     group.close()
     for topic, brokers in ((group.topic, LEADERS), *((topic, (KAFKA, OURS)) for topic in COORDINATED)):
         cluster.await_same_logs(topic, *brokers)
+    assert OF_FETCHERS <= spoken_by(OURS, transcript) <= spoken_by(KAFKA, transcript) == BETWEEN_BROKERS
     assert [line for each in (1, 2) for line in cluster.errors_of(each) if REFUSED_MARKER not in line] == []
+
+
+def spoken_by(broker_id: int, transcript: Path) -> set[tuple[str, int]]:
+    """The requests of a broker's fetchers and of its coordinator to broker 4, with their versions."""
+    return {
+        (exchange.api, exchange.version)
+        for exchange in read_transcript(transcript)
+        if (exchange.client_id or "").startswith(f"broker-{broker_id}-")
+    }
 
 
 class LiveGroup:
