@@ -238,6 +238,7 @@ def build(
         connect=peers.at,
         listener=config.inter_broker_listener,
         on_answer=lambda *answer: controller_loop.on_answer(*answer),
+        protocol_version=config.inter_broker_protocol_version,
     )
     controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
