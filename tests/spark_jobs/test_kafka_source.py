@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minibroker import Cluster
 from minibroker.process import Broker
@@ -292,10 +293,10 @@ def test_streams_into_files_and_into_a_topic_are_right_though_two_leaders_die(so
         for partition in range(2):
             begin, end = 300 * partition, 300 * (partition + 1)
             cluster.produce("in", numbered(300, begin))
-            cluster.wait_for(lambda begin=begin: all(read_until(query) > begin for query in queries), timeout=60)
+            cluster.wait_for(partial(have_read, queries, begin + 1), timeout=60)
             leader = cluster.leader_of("in", partition)
             cluster.kill(leader)
-            cluster.wait_for(lambda end=end: all(read_until(query) == end for query in queries), timeout=60)
+            cluster.wait_for(partial(have_read, queries, end), timeout=60)
             cluster.start(leader)
             cluster.until_isr("in", partition, cluster.broker_ids)
         for query in queries:
@@ -305,10 +306,10 @@ def test_streams_into_files_and_into_a_topic_are_right_though_two_leaders_die(so
         assert numbered(600) == sorted({*values(there.batch(subscribe="out"))})  # this sink may write a record twice
 
 
-def read_until(query: StreamingQuery) -> int:
-    """The offsets of a query's topic, at the end of its last batch, added up."""
-    progress = query.lastProgress
-    return sum(json.loads(progress["sources"][0]["endOffset"])["in"].values()) if progress else 0
+def have_read(queries: list[StreamingQuery], count: int) -> bool:
+    """Whether each has read so many records of its topic, as the offsets at the end of its last batch add up."""
+    progress = [query.lastProgress for query in queries]
+    return all(each and sum(json.loads(each["sources"][0]["endOffset"])["in"].values()) >= count for each in progress)
 
 
 def consume(kafka: Kafka, topic: str, *, partitions: int, count: int) -> list[tuple[object, ...]]:
