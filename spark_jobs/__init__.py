@@ -1,0 +1,17 @@
+"""Jobs for Spark that read from Kafka or write to it; each is a module with a command line of its own."""
+
+from typing import NamedTuple
+
+
+class JobInfo(NamedTuple):
+    """A job of `minibroker jobs run NAME`."""
+
+    module: str  # in this package
+    about: str
+
+
+JOBS = {
+    "delays": JobInfo(
+        "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
+    ),
+}

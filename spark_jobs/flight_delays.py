@@ -15,33 +15,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import sys
 import threading
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from types import FrameType
-from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
-from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
+from minibroker.spark_jobs.command import Job, job_parser, main
+from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
+from minibroker.spark_jobs.micro_batches import micro_batches, sentence
 
 LATE_FROM_MINUTES = 15
-LOOK_AGAIN_SECONDS = 0.5
 WINDOW_DAYS = 1
 WATERMARK_DAYS = 14
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-STAGES = {
-    "connector": "fetching Spark's Kafka connector, once",
-    "session": "starting Spark",
-    "query": "starting the query",
-}
-
 FLIGHT = StructType(
     [
         StructField("scheduled_departure", TimestampType()),
@@ -107,73 +95,10 @@ def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: flo
     return writer.trigger(processingTime=f"{every_seconds} seconds").start()
 
 
-def batches(query: StreamingQuery, *, stop: threading.Event, until: datetime | None = None) -> Iterable[dict[str, Any]]:
-    """Yield facts about each micro-batch until the query ends, `stop` is set, or all windows up to a time are written.
-
-    Raises the query's error.
-    """
-    seen = -1
-    records = 0
-    running = True
-    while running:
-        running = not query.awaitTermination(LOOK_AGAIN_SECONDS)  # type: ignore[arg-type]  # a fraction is fine
-        if stop.is_set():
-            query.stop()
-        for progress in query.recentProgress:
-            # Idle triggers repeat the last batch's id with no rows.
-            if progress["batchId"] <= seen:
-                continue
-            seen = progress["batchId"]
-            records += progress["numInputRows"]
-            observed = progress["observedMetrics"].get("input")
-            watermark = progress["eventTime"].get("watermark")
-            # A batch writes the windows that its watermark has passed.
-            if until is not None and watermark and datetime.fromisoformat(watermark) >= until:
-                stop.set()
-            yield {
-                "batch": seen,
-                "records": progress["numInputRows"],
-                "records_so_far": records,
-                "unreadable": observed["unreadable"] if observed else 0,
-                "too_late": sum(state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]),
-                "watermark": watermark,
-                "latest": progress["eventTime"].get("max"),
-                "milliseconds": progress["batchDuration"],
-            }
-
-
-def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Translate the command line into options of Spark's Kafka source."""
-    chosen = {
-        "kafka.bootstrap.servers": arguments.bootstrap_servers,
-        "subscribe": arguments.subscribe,
-        "subscribePattern": arguments.subscribe_pattern,
-        "assign": arguments.assign,
-        "startingOffsets": arguments.starting_offsets,
-        "startingTimestamp": arguments.starting_timestamp,
-        "maxOffsetsPerTrigger": arguments.max_offsets_per_trigger,
-        "failOnDataLoss": arguments.fail_on_data_loss,
-    }
-    options = {name: str(value) for name, value in chosen.items() if value is not None}
-    for pair in arguments.kafka_option:
-        name, _, value = pair.partition("=")
-        options[name] = value
-    return options
-
-
-def parser() -> argparse.ArgumentParser:
+def options() -> argparse.ArgumentParser:
     """Describe the command line."""
-    cli = argparse.ArgumentParser(prog="flight_delays", description="Flight delays from Kafka to Parquet.")
-    cli.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT")
-    topics = cli.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--subscribe", metavar="TOPIC[,TOPIC...]")
-    topics.add_argument("--subscribe-pattern", metavar="REGEX")
-    topics.add_argument("--assign", metavar="JSON", help='{"flights": [0, 1]}')
-    cli.add_argument("--starting-offsets", default="earliest", metavar="earliest|latest|JSON")
-    cli.add_argument("--starting-timestamp", type=int, metavar="MS", help="takes precedence over --starting-offsets")
-    cli.add_argument("--max-offsets-per-trigger", type=int, metavar="RECORDS")
-    cli.add_argument("--fail-on-data-loss", choices=["true", "false"], default="true")
-    cli.add_argument("--kafka-option", action="append", default=[], metavar="KEY=VALUE", type=_pair)
+    cli = job_parser("delays", "Flight delays from Kafka to Parquet.")
+    add_source(cli)
     cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files")
     cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
     cli.add_argument("--window", default=f"{WINDOW_DAYS} day")
@@ -181,7 +106,6 @@ def parser() -> argparse.ArgumentParser:
     cli.add_argument("--watermark", default=f"{WATERMARK_DAYS} days", help="how late a record may come, in event time")
     cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
     cli.add_argument("--until", metavar="TIME", type=_time, help="end when all windows up to this time are written")
-    cli.add_argument("--json", action="store_true", help="a line of JSON for each stage and each micro-batch")
     return cli
 
 
@@ -190,73 +114,32 @@ def _time(text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _pair(text: str) -> str:
-    if "=" not in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return text
-
-
-def run(spark: SparkSession, arguments: argparse.Namespace, *, stop: threading.Event) -> None:
-    """Run one query until it ends, `stop` is set or `--until` is reached; print a line about each micro-batch."""
-    delays = transform(
+def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    """Read and transform as the command line has it; nothing runs yet."""
+    return transform(
         read(spark, source_options(arguments)),
         window=arguments.window,
         window_start=arguments.window_start,
         watermark=arguments.watermark,
     )
-    query = write(delays, output=arguments.output, checkpoint=arguments.checkpoint, every_seconds=arguments.continuous)
-    for facts in batches(query, stop=stop, until=arguments.until):
-        print(json.dumps(facts) if arguments.json else _sentence(facts), flush=True)
 
 
-def _print_stage(stage: str, arguments: argparse.Namespace) -> None:
-    print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
+def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
+    """Run one query until it ends, `stop` is set or `--until` is reached; print a line about each micro-batch."""
+    query = write(
+        plan(spark, arguments),
+        output=arguments.output,
+        checkpoint=arguments.checkpoint,
+        every_seconds=arguments.continuous,
+    )
+    for facts in micro_batches(query, stop=stop, until=arguments.until, counters=["unreadable"]):
+        print(json.dumps(facts) if arguments.json else sentence(facts, left_out=["unreadable"]), flush=True)
+    return 0
 
 
-def _sentence(facts: dict[str, Any]) -> str:
-    text = f"batch {facts['batch']}: {facts['records']:,} records, {facts['records_so_far']:,} so far"
-    text += f", watermark {facts['watermark']}"
-    for trouble in ("unreadable", "too_late"):
-        if facts[trouble]:
-            text += f", {facts[trouble]:,} {trouble.replace('_', ' ')}: not in the result"
-    return text
-
-
-def _set_by_signals() -> threading.Event:
-    """An event that the first signal sets; the second ends the process, should the query not stop."""
-    stop = threading.Event()
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in STOP_SIGNALS:
-        signal.signal(number, on_signal)
-    return stop
-
-
-def main(command_line: Sequence[str] | None = None) -> None:
-    """Run the job as a command; exit with status 0, or with 1 and the reason."""
-    arguments = parser().parse_args(command_line)
-    # While Spark starts, Ctrl-C ends the process at once, and the JVM with it: an exception could be lost in there.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if connector_is_missing():
-        _print_stage("connector", arguments)
-    _print_stage("session", arguments)
-    try:
-        spark = spark_session("flight_delays")
-    except ConnectorUnavailable as reason:
-        sys.exit(f"flight_delays: {reason}")
-    _print_stage("query", arguments)
-    try:
-        run(spark, arguments, stop=_set_by_signals())
-    except StreamingQueryException as reason:
-        # Spark's log has the query's plan and the trace.
-        topics = arguments.subscribe or arguments.subscribe_pattern or arguments.assign
-        sys.exit(f"flight_delays: {topics} at {arguments.bootstrap_servers}: {str(reason).splitlines()[0]}")
-    finally:
-        spark.stop()
-
+JOB = Job(
+    "delays", options, plan, run, subject=lambda arguments: f"{topics_of(arguments)} at {arguments.bootstrap_servers}"
+)
 
 if __name__ == "__main__":
-    main()
+    main(JOB)

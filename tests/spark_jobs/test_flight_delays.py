@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from minibroker.demo import flights, replay, result
-from minibroker.spark_jobs import flight_delays
+from minibroker.spark_jobs import command, flight_delays
 from tests.jvm import QUICK_JVM
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Job(NamedTuple):
         return [*arguments, "--watermark", "10 days", "--max-offsets-per-trigger", str(limit)]
 
     def options(self, *, limit: int) -> argparse.Namespace:
-        return flight_delays.parser().parse_args(self.arguments(limit=limit))
+        return flight_delays.options().parse_args(self.arguments(limit=limit))
 
     def start(self, *, limit: int, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         started = command or (sys.executable, "-m", "minibroker.spark_jobs.flight_delays")
@@ -160,7 +161,7 @@ def test_a_job_ends_by_itself_when_the_windows_it_is_to_write_are_written(
 ) -> None:
     arguments = [*job.arguments(limit=9000), "--continuous", "0", "--until", "2013-01-31T05:00"]
 
-    flight_delays.run(spark, flight_delays.parser().parse_args(arguments), stop=threading.Event())
+    flight_delays.run(spark, flight_delays.options().parse_args(arguments), stop=threading.Event())
 
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert "2013-01-31T05:00" <= last["watermark"] <= "2013-02-10"
@@ -170,10 +171,10 @@ def test_a_job_ends_by_itself_when_the_windows_it_is_to_write_are_written(
 @pytest.fixture
 def command_line(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Sequence[str]], None]]:
     """The job as a command, but in the session's Spark, which goes on after it."""
-    handlers = {number: signal.getsignal(number) for number in flight_delays.STOP_SIGNALS}
-    monkeypatch.setattr(flight_delays, "spark_session", lambda name: spark)
+    handlers = {number: signal.getsignal(number) for number in command.STOP_SIGNALS}
+    monkeypatch.setattr(command, "spark_session", lambda name, **settings: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
-    yield flight_delays.main
+    yield partial(command.main, flight_delays.JOB)
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
@@ -192,6 +193,17 @@ def test_a_job_that_looks_again_and_again_ends_at_a_signal(
     command_line([*job.arguments(limit=100_000), "--continuous", "0.5"])
 
     result.check(result.read(job.output), january.expected)
+
+
+def test_a_dry_run_shows_the_plan_and_reads_nothing(
+    command_line: Callable[[Sequence[str]], None], job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command_line([*job.arguments(limit=1), "--dry-run"])
+
+    shown = capfd.readouterr().out
+    assert "StreamingRelation" in shown
+    assert "HashAggregate" in shown
+    assert not job.output.exists()
 
 
 def test_a_job_without_its_topic_fails_and_names_it(

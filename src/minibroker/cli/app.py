@@ -27,6 +27,7 @@ from minibroker.cli import (
     dump_log,
     explain,
     groups,
+    jobs,
     metrics,
     produce,
     quotas,
@@ -103,6 +104,7 @@ app.add_typer(quotas.app, name="quotas")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
 app.add_typer(metrics.app, name="metrics")
+app.add_typer(jobs.app, name="jobs")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets

@@ -1,0 +1,121 @@
+"""A job as a command: `python -m`, `spark-submit` and `minibroker jobs run` start it alike.
+
+A job gives its options, its plan and what it runs. Here are the options that all jobs share, the stages that it
+prints while Spark starts, the signals that end it, and the one line on standard error when it fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from minibroker.spark_jobs.kafka_options import pair
+from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STAGES = {
+    "connector": "fetching Spark's Kafka connector, once",
+    "session": "starting Spark",
+    "query": "starting the query",
+}
+REASON_CHARACTERS = 300
+
+
+class JobFailed(RuntimeError):
+    """A job cannot do what it was asked; the message is one line with the next step."""
+
+
+class Job(NamedTuple):
+    """The parts of a job, as its module gives them to `main`."""
+
+    name: str
+    options: Callable[[], argparse.ArgumentParser]
+    # Reads and transforms, and starts nothing: what `--dry-run` shows. It may return several, in the order of writing.
+    plan: Callable[[SparkSession, argparse.Namespace], DataFrame | Sequence[DataFrame]]
+    # Ends when `stop` is set; returns the exit status. Raises JobFailed.
+    run: Callable[[SparkSession, argparse.Namespace, threading.Event], int]
+    # Names what it reads, for the line of a failure.
+    subject: Callable[[argparse.Namespace], str]
+
+
+def job_parser(name: str, about: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that every job has."""
+    cli = argparse.ArgumentParser(prog=name, description=about)
+    spark = cli.add_argument_group("Spark")
+    spark.add_argument("--master", default="local[*]", help="such as spark://HOST:7077; spark-submit's own goes first")
+    spark.add_argument("--spark-config", action="append", default=[], metavar="KEY=VALUE", type=pair)
+    spark.add_argument("--event-log", type=Path, metavar="DIR", help="write what Spark's history server shows")
+    spark.add_argument("--dry-run", action="store_true", help="show the plan, and run nothing")
+    cli.add_argument("--json", action="store_true", help="a line of JSON for each stage and each result")
+    return cli
+
+
+def main(job: Job, command_line: Sequence[str] | None = None) -> None:
+    """Run a job as a command; exit with its status, or with 1 and the reason."""
+    arguments = job.options().parse_args(command_line)
+    # While Spark starts, Ctrl-C ends the process at once, and the JVM with it: an exception could be lost in there.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if connector_is_missing():
+        _print_stage("connector", arguments)
+    _print_stage("session", arguments)
+    try:
+        spark = spark_session(job.name, master=arguments.master, config=_session_settings(arguments))
+    except (ConnectorUnavailable, OSError) as reason:
+        sys.exit(f"{job.name}: {reason}")
+    try:
+        if arguments.dry_run:
+            planned = job.plan(spark, arguments)
+            for frame in [planned] if isinstance(planned, DataFrame) else planned:
+                frame.explain("formatted")
+            return
+        _print_stage("query", arguments)
+        status = job.run(spark, arguments, _set_by_signals())
+    except JobFailed as failed:
+        sys.exit(f"{job.name}: {failed}")
+    except (PySparkException, Py4JError) as error:
+        # Spark's log has the query's plan and the trace.
+        sys.exit(f"{job.name}: {job.subject(arguments)}: {_reason(error)}")
+    finally:
+        spark.stop()
+    if status:
+        sys.exit(status)
+
+
+def _session_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    settings: dict[str, str] = dict(arguments.spark_config)
+    if arguments.event_log is not None:
+        arguments.event_log.mkdir(parents=True, exist_ok=True)
+        settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": arguments.event_log.absolute().as_uri()}
+    return settings
+
+
+def _print_stage(stage: str, arguments: argparse.Namespace) -> None:
+    print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:REASON_CHARACTERS]
+
+
+def _set_by_signals() -> threading.Event:
+    """An event that the first signal sets; the second ends the process, should the query not stop."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, on_signal)
+    return stop

@@ -1,0 +1,82 @@
+"""The micro-batches of a streaming query: facts about each, and the line for a person."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_AGAIN_SECONDS = 0.5
+
+
+def micro_batches(
+    query: StreamingQuery, *, stop: threading.Event, until: datetime | None = None, counters: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield facts about each micro-batch until the query ends, `stop` is set, or the watermark reaches `until`.
+
+    `counters` are the names that the query observes with `DataFrame.observe`. Raises the query's error.
+    """
+    seen = -1
+    records = 0
+    running = True
+    while running:
+        running = not query.awaitTermination(LOOK_AGAIN_SECONDS)  # type: ignore[arg-type]  # a fraction is fine
+        if stop.is_set():
+            query.stop()
+        for progress in query.recentProgress:
+            # Idle triggers repeat the last batch's id with no rows.
+            if progress["batchId"] <= seen:
+                continue
+            seen = progress["batchId"]
+            records += progress["numInputRows"]
+            watermark = progress["eventTime"].get("watermark")
+            # A batch writes the windows that its watermark has passed.
+            if until is not None and watermark and datetime.fromisoformat(watermark) >= until:
+                stop.set()
+            observed: dict[str, Any] = {}
+            for row in progress["observedMetrics"].values():
+                observed |= row.asDict()
+            yield {
+                "batch": seen,
+                "records": progress["numInputRows"],
+                "records_so_far": records,
+                "behind": sum(behind(source) for source in progress["sources"]),
+                **{name: observed.get(name) or 0 for name in counters},
+                "too_late": sum(state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]),
+                "watermark": watermark,
+                "latest": progress["eventTime"].get("max"),
+                "milliseconds": progress["batchDuration"],
+            }
+
+
+def behind(source: Any) -> int:
+    """How many offsets a Kafka source had before it when its micro-batch ended; 0 for other sources."""
+    try:
+        end, latest = (json.loads(source[name] or "{}") for name in ("endOffset", "latestOffset"))
+        return sum(
+            max(0, offset - end.get(topic, {}).get(partition, offset))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+    except (AttributeError, TypeError, ValueError):  # a file source's offset is a number, a rate source's another
+        return 0
+
+
+def sentence(facts: dict[str, Any], *, left_out: Sequence[str] = ()) -> str:
+    """Tell a micro-batch in a line; `left_out` are counters of records that are not in the result."""
+    seconds = facts["milliseconds"] / 1000
+    text = (
+        f"batch {facts['batch']}: {facts['records']:,} records in {seconds:.1f} s, {facts['records_so_far']:,} so far"
+    )
+    if facts["behind"]:
+        text += f", {facts['behind']:,} behind"
+    if facts["watermark"]:
+        text += f", watermark {facts['watermark']}"
+    for trouble in (*left_out, "too_late"):
+        if facts[trouble]:
+            text += f", {facts[trouble]:,} {trouble.replace('_', ' ')}: not in the result"
+    return text

@@ -1,0 +1,66 @@
+"""The end of a job: a table of text, and one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Of the demo's picture, too.
+STYLE = {
+    "axes.edgecolor": "#6b6b6b",
+    "axes.grid": True,
+    "axes.prop_cycle": "cycler('color', ['#cb2f3f', '#2f6ecb', '#f98e52', '#4d0a35', '#3b8a6e', '#6b6b6b'])",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "figure.constrained_layout.use": True,
+    "figure.figsize": (10, 5),
+    "font.size": 10,
+    "grid.color": "#e3e3e3",
+    "savefig.dpi": 150,
+    "text.color": "#222222",
+}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows under their head; numbers stand to the right, with commas."""
+    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    right = [any(isinstance(row[column], int | float) for row in rows) for column in range(len(head))]
+    lines = (
+        "  ".join(
+            f"{cell:>{width}}" if to_right else f"{cell:<{width}}"
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@contextmanager
+def picture(path: Path, title: str) -> Iterator[Axes]:
+    """Give axes to draw on, and write them to a PNG file at the end."""
+    # Takes half a second, and a window system for its usual face.
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    with style.context(STYLE):
+        figure = Figure()
+        axes = figure.subplots()
+        axes.set_title(title)
+        yield axes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)

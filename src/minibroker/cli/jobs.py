@@ -1,0 +1,65 @@
+"""`minibroker jobs`: the Spark jobs that come with the broker. Each is a program of its own, which this starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.parameters import OutputOption
+from minibroker.errors import BadValue, CommandFailed
+
+RUN_EPILOG = """`minibroker jobs run NAME --help` shows a job's options, `--dry-run` its plan.
+
+Example: minibroker jobs run delays --subscribe flights --output out/delays --checkpoint out/checkpoint"""
+
+app = typer.Typer(help="Run Spark jobs that read from Kafka or write to it.")
+
+
+@app.callback(invoke_without_command=True)
+def jobs(context: typer.Context) -> None:
+    show_help_if_alone(context)
+
+
+@app.command("list", epilog="Example: minibroker jobs list -o json")
+def list_jobs(output: OutputOption = "text") -> None:
+    """Show the jobs and what each is for."""
+    from minibroker.spark_jobs import JOBS
+
+    width = max(map(len, JOBS))
+    for name, job in JOBS.items():
+        print(json.dumps({"name": name, "about": job.about}) if output == "json" else f"{name:<{width}}  {job.about}")
+
+
+def job_names() -> list[str]:
+    from minibroker.spark_jobs import JOBS
+
+    return list(JOBS)
+
+
+@app.command(
+    "run",
+    epilog=RUN_EPILOG,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=job_names, show_default=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...", show_default=False)] = None,
+    output: OutputOption = "text",
+) -> None:
+    """Run a job; its options are named as those of Spark's Kafka source and sink."""
+    from minibroker.spark_jobs import JOBS
+
+    job = JOBS.get(name)
+    if job is None:
+        raise BadValue(f"there is no job {name!r}; there are {', '.join(JOBS)}")
+    if importlib.util.find_spec("pyspark") is None:
+        raise CommandFailed("Spark is not installed; pip install 'minibroker[spark]', and have a JDK 17 or later")
+    # In place of this process: a signal for the command is one for the job.
+    command = [sys.executable, "-m", f"minibroker.spark_jobs.{job.module}", *(arguments or [])]
+    os.execv(sys.executable, command + ["--json"] * (output == "json"))
