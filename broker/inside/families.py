@@ -544,7 +544,7 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
 
 
 def fetching_metrics(parts: BrokerParts) -> Iterator[Found]:
-    """Where groups fetched last in the partitions for which they have committed no offset."""
+    """The last fetches of groups, in the partitions for which they have committed no offset."""
     newest: dict[tuple[str, TopicPartition], tuple[int, Position]] = {}
     for reader in parts.fetch_positions.all():
         if reader.client_id == OF_COMMANDS:

@@ -203,7 +203,7 @@ class Snapshots:
         }
 
     def fetches(self, after: int = 0, skip: int = 0) -> Json:
-        """Where clients have fetched to, from reader `after` on without its first `skip` partitions."""
+        """The last fetches of clients, from reader `after` on without its first `skip` partitions."""
         clock, until_ns = self._parts.timers.clock, self._tracer.now_ns() + MOST_NS
         turn_ms = clock.wall_ms() - clock.monotonic_ms()
         rows: list[Json] = []

@@ -1,4 +1,4 @@
-"""Where clients have fetched to: the lag of those that commit nothing, such as Spark's source.
+"""The positions of clients by their fetches: the lag of those that commit nothing, such as Spark's source.
 
 A consumer that assigns its partitions itself names no group in any request. What is known of it is its client id, which
 Java's consumer makes of its group (`protocol/client_ids.py`), its host, and its fetches. So for each client id and host
@@ -22,6 +22,7 @@ from minibroker.protocol.client_ids import group_in
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log import Log
 
 READERS_MAX = 1_000
@@ -31,20 +32,18 @@ KEPT_MS = 86_400_000
 
 
 class Delivered(NamedTuple):
-    """An answer with records: the offset that was asked for, and where in the log the records end."""
+    """An answer with records: from where it was read to where in the segment the records end."""
 
-    fetch_offset: int
-    segment_base_offset: int
+    start: LogOffsetMetadata  # of the offset that was asked for
     end_position: int
     high_watermark: int
     at_ms: int  # of the monotonic clock
 
     def end_offset(self, log: Log) -> int:
         """Return the offset after the records; the one that was asked for if their segment is gone or compacted."""
-        found = log.offset_at(self.segment_base_offset, self.end_position)
-        if found is None:
-            return self.fetch_offset
-        return max(self.fetch_offset, min(found, self.high_watermark))
+        asked_offset = self.start.message_offset
+        found = log.offset_at(self.start.segment_base_offset, self.end_position)
+        return asked_offset if found is None else max(asked_offset, min(found, self.high_watermark))
 
 
 Position = FetchRow | Delivered
@@ -82,21 +81,13 @@ class Reader:
         """Note an answer."""
         self.fetched_ms = now_ms
         for result in answered:
-            records, start = result.records, result.start
-            if not records or start is None:
+            if not result.records:
                 continue
+            topic_partition, _, high_watermark, _, _, _, records, start, _, _ = result
             source = records.records if isinstance(records, ConvertedSlice) else records
-            if isinstance(source, FileSlice) and source.size_bytes > 0:
-                self.positions[result.topic_partition] = new(
-                    Delivered,
-                    (
-                        start.message_offset,
-                        start.segment_base_offset,
-                        source.position + source.size_bytes,
-                        result.high_watermark,
-                        now_ms,
-                    ),
-                )
+            if isinstance(source, FileSlice) and source.size_bytes > 0 and start is not None:
+                end_position = source.position + source.size_bytes
+                self.positions[topic_partition] = new(Delivered, (start, end_position, high_watermark, now_ms))
 
     def names(self) -> list[str]:
         """Return the groups of these clients, the newest last; without any, the one that the client id names."""

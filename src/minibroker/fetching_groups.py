@@ -20,7 +20,7 @@ UNKNOWN_CALL = "unknown-call"
 
 
 class FetchedPartition(NamedTuple):
-    """Where the clients of one host fetched last: what they got ends before `fetched`."""
+    """A partition as the clients of one host fetched it last: what they got ends before `fetched`."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPart
 
 
 def rows_of(client: Any, control: Control) -> Iterable[Any]:
-    """What all brokers of a cluster know of fetches. Raises CommandFailed if the socket is another cluster's."""
+    """Ask all brokers of a cluster for the last fetches. Raises CommandFailed if the socket is another cluster's."""
     cluster_id = client.describe_cluster()["cluster_id"]
     for each in controls_of(control):
         more: list[int] | None = [0, 0]

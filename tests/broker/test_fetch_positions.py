@@ -1,4 +1,4 @@
-"""What a broker keeps of clients that fetch and commit nothing: where they are, by partition, and under which name."""
+"""The last fetches of clients that commit nothing: where they are, by partition, and under which name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far behind a query is: by its fetches, of which the broker knows, and by a group to which its progress goes."""
+"""The lag of a query: by its fetches, of which the broker knows, and by a group to which its progress goes."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def list_groups(cluster: Cluster, control: FetchingControlOption = None, output:
 
 
 def fetched_by(client: Any, control: Path | None) -> dict[str, list[FetchedPartition]]:
-    """What groups only fetch, with a control socket. Raises CommandFailed."""
+    """Ask for what groups only fetch, if there is a control socket. Raises CommandFailed."""
     if control is None:
         return {}
     from minibroker.control import Control

@@ -119,7 +119,7 @@ def with_fetches(lags: Mapping[str, GroupLag], fetching: Fetching) -> dict[str, 
 
 
 def fetching_by(client: Any, control: Control | None) -> Fetching:
-    """What groups only fetch; nothing without a minibroker's control socket, or if that does not answer now."""
+    """Ask for what groups only fetch; without a minibroker's control socket, or if that does not answer, nothing."""
     if control is None:
         return {}
     from minibroker.fetching_groups import fetching_groups
@@ -131,7 +131,7 @@ def fetching_by(client: Any, control: Control | None) -> Fetching:
 
 
 def all_lags(client: Any, control: Control | None = None) -> tuple[int, dict[str, GroupLag]]:
-    """How many groups there are, and the lag of the first ones."""
+    """Return the number of all groups, and the lag of the first ones."""
     fetching, existing = fetching_by(client, control), group_ids(client)
     every = sorted({*existing, *fetching})
     looked_through = set(every[:LOOKED_THROUGH_MAX])
