@@ -73,7 +73,7 @@ TOOLKIT_LAYERS = layers("""
 """)
 SPARK_LAYERS = layers("""
     alerts checkpoint flight_delays telemetry
-    > command micro_batches > kafka_admin kafka_options progress_commits report session
+    > command > living_line > micro_batches > kafka_admin kafka_options progress_commits report session
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
