@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_AGAIN_SECONDS = 0.5
+NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # of the batches before there is one
 
 
 def micro_batches(
@@ -56,7 +57,7 @@ def micro_batches(
                 "behind": sum(behind(source) for source in progress["sources"]),
                 **{name: observed.get(name) or 0 for name in counters},
                 "too_late": sum(state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]),
-                "watermark": None if has_ended else watermark,
+                "watermark": None if has_ended or watermark == NO_WATERMARK else watermark,
                 "latest": latest,
                 "has_ended": has_ended,
                 "milliseconds": progress["batchDuration"],
