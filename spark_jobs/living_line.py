@@ -31,7 +31,7 @@ NOISE = ("WARNING: Using incubator modules", "Starting Streaming TransformWithSt
 
 
 class Doing(NamedTuple):
-    """What Spark does in a moment; `message` is that of a streaming query, empty for none."""
+    """The work of Spark in a moment; `message` is that of a streaming query, empty for none."""
 
     message: str = ""
     stage: int | None = None

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from minibroker.spark_jobs import alerts, checkpoint
-from minibroker.spark_jobs.alerts import KeyState, Rule, judge
+from minibroker.spark_jobs.alerts import Rule
 from minibroker.spark_jobs.command import JobFailed
 
 if TYPE_CHECKING:
@@ -28,43 +28,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCHEMA = "sensor STRING, celsius DOUBLE"
 HOT, COLD = 90.0, 20.0
-MINUTE_MS = 60_000
 ARRIVAL_SECONDS = 60
 KAFKA_RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 
 
 def rule(**state: Any) -> Rule:
     return Rule("celsius > 80", StructType().add("sensor", "string").add("celsius", "double"), **state)
-
-
-@pytest.mark.parametrize(
-    ("state", "minutes", "alerted"),
-    [
-        ({"times": 3}, [1, 2, 300, 301, 302, 303], {300: 3, 303: 3}),
-        ({"times": 3, "within_ms": 10 * MINUTE_MS}, [1, 2, 12, 13, 14], {14: 3}),
-        ({"once": True}, [1, 2, -3, 4, 5], {1: 1, 4: 1}),
-        ({"times": 2, "once": True}, [1, 2, 3, -4, 5, -6, 7, 8], {2: 2, 8: 2}),
-        ({"times": 2, "within_ms": 5 * MINUTE_MS, "once": True}, [1, 7, 12, 13], {12: 2}),
-    ],
-)
-def test_an_alert_counts_the_matches_before(state: dict[str, Any], minutes: list[int], alerted: dict[int, int]) -> None:
-    kept = KeyState()
-    found = {}
-    for minute in minutes:  # below 0: no match
-        kept, matches = judge(rule(**state), kept, is_match=minute > 0, at_ms=abs(minute) * MINUTE_MS)
-        if matches:
-            found[minute] = matches
-
-    assert found == alerted
-
-
-@pytest.mark.parametrize(("minutes", "kept"), [([1, 2], KeyState()), ([1], KeyState((MINUTE_MS,)))])
-def test_a_key_that_is_done_with_keeps_no_state(minutes: list[int], kept: KeyState) -> None:
-    state = KeyState()
-    for minute in minutes:
-        state, _ = judge(rule(times=2), state, is_match=True, at_ms=minute * MINUTE_MS)
-
-    assert state == kept
 
 
 def reading(celsius: float | str | None, sensor: str = "a") -> str:

@@ -52,7 +52,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """What stays: of each line the part behind its last return and erasure."""
+        """The lines that stay: of each the part behind its last return and erasure."""
         with self._news:
             return [line.rstrip("\r").rpartition("\r\x1b[K")[2] for line in self._written.split("\n")]
 

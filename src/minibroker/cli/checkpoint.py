@@ -201,6 +201,8 @@ def document(found: Checkpoint, readings: list[Reading], stores: list[dict[str, 
 def show(found: Checkpoint, readings: list[Reading], stores: list[dict[str, Any]]) -> None:
     """Print all of it for a person."""
     from minibroker.cli.terminal import print_table
+    from minibroker.protocol.text import counted
+    from minibroker.story import many
 
     print(f"query {found.query}")
     for name, batch in (("committed", found.committed), ("planned", found.planned)):
@@ -217,10 +219,10 @@ def show(found: Checkpoint, readings: list[Reading], stores: list[dict[str, Any]
         rows = [(*(dash(value) for value in each), each.unread, each.note) for each in readings]
         print_table(columns, rows, left=("TOPIC", "NOTE"))
     for operator in found.operators:
-        where = f"{operator.partitions} partitions, {operator.bytes:,} bytes"
+        where = f"{counted(operator.partitions, 'partition')}, {many(operator.bytes, 'byte')}"
         print(f"state of operator {operator.operator} ({operator.name}): {where}")
     for store in stores:
-        print(f"  {store['store']}: {store['keys']:,} keys")
+        print(f"  {store['store']}: {many(store['keys'], 'key')}")
         for row in store["first"]:
             print(f"    {json.dumps(row)}")
     print(next_step(found, readings))
