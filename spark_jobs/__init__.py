@@ -11,6 +11,7 @@ class JobInfo(NamedTuple):
 
 
 JOBS = {
+    "archive": JobInfo("archive", "Topics to Parquet by topic, date and hour; each record once."),
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
