@@ -15,4 +15,5 @@ JOBS = {
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
+    "verify": JobInfo("verify", "Compare a topic with another, or with an archive, record by record."),
 }
