@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from minibroker import BrokerError, Cluster, WaitError
+from minibroker import Acl, BrokerError, Cluster, WaitError
 from minibroker.administration import connected
 from minibroker.protocol.api import API_TABLE, ApiKey
 
@@ -240,3 +240,16 @@ def test_a_verb_that_cannot_be_is_an_error_with_what_is(cluster: Cluster, verb: 
     with pytest.raises((BrokerError, WaitError), match=message):
         verb(cluster)
     cluster.release_follower()
+
+
+def test_a_secured_cluster_has_its_users_at_each_broker() -> None:
+    with Cluster(security="SASL_SSL", users=["alice"], acls=[Acl("alice", "all", topic="orders")]) as cluster:
+        cluster.create_topic("orders")
+        alice = Producer({**cluster.client_settings("confluent-kafka", user="alice"), "acks": "all", **QUIET})
+        for value in ("one", "two"):
+            alice.produce("orders", value)
+            assert alice.flush(20) == 0
+            if value == "one":
+                cluster.kill(cluster.leader_of("orders"))
+
+        assert [each.value for each in cluster.records("orders", n=2)] == [b"one", b"two"]
