@@ -242,6 +242,29 @@ def test_a_verb_that_cannot_be_is_an_error_with_what_is(cluster: Cluster, verb: 
     cluster.release_follower()
 
 
+@pytest.mark.parametrize("end", ["isolate", pytest.param("kill", marks=pytest.mark.nightly)])
+def test_a_replica_that_moved_away_goes_though_the_controller_does_not_reach_its_broker(
+    cluster: Cluster, end: str
+) -> None:
+    controller = cluster.controller
+    away, other = (each for each in cluster.broker_ids if each != controller)
+    cluster.move_leader("t", 0, controller)
+    if end == "kill":
+        cluster.kill(away)
+    else:
+        cluster.isolate(controller, away, "to")
+    moved = [("t", [(0, [controller, other])])]
+    with cluster.broker(controller)._administered() as connection:
+        connection.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=0, topics=moved)
+        cluster.wait_for(lambda: connection.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None).topics == [])
+    cluster.kill(controller)
+    cluster.restore()
+
+    cluster.until_isr("t", 0, {controller, other})
+    cluster.wait_for(lambda: not (cluster.broker(away).data_dir / "t-0").exists())
+    assert away not in cluster.replicas("t")
+
+
 def test_a_secured_cluster_has_its_users_at_each_broker() -> None:
     with Cluster(security="SASL_SSL", users=["alice"], acls=[Acl("alice", "all", topic="orders")]) as cluster:
         cluster.create_topic("orders")
