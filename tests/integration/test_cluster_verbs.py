@@ -242,6 +242,23 @@ def test_a_verb_that_cannot_be_is_an_error_with_what_is(cluster: Cluster, verb: 
     cluster.release_follower()
 
 
+def test_an_hour_that_passes_at_once_leaves_live_followers_in_sync_and_no_held_one(cluster: Cluster) -> None:
+    def isr_changes() -> int:
+        return sum(each.log_file.read_text().count(": ISR [") for each in cluster.brokers)
+
+    cluster.produce("t", ["a"])
+    cluster.until_high_watermark("t", 0, 1)
+    before = isr_changes()
+    cluster.clock.advance(3600)
+    cluster.produce("t", ["b"])
+    cluster.until_high_watermark("t", 0, 2)
+    assert isr_changes() == before
+
+    cluster.hold_follower(2, "t", 0)
+    cluster.clock.advance(3600)
+    cluster.until_isr("t", 0, {1, 3})
+
+
 @pytest.mark.parametrize("end", ["isolate", pytest.param("kill", marks=pytest.mark.nightly)])
 def test_a_replica_that_moved_away_goes_though_the_controller_does_not_reach_its_broker(
     cluster: Cluster, end: str
