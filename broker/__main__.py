@@ -417,7 +417,13 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
     if options.cluster is not None:
         raise StartFailed("--cluster and --zookeeper are clusters of two kinds; give one of them")
     from minibroker.broker.cluster.zk.client import parse_ensemble
+    from minibroker.broker.config.inter_broker_versions import is_joinable
 
+    protocol = config.inter_broker_protocol_version
+    if not is_joinable(protocol):
+        raise StartFailed(
+            f"inter.broker.protocol.version={protocol}: this broker does not speak it; upgrade the others to 0.11 first"
+        )
     named: str = options.zookeeper or config.zookeeper_connect or ""
     try:
         parse_ensemble(named)

@@ -59,7 +59,7 @@ def scram(mechanism: ScramMechanism, user: str, password: str) -> Conversation:
     client_key = mechanism.hmac(salted, b"Client Key")
     signed = b",".join((first, answer, final))
     signature = mechanism.hmac(mechanism.hash(client_key), signed)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    proof = bytes([a ^ b for a, b in zip(client_key, signature, strict=True)])
     verdict = yield final + b",p=" + base64.b64encode(proof)
     expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
     if not hmac.compare_digest(verdict, b"v=" + base64.b64encode(expected)):

@@ -343,6 +343,7 @@ SEEN_ELSEWHERE = {
     " inter.broker.listener.name security.inter.broker.protocol"
     " replication.quota.window.num replication.quota.window.size.seconds"
     " leader.replication.throttled.replicas follower.replication.throttled.replicas",
+    "integration/test_mixed_controllers.py": "inter.broker.protocol.version",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",

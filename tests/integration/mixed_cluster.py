@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.frames import FrameError, ask, frame_of, metadata
@@ -19,6 +20,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.protocol.primitives import TopicPartition
 from tests.integration.brokers import BrokerProcess, Minibroker
+from tests.integration.zookeeper_log import written
 
 SETTINGS: Mapping[str, str | int] = {
     "zookeeper.session.timeout.ms": 6000,
@@ -33,9 +35,10 @@ SETTINGS: Mapping[str, str | int] = {
     "auto.leader.rebalance.enable": "false",
     "log.flush.scheduler.interval.ms": 1000,
 }
-# A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends.
-USUAL_ERRORS = ("Error for partition", "fails to send a request to broker")
-EVERYTHING = frame_of(ApiKey.METADATA, 5, MetadataRequest(topics=None))
+# A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends; an election
+# that another broker has won.
+USUAL_ERRORS = ("Error for partition", "fails to send a request to broker", "creating ephemeral at /controller")
+EVERYTHING = frame_of(ApiKey.METADATA, 4, MetadataRequest(topics=None))
 WAIT_SECONDS = 20.0
 POLL_SECONDS = 0.05
 
@@ -53,14 +56,14 @@ class MixedCluster:
         self.zookeeper = f"127.0.0.1:{self._ensemble.zookeeper_port}"
         self.brokers: dict[int, BrokerProcess] = {}
 
-    def start_kafka(self, broker_id: int, **settings: object) -> None:
+    def start_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: object) -> None:
         """Start an Apache Kafka broker and wait for it; a second time with the files of the first."""
-        self.launch_kafka(broker_id, **settings).wait_until_ready()
+        self.launch_kafka(broker_id, jars, **settings).wait_until_ready()
 
-    def launch_kafka(self, broker_id: int, **settings: object) -> ApacheKafka:
+    def launch_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: object) -> ApacheKafka:
         """Start an Apache Kafka broker, and do not wait for it."""
         kafka = ApacheKafka(
-            self._jars,
+            jars or self._jars,
             self._directory / str(broker_id),
             settings={**SETTINGS, **settings, "broker.id": broker_id},
             heap="384m",
@@ -71,9 +74,9 @@ class MixedCluster:
         kafka.spawn_broker()
         return kafka
 
-    def start_ours(self, broker_id: int, **settings: object) -> None:
+    def start_ours(self, broker_id: int, *arguments: str, **settings: object) -> None:
         """Start a minibroker and wait for it; a second time with the files of the first."""
-        self.launch_ours(broker_id, **settings).wait_until_ready()
+        self.launch_ours(broker_id, *arguments, **settings).wait_until_ready()
 
     def launch_ours(self, broker_id: int, *arguments: str, **settings: object) -> Minibroker:
         """Start a minibroker, and do not wait for it."""
@@ -164,6 +167,13 @@ class MixedCluster:
 
     def await_isr(self, topic: str, *in_sync: int, number: int = 0) -> nodes.StateNode:
         return self.await_state(topic, number, lambda state: state.in_sync_replicas == in_sync)
+
+    def chain_of(self, topic: str, number: int = 0) -> list[nodes.StateNode]:
+        """All states of a partition there have been, in their order."""
+        path = nodes.state_path(TopicPartition(topic, number))
+        folder = self._ensemble.data_dir.parent / "zookeeper" / "version-2"
+        logs = sorted(folder.glob("log.*"), key=lambda log: int(log.suffix[1:], 16))
+        return [nodes.StateNode.decode(data) for each in written(logs) if (data := each[1]) and each[0] == path]
 
     def await_gone(self, broker_id: int) -> None:
         """Wait until the session of a broker that was killed has expired: Kafka ends if it finds its id taken."""
@@ -272,3 +282,18 @@ def produce(bootstrap: str, topic: str, values: Sequence[str], *, number: int = 
     assert not errors, errors[:3]
     assert len(offsets) == len(values)
     return sorted(offsets)
+
+
+def read(bootstrap: str, topic: str, count: int, *, number: int = 0, isolation: str = "read_uncommitted") -> list[str]:
+    """Read so many records from the beginning."""
+    own = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": isolation, **own})
+    consumer.assign([ClientPartition(topic, number, 0)])
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.value() or b"").decode())
+    consumer.close()
+    return found

@@ -193,7 +193,7 @@ class KafkaSettings:
 
     # Logs: formats and timestamps
     log_message_format_version = setting(STRING, "2.0-IV1", ANY, "the Kafka version whose batch format the log has")
-    inter_broker_protocol_version = setting(STRING, "2.0-IV1", ANY, "accepted if it knows that format")
+    inter_broker_protocol_version = setting(STRING, "2.0-IV1", ANY, "what brokers of a cluster speak")
     log_message_timestamp_type = setting(
         STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"), "the producer's timestamps, or the broker's"
     )
