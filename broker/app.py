@@ -20,7 +20,7 @@ import trio
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
-from minibroker.broker.cluster.state import News
+from minibroker.broker.cluster.state import BrokerReturned, Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
@@ -193,12 +193,21 @@ class BrokerApp:
                 on_news=on_news,
                 on_connected=parts.controller_loop.catch_up,
             )
+
+        def on_shared_news(news: News) -> None:
+            on_news(news)
+            match news:
+                case BrokerReturned(broker_id) if broker_id == config.broker_id:
+                    parts.own.drop_moved(broker_id, state.topics)
+                case Change(topics=topics) if topics:
+                    parts.own.drop_moved(config.broker_id, state.topics, topics.keys())
+
         return ClusterMember(
             state,
             broker_id=config.broker_id,
             broker=shown,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
-            on_news=on_news,
+            on_news=on_shared_news,
             on_beat=parts.controller_loop.catch_up,
         )
 

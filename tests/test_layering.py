@@ -63,11 +63,11 @@ BROKER_LAYERS = layers("""
     > transaction > group > security > cluster > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.
-STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")
+STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config cluster_settings")
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
-    > security topic_reader > broker_clock certificates client_settings cluster_clock cluster_connection
+    > administered > security topic_reader > broker_clock certificates client_settings cluster_clock cluster_connection
     cluster_verbs explain faults records topic_offsets unknown_arguments
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)

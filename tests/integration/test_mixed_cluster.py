@@ -3,6 +3,7 @@ nothing else than one of them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.frames import FrameError, ask, metadata
+from minibroker.cli.app import main
 from tests.integration.mixed_cluster import MixedCluster, produce, read
 
 OURS = 3
@@ -85,6 +87,20 @@ def test_minibroker_follows_a_leader_of_kafka(cluster: MixedCluster) -> None:
     assert produce(cluster.bootstrap(1), "followed", values(100)) == list(range(100))
     assert cluster.await_same_logs("followed", OURS, 1)
     cluster.await_isr("followed", 1, OURS)
+
+
+def test_the_status_of_replicas_of_both_kinds_is_shown(
+    cluster: MixedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("shown", [1, OURS])
+    produce(cluster.bootstrap(1), "shown", values(10))
+
+    def replicas() -> list[tuple[int, ...]]:
+        assert main(["cluster", "status", "shown", "-b", cluster.bootstrap(1), "-o", "json"]) == 0
+        names = ("broker_id", "log_start_offset", "high_watermark", "log_end_offset")
+        return [tuple(row[name] for name in names) for row in json.loads(capsys.readouterr().out)]
+
+    cluster.eventually(lambda: replicas() == [(1, 0, 10, 10), (OURS, 0, 10, 10)], lambda: str(replicas()))
 
 
 def test_a_topic_that_minibroker_creates_for_a_client_is_led_as_kafkas_controller_says(cluster: MixedCluster) -> None:
