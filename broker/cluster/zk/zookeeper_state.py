@@ -73,6 +73,10 @@ ISRS_SHOWN_SECONDS: Final = 60.0
 PLAINTEXT: Final = "PLAINTEXT"
 STALE: Final = (ReplyCode.BAD_VERSION, ReplyCode.NO_NODE, ReplyCode.NODE_EXISTS, ReplyCode.NOT_EMPTY)
 UNREADABLE: Final = (ValueError, KeyError, TypeError)  # a node that no broker has written
+OPEN_NODES: Final = (
+    "its nodes have ACLs, and this broker cannot log in: open them with zookeeper-security-migration.sh"
+    " --zookeeper.acl=unsecure, and set zookeeper.set.acl=false at all brokers"
+)
 NOT_TRIED: Final = (0, -2)  # of a write of a multi beside the one that failed
 
 
@@ -176,9 +180,9 @@ class ZooKeeperState:
             self.reload()
         except (ConnectionLost, ZooKeeperError, SessionExpired, *UNREADABLE) as error:
             servers = ",".join(f"{host}:{port}" for host, port in self.ensemble.servers)
-            raise ZooKeeperStateError(
-                f"cannot use ZooKeeper at {servers}: {error}; start it, or name another in zookeeper.connect"
-            ) from error
+            is_closed = isinstance(error, ZooKeeperError) and error.code == ReplyCode.NO_AUTH
+            next_step = OPEN_NODES if is_closed else "start it, or name another in zookeeper.connect"
+            raise ZooKeeperStateError(f"cannot use ZooKeeper at {servers}: {error}; {next_step}") from error
         self._news.clear()
         return []
 
