@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.frames import ask, metadata
 from benchmarks.kafka_jars import KafkaUnavailable as KafkaUnavailable
-from benchmarks.kafka_jars import class_path
+from benchmarks.kafka_jars import class_path as class_path
 from benchmarks.kafka_jars import kafka_folder as kafka_folder
 from benchmarks.kafka_jars import kafka_jars as kafka_jars
 from benchmarks.processes import BrokerServer, ProcessError, ServerProcess, free_port
