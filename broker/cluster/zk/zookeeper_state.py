@@ -28,6 +28,7 @@ from minibroker.broker.cluster.state import (
     Change,
     Configs,
     ControllerChanged,
+    LogDirectoryFailed,
     Moves,
     News,
     OldOffsets,
@@ -444,11 +445,15 @@ class ZooKeeperState:
             self._note(BrokerGone(broker_id))
 
     def _clear_notifications(self) -> None:
-        """As the controller, remove notifications of changed in-sync replicas: the watches have shown them before."""
+        """As the controller, take the notifications: of log directories that have failed, and of changed in-sync
+        replicas, which the watches have shown before."""
         if self.is_controller:
             for path in (nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS):
-                names = self.client.children(path, watch=True)
-                self.client.ask_all([Delete(f"{path}/{name}") for name in names])
+                paths = [f"{path}/{name}" for name in self.client.children(path, watch=True)]
+                if path == nodes.LOG_DIR_EVENTS:
+                    events = [nodes.LogDirectoryEventNode.decode(self.client.data(each).data) for each in paths]
+                    self._news.extend(LogDirectoryFailed(each) for each in {event.broker_id for event in events})
+                self.client.ask_all([Delete(each) for each in paths])
 
     def show_changed_isrs(self) -> None:
         """Show the controller which in-sync replicas leaders of this broker have changed.
