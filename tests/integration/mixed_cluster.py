@@ -56,8 +56,12 @@ class MixedCluster:
         self.zookeeper = f"127.0.0.1:{self._ensemble.zookeeper_port}"
         self.brokers: dict[int, BrokerProcess] = {}
 
-    def start_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: str | int) -> None:
+    def start_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: object) -> None:
         """Start an Apache Kafka broker and wait for it; a second time with the files of the first."""
+        self.launch_kafka(broker_id, jars, **settings).wait_until_ready()
+
+    def launch_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: object) -> ApacheKafka:
+        """Start an Apache Kafka broker, and do not wait for it."""
         kafka = ApacheKafka(
             jars or self._jars,
             self._directory / str(broker_id),
@@ -66,10 +70,16 @@ class MixedCluster:
             beside=self._ensemble,
         )
         self._keep_port(broker_id, kafka)
-        self.brokers[broker_id] = kafka.start()
+        self.brokers[broker_id] = kafka
+        kafka.spawn_broker()
+        return kafka
 
-    def start_ours(self, broker_id: int, *arguments: str, **settings: str | int) -> None:
+    def start_ours(self, broker_id: int, *arguments: str, **settings: object) -> None:
         """Start a minibroker and wait for it; a second time with the files of the first."""
+        self.launch_ours(broker_id, *arguments, **settings).wait_until_ready()
+
+    def launch_ours(self, broker_id: int, *arguments: str, **settings: object) -> Minibroker:
+        """Start a minibroker, and do not wait for it."""
         before = self.brokers.get(broker_id)
         listen = f"127.0.0.1:{before.port if before else 0}"
         ours = Minibroker(
@@ -81,13 +91,14 @@ class MixedCluster:
             *arguments,
             settings={**SETTINGS, **settings, "broker.id": broker_id},
         )
+        self._keep_port(broker_id, ours)
         self.brokers[broker_id] = ours
-        ours.wait_until_ready()
+        return ours
 
-    def _keep_port(self, broker_id: int, kafka: ApacheKafka) -> None:
+    def _keep_port(self, broker_id: int, broker: BrokerProcess) -> None:
         before = self.brokers.get(broker_id)
         if before is not None:
-            kafka.port = before.port
+            broker.port = before.port
 
     def bootstrap(self, *broker_ids: int) -> str:
         return ",".join(f"127.0.0.1:{self.brokers[each].port}" for each in broker_ids or self.brokers)
@@ -210,8 +221,24 @@ class MixedCluster:
         In Kafka a controller hears seconds later of the in-sync replicas that leaders have changed.
         """
 
-        def shown(port: int) -> Any:
-            body = ask("127.0.0.1", port, EVERYTHING)[1]
+        def same() -> Any:
+            with suppress(FrameError):  # a partition without a leader
+                first, *others = self.metadata()
+                rows = [row for topic in first[2].values() for row in topic.values()]
+                is_whole = all(sorted(replicas) == in_sync for _, replicas, in_sync in rows)
+                return first[2] if is_whole and all(each == first for each in others) else None
+            return None
+
+        return self.eventually(same, lambda: str(self.metadata()))
+
+    def metadata(self) -> list[tuple[int, list[Any], dict[str, dict[int, tuple[int, list[int], list[int]]]]]]:
+        """The controller, the brokers, and leader, replicas and ISR of each partition, as each broker shows them.
+
+        Raises FrameError while a partition has no leader.
+        """
+        shown = []
+        for broker in self.brokers.values():
+            body = ask("127.0.0.1", broker.port, EVERYTHING)[1]
             brokers = sorted((each.node_id, each.host, each.port) for each in body.brokers)
             topics = {
                 topic.name: {
@@ -220,17 +247,8 @@ class MixedCluster:
                 }
                 for topic in sorted(body.topics, key=lambda topic: topic.name)
             }
-            return body.controller_id, brokers, topics
-
-        def same() -> Any:
-            with suppress(FrameError):  # a partition without a leader
-                first, *others = [shown(broker.port) for broker in self.brokers.values()]
-                rows = [row for topic in first[2].values() for row in topic.values()]
-                is_whole = all(sorted(replicas) == in_sync for _, replicas, in_sync in rows)
-                return first[2] if is_whole and all(each == first for each in others) else None
-            return None
-
-        return self.eventually(same, lambda: str([shown(broker.port) for broker in self.brokers.values()]))
+            shown.append((body.controller_id, brokers, topics))
+        return shown
 
     def errors_of(self, broker_id: int) -> list[str]:
         """The lines of a broker's log that are errors, but those that Kafka's brokers have of each other, too."""

@@ -20,7 +20,6 @@ class Reason(NamedTuple):
 
 NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
-PLAIN_TEXT = Reason("brokers of a cluster speak to each other in plain text", False)
 ONE_DIRECTORY = Reason("this broker has one log directory", False)
 ALWAYS_HANDS_OVER = Reason("a broker of a cluster always has others lead before it stops", False)
 BETWEEN_BROKERS = Reason("brokers wait for each other by other settings, with the buffers of the kernel", False)
@@ -45,7 +44,6 @@ ONLY_CHECKED = {
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
     "queued.max.request.bytes": ONE_LOOP,
-    "sasl.mechanism.inter.broker.protocol": PLAIN_TEXT,
 }
 
 UNUSED = {
@@ -87,7 +85,6 @@ UNUSED = {
         password.encoder.secret                                password  -
     """,
     NO_JAVA_SECURITY: """
-        ssl.endpoint.identification.algorithm                  string    https
         ssl.keymanager.algorithm                               string    SunX509
         ssl.protocol                                           string    TLS
         ssl.provider                                           string    -
