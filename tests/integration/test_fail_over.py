@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,13 +26,14 @@ from tests.integration.clients import (
     java_driver,
     python_driver,
 )
-from tests.integration.clusters import QUICK_REFRESH, WAIT_SECONDS, new_topic, producer_of, read, roles, until
+from tests.integration.clusters import QUICK_REFRESH, WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
 from tests.integration.records import Record
 from tests.nemesis.workload import Reader, end_of
 from tests.setup_clients import OLD_KAFKA_PYTHON
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 RECORDS = 3000
+SEGMENT_BYTES = 100_000
 RECORDED: dict[str, Callable[[], list[str]]] = {
     "confluent-kafka": lambda: [*python_driver("recorded"), "confluent-kafka"],
     "franz-go": lambda: go_program("recorded"),
@@ -97,6 +99,22 @@ def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
 def committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
     """The first record that a consumer with read_committed gets."""
     return read(cluster, topic, 1, partition=partition, **{"isolation.level": "read_committed"})
+
+
+def test_a_broker_that_has_lost_its_log_directory_ends_and_others_lead(cluster: Cluster, admin: AdminClient) -> None:
+    topic = new_topic(admin, "directory", [[1, 2, 3]], **{"segment.bytes": str(SEGMENT_BYTES)})
+    produce(producer_of(cluster), topic, [b"before"])
+    folder = cluster.broker(1).data_dir / f"{topic}-0"
+    shutil.rmtree(folder)
+    folder.touch()  # in the way of a new segment
+
+    for _ in range(2):
+        produce(producer_of(cluster), topic, [b"x" * (SEGMENT_BYTES // 2)])
+
+    until(lambda: roles(admin, topic) == [(2, [2, 3])])
+    assert read(cluster, topic, 3)[0] == b"before"
+    until(lambda: 1 not in admin.list_topics(timeout=WAIT_SECONDS).brokers)
+    folder.unlink()
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])

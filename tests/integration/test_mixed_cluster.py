@@ -16,9 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.frames import FrameError, ask, metadata
 from minibroker.cli.app import main
+from tests.integration.brokers import Minibroker
 from tests.integration.mixed_cluster import MixedCluster, produce, read
 
 OURS = 3
+SOON: dict[str, str | int] = {"replica.high.watermark.checkpoint.interval.ms": 500}  # finds a directory that fails
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mi
     try:
         cluster.start_kafka(1)
         cluster.start_kafka(2)
-        cluster.start_ours(OURS)
+        start(cluster, OURS)
         yield cluster
     finally:
         cluster.close()
@@ -70,7 +72,7 @@ def restart(cluster: MixedCluster, broker_id: int) -> None:
 def start(cluster: MixedCluster, broker_id: int) -> None:
     cluster.await_gone(broker_id)
     if broker_id == OURS:
-        cluster.start_ours(OURS)
+        cluster.start_ours(OURS, **SOON)
     else:
         cluster.start_kafka(broker_id)
 
@@ -212,6 +214,29 @@ def test_a_stopped_minibroker_hands_its_partitions_over(cluster: MixedCluster) -
     assert followed.in_sync_replicas == (2,)
     start(cluster, OURS)
     cluster.await_isr("handed", 1, OURS)
+
+
+@pytest.mark.nightly
+def test_a_minibroker_that_has_lost_its_log_directory_ends_and_others_lead(cluster: MixedCluster) -> None:
+    cluster.create_topic("directory", [OURS, 1])
+    cluster.await_isr("directory", OURS, 1)
+    produce(cluster.bootstrap(OURS), "directory", values(1))
+    ours = cluster.brokers[OURS]
+    aside = ours.data_dir.rename(ours.data_dir.with_name("aside"))
+    try:
+        assert isinstance(ours, Minibroker)
+        assert ours.wait_for_exit() == 1
+        assert (
+            "has failed, and others lead in place of this broker; name another directory with --data-dir DIR"
+            in ours.log_text
+        )
+    finally:
+        aside.rename(ours.data_dir)
+    state = cluster.state("directory")
+    assert state is not None
+    assert (state.leader, state.in_sync_replicas) == (1, (1,))
+    start(cluster, OURS)
+    cluster.await_isr("directory", 1, OURS)
 
 
 @pytest.mark.nightly

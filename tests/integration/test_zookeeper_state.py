@@ -19,7 +19,7 @@ from minibroker.broker.cluster.state import (
     Change,
     ControllerChanged,
 )
-from minibroker.broker.cluster.zk import nodes, zookeeper_state
+from minibroker.broker.cluster.zk import messages, nodes, zookeeper_state
 from minibroker.broker.cluster.zk.client import Ensemble, SessionExpired, ZooKeeperClient
 from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
@@ -289,6 +289,13 @@ def test_a_large_topic_is_stored_in_several_steps(joined: Joined) -> None:
     partitions = {number: PartitionState(1, 0, (1,), (1,)) for number in range(5000)}
     state.save("the topic", Change({"large": TOPIC._replace(name="large", partitions=partitions)}))
     shown(other, lambda: "large" in other.topics and other.topics["large"].partitions == partitions)
+
+
+def test_nodes_with_acls_are_named_with_what_opens_them(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_only = messages.WORLD_ANYONE.replace(b"\x1f", b"\x01")  # as those that another user has created
+    monkeypatch.setattr(messages, "WORLD_ANYONE", read_only)
+    with pytest.raises(ZooKeeperStateError, match=r"NO_AUTH; its nodes have ACLs, .* zookeeper-security-migration\.sh"):
+        joined(1)
 
 
 def test_what_is_no_zookeeper_is_named(tmp_path: Path) -> None:
