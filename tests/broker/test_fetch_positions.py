@@ -62,6 +62,8 @@ async def test_a_client_is_at_the_end_of_what_it_got(
     await traced.broker.fetch(*rows, client_id=SPARK, **options)
 
     assert positions(traced) == {SPARK: fetched}
+    [reader] = traced.broker.parts.fetch_positions.all()
+    assert len(reader.positions) == len(fetched)  # made-up names take no memory
 
 
 async def test_a_fetch_from_elsewhere_counts_and_one_that_waits_too(traced: Traced) -> None:
