@@ -70,16 +70,20 @@ def coordinator(admin: AdminClient, topic: str) -> int:
 def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
     cluster: Cluster, admin: AdminClient, who: str
 ) -> None:
-    producer = producer_of(cluster, **{"transactional.id": who})
-    producer.init_transactions(WAIT_SECONDS)
+    commits, aborts = (producer_of(cluster, **{"transactional.id": f"{who} {ends}"}) for ends in ("commits", "aborts"))
+    for producer in (commits, aborts):
+        producer.init_transactions(WAIT_SECONDS)
     coordinates = coordinator(admin, TRANSACTIONS)
     leader, other = (each for each in cluster.broker_ids if each != coordinates)
     topic = new_topic(admin, f"whole-{who}", [[leader, other, coordinates], [other, leader, coordinates]])
-    producer.begin_transaction()
-    for partition in (0, 1):
-        producer.produce(topic, b"whole", partition=partition)
+    for producer, value in ((aborts, b"nothing"), (commits, b"whole")):
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(WAIT_SECONDS) == 0
     with cluster.broker(leader).faults.delay(60, api="write_txn_markers") as held:
-        producer.commit_transaction(WAIT_SECONDS)
+        aborts.abort_transaction(WAIT_SECONDS)
+        commits.commit_transaction(WAIT_SECONDS)
         held.wait()
 
         cluster.kill(coordinates if who == "coordinator" else leader)
@@ -91,6 +95,7 @@ def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
 
 
 def committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
+    """The first record that a consumer with read_committed gets."""
     return read(cluster, topic, 1, partition=partition, **{"isolation.level": "read_committed"})
 
 
