@@ -131,7 +131,7 @@ class RecordedDriver:
 
 
 class Through:
-    """What a library made, with its methods, and those that each library has by another name."""
+    """A thing that a library made, with its methods, and those that each library has by another name."""
 
     def __init__(self, made: Any) -> None:
         self._made = made
