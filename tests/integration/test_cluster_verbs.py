@@ -282,6 +282,7 @@ def test_a_replica_that_moved_away_goes_though_the_controller_does_not_reach_its
     assert away not in cluster.replicas("t")
 
 
+@pytest.mark.nightly
 def test_a_secured_cluster_has_its_users_at_each_broker() -> None:
     with Cluster(security="SASL_SSL", users=["alice"], acls=[Acl("alice", "all", topic="orders")]) as cluster:
         cluster.create_topic("orders")
