@@ -72,7 +72,8 @@ TOOLKIT_LAYERS = layers("""
     > administration waiting > acl metrics story > any_cluster control > errors
 """)
 SPARK_LAYERS = layers("""
-    archive flight_delays verify > command micro_batches sink_table topic_offsets > hadoop_files kafka_options report session
+    archive flight_delays verify > command micro_batches sink_table topic_offsets
+    > hadoop_files kafka_options report session
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
