@@ -52,6 +52,7 @@ BROKER_JVM_OPTIONS = (
     "-Djava.awt.headless=true",
 )
 JVM_VARIABLE = "KAFKA_JVM_PERFORMANCE_OPTS"
+TICK_MS = 1000  # a session may be of two ticks and more
 ZOOKEEPER_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # Besides warnings, the log has the configs of topics as they are applied: after their request is answered.
 LOG4J = """log4j.rootLogger=WARN, stderr
@@ -191,6 +192,7 @@ class ApacheKafka(BrokerServer):
             "clientPort": port,
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
+            "tickTime": TICK_MS,
         }
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         options = ["-Xmx128m", *jvm_options(ZOOKEEPER_JVM_OPTIONS)]

@@ -380,14 +380,18 @@ def start_and_run(options: argparse.Namespace) -> None:
 
 
 def check_between_brokers(config: KafkaConfig) -> None:
-    """Check that the other brokers of a cluster can reach this one. Raises StartFailed."""
+    """Check that this broker can get into the listener of others, and they reach this one. Raises StartFailed."""
     name = config.inter_broker_listener
     listener = next(each for each in config.endpoints if each.name == name)
     if listener.protocol != "PLAINTEXT":
-        raise StartFailed(
-            f"brokers of a cluster connect to each other in PLAINTEXT, and the listener {name} has {listener.protocol};"
-            " add one in PLAINTEXT, and name it with inter.broker.listener.name"
-        )
+        from minibroker.broker.config.sasl import SaslError
+        from minibroker.broker.security.key_stores import KeyStoreError
+        from minibroker.broker.security.peer_login import peer_login
+
+        try:
+            peer_login(config)
+        except (KeyStoreError, SaslError) as error:
+            raise StartFailed(str(error)) from error
     if any(each.host in ANY_ADDRESS and not config.advertised_endpoints[each.name][0] for each in config.endpoints):
         raise StartFailed(
             "clients and brokers reach a broker of a cluster at one address, and it listens at all; name it with "
@@ -413,7 +417,13 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
     if options.cluster is not None:
         raise StartFailed("--cluster and --zookeeper are clusters of two kinds; give one of them")
     from minibroker.broker.cluster.zk.client import parse_ensemble
+    from minibroker.broker.config.inter_broker_versions import is_joinable
 
+    protocol = config.inter_broker_protocol_version
+    if not is_joinable(protocol):
+        raise StartFailed(
+            f"inter.broker.protocol.version={protocol}: this broker does not speak it; upgrade the others to 0.11 first"
+        )
     named: str = options.zookeeper or config.zookeeper_connect or ""
     try:
         parse_ensemble(named)

@@ -50,11 +50,13 @@ from minibroker.broker.network.peers import Peers
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
+from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.security.peer_login import IN_PLAIN_TEXT, peer_login
 from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.shared_settings import SharedSettings
@@ -96,6 +98,7 @@ class BrokerParts:
     afterwards: Afterwards
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
+    fetch_positions: FetchPositions
     metadata_cache: MetadataCache
     own: OwnBroker
     controller_loop: ControllerLoop
@@ -162,7 +165,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
-    peers = Peers(config, metadata_cache)
+    peers = Peers(config, metadata_cache, login=peer_login(config) if state.is_shared else IN_PLAIN_TEXT)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -223,17 +226,19 @@ def build(
         afterwards=afterwards,
         run_steps=background.run_steps,
     )
+    fetch_positions = FetchPositions(clock)
     own = OwnBroker(
         replica_manager,
         metadata_cache,
         on_leadership=(groups.on_leadership, transactions.on_leadership),
-        on_deleted=groups.on_partitions_deleted,
+        on_deleted=(groups.on_partitions_deleted, fetch_positions.forget),
     )
     channels = BrokerChannels(
         own_id=config.broker_id,
         connect=peers.at,
         listener=config.inter_broker_listener,
         on_answer=lambda *answer: controller_loop.on_answer(*answer),
+        protocol_version=config.inter_broker_protocol_version,
     )
     controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
@@ -275,6 +280,7 @@ def build(
             replica_manager,
             metadata_cache,
             FetchManager(fetch_sessions),
+            fetch_positions,
             clock,
             authorizer,
             selects_by_rack=config.replica_selector_class == RACK_AWARE_SELECTOR,
@@ -302,10 +308,11 @@ def build(
             groups,
             metadata_cache=metadata_cache,
             ensure_topic=topic_admin.ensure_internal_topic,
+            positions=fetch_positions,
             profile=config.profile,
             authorizer=authorizer,
         ),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, clock, config),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(state, quotas),
@@ -321,6 +328,7 @@ def build(
         afterwards=afterwards,
         replica_manager=replica_manager,
         fetch_sessions=fetch_sessions,
+        fetch_positions=fetch_positions,
         metadata_cache=metadata_cache,
         own=own,
         controller_loop=controller_loop,

@@ -57,7 +57,7 @@ def job_parser(name: str, about: str) -> argparse.ArgumentParser:
     spark = cli.add_argument_group("Spark")
     spark.add_argument("--master", default="local[*]", help="such as spark://HOST:7077; spark-submit's own goes first")
     spark.add_argument("--spark-config", action="append", default=[], metavar="KEY=VALUE", type=pair)
-    spark.add_argument("--event-log", type=Path, metavar="DIR", help="write what Spark's history server shows")
+    spark.add_argument("--event-log", metavar="DIR", help="write what Spark's history server shows")
     spark.add_argument("--dry-run", action="store_true", help="show the plan, and run nothing")
     cli.add_argument("--json", action="store_true", help="a line of JSON for each stage and each result")
     return cli
@@ -121,9 +121,11 @@ def stoppable(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
 
 def _session_settings(arguments: argparse.Namespace) -> dict[str, str]:
     settings: dict[str, str] = dict(arguments.spark_config)
-    if arguments.event_log is not None:
-        arguments.event_log.mkdir(parents=True, exist_ok=True)
-        settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": arguments.event_log.absolute().as_uri()}
+    if (event_log := arguments.event_log) is not None:
+        if "://" not in event_log:
+            Path(event_log).mkdir(parents=True, exist_ok=True)
+            event_log = Path(event_log).absolute().as_uri()
+        settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": event_log}
     return settings
 
 

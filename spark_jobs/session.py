@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -45,6 +46,7 @@ CONNECTOR = (
 )
 CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 FETCH_TIMEOUT_SECONDS = 180
+LOOPBACK = "127.0.0.1"
 
 # Without a host name: Ivy knows "central", or the machine configures it.
 IVY_SETTINGS = """\
@@ -121,14 +123,22 @@ def spark_session(app_name: str, *, master: str = "local[*]", config: Mapping[st
     for key, value in {**JOB_DEFAULTS, **(config or {})}.items():
         builder = builder.config(key, value)
     if not _started_by_spark_submit():
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        settings = _connector_settings()
+        if is_on_this_machine(master):
+            os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+            settings["spark.driver.host"] = LOOPBACK
         builder = builder.master(master)
-        for key, value in _local_settings().items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     _require_connector(session)
     return session
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether all of Spark runs here, so that its driver needs no address that other machines reach."""
+    return master.startswith("local") or urlsplit(master).hostname in (LOOPBACK, "localhost")
 
 
 def _jars(folder: Path) -> list[Path]:
@@ -139,13 +149,12 @@ def _started_by_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _local_settings() -> dict[str, str]:
+def _connector_settings() -> dict[str, str]:
     jars = connector_jars()
     logging = jars[0].parents[1] / "log4j2.properties"
     if not logging.is_file() or logging.read_text() != QUIET_LOGGING:
         logging.write_text(QUIET_LOGGING)
     return {
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
         "spark.jars.ivy": str(jars[0].parents[1]),
         "spark.jars": ",".join(str(jar) for jar in jars),

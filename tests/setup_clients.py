@@ -48,7 +48,14 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 NEWEST_JAVA_CLIENT, *OLD_JAVA_CLIENTS = JAVA_CLIENT_VERSIONS
 # The drivers that are compiled, and run, with a version of the client.
 JAVA_DRIVERS = {
-    NEWEST_JAVA_CLIENT: ("LineDriver", "OldJavaDriver", "JavaDriver", "JavaGroupMember", "JavaTransformer"),
+    NEWEST_JAVA_CLIENT: (
+        "LineDriver",
+        "OldJavaDriver",
+        "JavaDriver",
+        "JavaGroupMember",
+        "JavaRecorded",
+        "JavaTransformer",
+    ),
     **dict.fromkeys(OLD_JAVA_CLIENTS, ("LineDriver", "OldJavaDriver")),
 }
 KAFKAJS = DEPS / "kafkajs"

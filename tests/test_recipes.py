@@ -32,12 +32,12 @@ ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_t
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
     "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana",
-    "slow-consumer", "checking-a-history", "fail-over", "lagging-replica", "acks",
+    "slow-consumer", "spark-lag", "checking-a-history", "fail-over", "lagging-replica", "acks",
 }  # fmt: skip
 
 
 def skip_what_cannot_run(recipe: str) -> None:
-    if recipe == "spark":
+    if recipe.startswith("spark"):
         pytest.importorskip("pyspark", reason="pip install -e '.[demo]'")
         from minibroker.spark_jobs.session import ConnectorUnavailable, connector_jars
 
@@ -51,7 +51,8 @@ RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in
 # Of these many commands, the tests of each command and client try what they do; their text is tried at night.
 AT_NIGHT = ("acls", "grafana", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
 # The README's first screen has Spark, too.
-MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | {"spark": [pytest.mark.spark, pytest.mark.nightly]}
+WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in ("spark", "spark-lag")}
+MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | WITH_SPARK
 
 
 @pytest.mark.integration

@@ -24,6 +24,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
+from minibroker.broker.replica.fetch_positions import FetchPositions, Reader
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.reading import READ_COMMITTED, READ_UNCOMMITTED
@@ -69,6 +70,7 @@ class FetchApis:
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
         fetch_manager: FetchManager,
+        positions: FetchPositions,
         clock: Clock,
         authorizer: Authorizer | None = None,
         *,
@@ -79,6 +81,7 @@ class FetchApis:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
+        self._positions = positions
         self._clock = clock
         self._has_warned_of_old_format = False
 
@@ -103,10 +106,11 @@ class FetchApis:
             or (version >= FIRST_VERSION_WITH_RACKS and body.replica_id == CONSUMER_REPLICA_ID),
             self._selector(client, body) if self._selects_by_rack and body.rack_id else None,
         )
+        requested = requested_rows(body.topics)
         context = self._fetch_manager.new_context(
             body.session_id,
             body.session_epoch,
-            rows=requested_rows(body.topics),
+            rows=requested,
             forgotten=[
                 TopicPartition(name, partition)
                 for name, partitions in body.forgotten_topics
@@ -118,11 +122,15 @@ class FetchApis:
             rows, unknown = self._split_known(context.rows)
         else:
             rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
+        reader = None
+        if body.replica_id == CONSUMER_REPLICA_ID:
+            reader = self._positions.of(request.client_id, client.host)
+            reader.note_request(requested, [each.topic_partition for each in unknown] if unknown else ())
         charge = client.charge
         if charge is not None:
             params = within_quota(params, charge)
         fetched = self._replica_manager.fetch(params, rows)
-        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge))
+        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge, reader))
 
     def _selector(self, client: Client, body: Body) -> RackAwareSelector | None:
         """Select among the replicas that a consumer reaches by its listener; None for other readers."""
@@ -176,6 +184,7 @@ class FetchApis:
         rows: Sequence[FetchRow],
         unknown: Sequence[FetchedPartition],
         charge: Charge | None,
+        reader: Reader | None,
         fetched: Sequence[FetchedPartition],
     ) -> Body:
         if charge is not None and not params.is_from_follower:
@@ -188,7 +197,10 @@ class FetchApis:
             ]
         elif version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
             self._warn_of_old_format(version, fetched)
-        answer = context.answer([*fetched, *unknown] if unknown else fetched, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        answer = context.answer([*fetched, *unknown] if unknown else fetched, now_ms)
+        if reader is not None:
+            reader.note_answer(answer.partitions, now_ms)
         if params.is_from_follower and self._replica_manager.leader_quota.limit is not None:
             self._count_throttled(version, answer)
         return fetch_response(version, answer)

@@ -25,6 +25,7 @@ from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResul
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import partition_of_name
+from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -84,6 +85,7 @@ class GroupApis:
         *,
         metadata_cache: MetadataCache,
         ensure_topic: Callable[[str], object],
+        positions: FetchPositions,
         profile: Profile = EVERYTHING,
         authorizer: Authorizer | None = None,
     ) -> None:
@@ -93,6 +95,7 @@ class GroupApis:
         self._membership = coordinator.membership
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
+        self._positions = positions
 
     def routes(self) -> Routes:
         return {
@@ -139,6 +142,7 @@ class GroupApis:
 
     def join_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body, version = request.body, request.api_version
+        self._positions.note_group(request.client_id, client.host, body.group_id)
         result = self._membership.join(
             JoinRequest(
                 group_id=body.group_id,

@@ -16,8 +16,9 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.replica.leading import Leading
-from minibroker.broker.replica.reading import end_of_reading
+from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
+from minibroker.broker.replica.partitions import Role
+from minibroker.broker.replica.reading import check_leader_epoch, end_of_reading
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -66,8 +67,8 @@ class LogOffsetApis:
 
     def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         try:
-            partition = self._replica_manager.partitions.led(topic_partition)
-            partition.check_leader_epoch(row.current_leader_epoch)
+            partition = self._role(topic_partition, request.body.replica_id)
+            check_leader_epoch(partition.log, partition.leader_epoch, row.current_leader_epoch)
             found = self._find_offset(request, partition, row.timestamp)
         except KafkaError as error:
             return failed_offset(topic_partition.partition, error.code)
@@ -82,7 +83,17 @@ class LogOffsetApis:
             leader_epoch=partition.leader_epoch if is_latest else partition.log.leader_epochs.epoch_for(offset),
         )
 
-    def _find_offset(self, request: Request, partition: Leading, timestamp: int) -> tuple[int, int] | None:
+    def _role(self, topic_partition: TopicPartition, replica_id: int) -> Role:
+        """The role whose log is asked: the leader, or for a debugger any replica. Raises KafkaError."""
+        is_debugger = replica_id == DEBUGGING_REPLICA_ID
+        try:
+            return self._replica_manager.partitions.to_read(topic_partition, of_followers=is_debugger)
+        except KafkaError as error:
+            if is_debugger and error.code is ErrorCode.NOT_LEADER_FOR_PARTITION:
+                raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE) from error
+            raise
+
+    def _find_offset(self, request: Request, partition: Role, timestamp: int) -> tuple[int, int] | None:
         """Find an offset and its timestamp, a consumer's below the end of what it may read (fetch-path row 75).
 
         Any other reader's are those of the log, whatever its isolation level.
@@ -107,12 +118,12 @@ class LogOffsetApis:
     def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
         """v0: the base offsets of the segments last written before a time, newest first (fetch-path row 74)."""
         try:
-            partition = self._replica_manager.partitions.led(topic_partition)
+            partition = self._role(topic_partition, replica_id)
         except KafkaError as error:
             return failed_offset(topic_partition.partition, error.code)
         if row.max_num_offsets < 0:
             return failed_offset(topic_partition.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-        offsets = self._replica_manager.segment_offsets_before(partition, row.timestamp, row.max_num_offsets)
+        offsets = self._replica_manager.segment_offsets_before(partition.log, row.timestamp, row.max_num_offsets)
         if replica_id == CONSUMER_REPLICA_ID:
             offsets = hide_uncommitted(offsets, partition.log.high_watermark)
         return list_offsets_row(topic_partition.partition, old_style_offsets=offsets)

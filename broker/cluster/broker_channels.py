@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from minibroker.broker.cluster.decision_messages import Message, Shown, obeyed_of
+from minibroker.broker.config.inter_broker_versions import NEWEST_PROTOCOL
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
 from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.protocol.errors import ErrorCode
@@ -30,11 +31,21 @@ OnAnswer = Callable[[int, Decision, Obeyed], None]  # with the id of the broker
 class BrokerChannels:
     """A channel to each other live broker, at its `listener`; calls `on_answer` with each answer.
 
-    `run` sends; before, and after `close`, decisions wait or are dropped with their channels.
+    Messages have the versions of `protocol_version`. `run` sends; before, and after `close`, decisions wait or are
+    dropped with their channels.
     """
 
-    def __init__(self, *, own_id: int, connect: Connect, listener: str, on_answer: OnAnswer) -> None:
+    def __init__(
+        self,
+        *,
+        own_id: int,
+        connect: Connect,
+        listener: str,
+        on_answer: OnAnswer,
+        protocol_version: str = NEWEST_PROTOCOL,
+    ) -> None:
         self._own_id = own_id
+        self._protocol_version = protocol_version
         self._connect = connect
         self._listener = listener
         self._on_answer = on_answer
@@ -81,7 +92,8 @@ class BrokerChannels:
             channel.send(decisions)
 
     def _open(self, broker_id: int, address: tuple[str, int] | None) -> None:
-        channel = Channel(broker_id, address, self._connect, self._listener, self._on_answer)
+        shown = Shown(self._protocol_version)
+        channel = Channel(broker_id, address, self._connect, self._listener, self._on_answer, shown)
         self._channels[broker_id] = channel
         if self._nursery is not None:
             self._nursery.start_soon(channel.run)
@@ -91,14 +103,20 @@ class Channel:
     """The queue to one broker."""
 
     def __init__(
-        self, broker_id: int, address: tuple[str, int] | None, connect: Connect, listener: str, on_answer: OnAnswer
+        self,
+        broker_id: int,
+        address: tuple[str, int] | None,
+        connect: Connect,
+        listener: str,
+        on_answer: OnAnswer,
+        shown: Shown,
     ) -> None:
         self._broker_id = broker_id
         self._address = address
         self._connect = connect
         self._listener = listener
         self._on_answer = on_answer
-        self._shown = Shown()
+        self._shown = shown
         self._broker: OtherBroker | None = None
         self._queue, self._decisions = trio.open_memory_channel[Decision](math.inf)
         self._scope = trio.CancelScope()

@@ -1,8 +1,8 @@
 """Between decisions and the messages in which a controller sends them to other brokers.
 
-They are sent in the versions that kafka 2.0.1 sends, and taken in all that it knows. A message names single partitions,
-and only those that have changed; the decision of it has whole topics, as clients see them. Messages have neither the
-ids of topics nor their configs: both are in the state of the cluster.
+They are sent in the versions of inter.broker.protocol.version, and taken in all that kafka 2.0.1 knows. A message names
+single partitions, and only those that have changed; the decision of it has whole topics, as clients see them. Messages
+have neither the ids of topics nor their configs: both are in the state of the cluster.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from minibroker.broker.config.inter_broker_versions import NEWEST_PROTOCOL, inter_broker_versions
 from minibroker.broker.config.settings.endpoints import PROTOCOLS
 from minibroker.broker.replica.decisions import (
     Broker,
@@ -111,9 +112,13 @@ def broker_of(row: Body) -> Broker:
 
 
 class Shown:
-    """The part of the cluster that another broker shows, by the decisions it has obeyed; messages have only news."""
+    """The part of the cluster that another broker shows, by the decisions it has obeyed; messages have only news.
 
-    def __init__(self) -> None:
+    They have the versions of `protocol_version`.
+    """
+
+    def __init__(self, protocol_version: str = NEWEST_PROTOCOL) -> None:
+        self._versions = inter_broker_versions(protocol_version)
         self._brokers: Mapping[int, Broker] = {}
         self._topics: dict[str, TopicMetadata] = {}
 
@@ -157,7 +162,7 @@ class Shown:
                 if listener in self._brokers[leader].endpoints
             ],
         )
-        return Message(ApiKey.LEADER_AND_ISR, 1, body)
+        return Message(ApiKey.LEADER_AND_ISR, self._versions[ApiKey.LEADER_AND_ISR], body)
 
     def _update_message(self, decision: UpdateMetadata) -> Message:
         brokers = decision.brokers
@@ -176,7 +181,7 @@ class Shown:
             partition_states=rows,
             live_brokers=live,
         )
-        return Message(ApiKey.UPDATE_METADATA, 4, body)
+        return Message(ApiKey.UPDATE_METADATA, self._versions[ApiKey.UPDATE_METADATA], body)
 
     def _rows(
         self, name: str, topic: TopicMetadata | None, brokers: Collection[int], came_or_went: frozenset[int]

@@ -28,7 +28,7 @@ class OwnBroker:
         metadata_cache: MetadataCache,
         *,
         on_leadership: Sequence[OnLeadership] = (),
-        on_deleted: Callable[[Sequence[TopicPartition]], None] = lambda topic_partitions: None,
+        on_deleted: Sequence[Callable[[Sequence[TopicPartition]], None]] = (),
     ) -> None:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
@@ -46,14 +46,14 @@ class OwnBroker:
         if isinstance(decision, UpdateMetadata):
             deleted = self._metadata_cache.update(decision)
             self.knows_cluster.set()
-            if deleted:
-                self._on_deleted(deleted)
+            for listener in self._on_deleted if deleted else ():
+                listener(deleted)
             return Obeyed(ErrorCode.NONE, {})
         obeyed = self._replica_manager.partitions.apply(decision)
-        for listener in self._on_leadership:
+        for notice in self._on_leadership:
             for topic_partitions, is_leader in ((obeyed.lost, False), (obeyed.gained, True)):
                 for topic_partition in topic_partitions:
-                    listener(topic_partition, is_leader)
+                    notice(topic_partition, is_leader)
         return obeyed
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:

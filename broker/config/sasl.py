@@ -31,6 +31,9 @@ UNSECURED_TOKEN_HANDLER = (
 )
 JAAS_CONFIG = "sasl.jaas.config"
 USER_PREFIX = "user_"
+# Of the broker itself, as a client of others.
+OWN_USER, OWN_PASSWORD = "username", "password"
+OWN_USER_CLAIM = "unsecuredLoginStringClaim_sub"
 SKEW_OPTION = "unsecuredValidatorAllowableClockSkewMs"
 
 
@@ -121,6 +124,28 @@ def keys_file(url: str) -> Path:
     if not path.is_file():
         raise SaslError(f"{name} names {path}, which is not a file")
     return path
+
+
+def own_account(listener: str, mechanism: str, settings: SaslListener) -> tuple[str, str]:
+    """The user that a broker is at this listener of others, and the password; "" for a token. Raises SaslError."""
+    module = settings.mechanisms.get(mechanism)
+    name = setting_of(listener, mechanism, JAAS_CONFIG)
+    if module is None:
+        enabled = ", ".join(settings.mechanisms)
+        raise SaslError(
+            f"sasl.mechanism.inter.broker.protocol is {mechanism}, and listener {listener} has only {enabled}"
+        )
+    if mechanism == OAUTHBEARER and settings.keys_file is not None:
+        raise SaslError(
+            f"brokers have no signed tokens to log in to each other with; give listener {listener} another mechanism,"
+            " and name it with sasl.mechanism.inter.broker.protocol"
+        )
+    needed = (OWN_USER_CLAIM,) if mechanism == OAUTHBEARER else (OWN_USER, OWN_PASSWORD)
+    missing = [each for each in needed if not module.options.get(each)]
+    if missing:
+        raise SaslError(f"{name} has no {' and no '.join(missing)}, by which brokers log in to each other")
+    user, *password = (module.options[each] for each in needed)
+    return user, "".join(password)
 
 
 def accounts(module: LoginModule) -> dict[str, str]:

@@ -203,8 +203,14 @@ class Membership:
     # -- SyncGroup --------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncRequest) -> SyncResult | Pending[SyncResult]:
-        """Return a member's assignment, once the leader's SyncGroup has brought it and it is stored."""
+        """Return a member's assignment, once the leader's SyncGroup has brought it and it is stored.
+
+        REBALANCE_IN_PROGRESS while the group is loaded: its last rebalance is lost, and begins again with a join.
+        As kafka 2.0.1 GroupCoordinator.handleSyncGroup.
+        """
         refusal = self._groups.check(request.group_id)
+        if refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
         if refusal is not ErrorCode.NONE:
             return SyncResult(refusal)
         group = self._groups.get(request.group_id)
@@ -230,9 +236,12 @@ class Membership:
         """Return NONE, or what the member has to do.
 
         While the leader assigns, a heartbeat is refused and keeps no member, so that a slow leader is expelled (as
-        kafka 2.0.1). With `keeps_while_syncing` it is one like any other (as kafka 3.9).
+        kafka 2.0.1). With `keeps_while_syncing` it is one like any other (as kafka 3.9). While the group is loaded,
+        any heartbeat is taken: the member may be in it.
         """
         refusal = self._groups.check(group_id)
+        if refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
         if refusal is not ErrorCode.NONE:
             return refusal
         group = self._groups.get(group_id)

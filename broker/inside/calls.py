@@ -35,6 +35,7 @@ OFFSET_MAX = 1 << 62
 BOUNDS = {
     "since": (0, OFFSET_MAX),
     "after": (0, OFFSET_MAX),
+    "skip": (0, OFFSET_MAX),
     "offset": (0, OFFSET_MAX),
     "connection": (1, OFFSET_MAX),
     "partition": (0, (1 << 31) - 1),
@@ -82,7 +83,7 @@ class InsideCalls:
         calls: tuple[Callable[..., Json], ...] = (
             *(self.pull, self.exchange, self.explain, self.release, self.apis, self.transcript),
             *(snapshots.log, snapshots.logs, snapshots.purgatory),
-            *(snapshots.connections, snapshots.sessions, snapshots.groups),
+            *(snapshots.connections, snapshots.sessions, snapshots.fetches, snapshots.groups),
         )
         self.by_name = {f"inside.{call.__name__}": self._call(call) for call in calls}
 

@@ -19,11 +19,13 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, Transferred
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.quota.client_quotas import ClientQuotas
+from minibroker.broker.replica.fetch_positions import Position, fetched_offset
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
 from minibroker.broker.replica.leading import Leading
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
 
@@ -104,6 +106,7 @@ class Families:
         yield from own_metrics(observed, counters)
         yield from partition_metrics(parts)
         yield from group_metrics(parts)
+        yield from fetching_metrics(parts)
 
 
 # -- kafka.server, kafka.controller ---------------------------------------------------------------------------------
@@ -508,6 +511,7 @@ def is_under_min_isr(partition: Leading) -> bool:
 
 TRANSACTIONS = Head("minibroker:type=Transactions", ("Count",), ("state",))
 MEMBERS = Head("minibroker:type=Group", ("Members",), ("group",))
+FETCHED = Head("minibroker:type=FetchingGroup", ("FetchedOffset", "Lag"), ("consumergroup", *PARTITION))
 COMMITTED = Head("minibroker:type=Group", ("CommittedOffset",), ("group", *PARTITION))
 
 
@@ -537,6 +541,27 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
     for group in groups:
         for key, record in list(group.offsets.committed.items()):
             yield COMMITTED, (group.group_id, *key, record.offset)
+
+
+def fetching_metrics(parts: BrokerParts) -> Iterator[Found]:
+    """The last fetches of groups, in the partitions for which they have committed no offset."""
+    newest: dict[tuple[str, TopicPartition], tuple[int, Position]] = {}
+    for reader in parts.fetch_positions.all():
+        if reader.client_id == OF_COMMANDS:
+            continue
+        names = reader.names()
+        groups = [group for name in names if (group := parts.groups.get(name)) is not None]
+        for key, position in reader.positions.items():
+            at_ms, where = reader.at_ms(position), (names[-1], key)
+            is_newest = where not in newest or newest[where][0] <= at_ms
+            if is_newest and not any(key in group.offsets.committed for group in groups):
+                newest[where] = at_ms, position
+        yield None
+    for (name, key), (_, position) in newest.items():
+        role = parts.replica_manager.partitions.any(key)
+        if role is not None:
+            offset = fetched_offset(position, role.log)
+            yield FETCHED, (name, *key, offset, max(0, role.log.high_watermark - offset))
 
 
 # -- our own --------------------------------------------------------------------------------------------------------

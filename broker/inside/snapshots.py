@@ -17,6 +17,7 @@ from minibroker.broker.inside.trace import NEVER, Trace
 from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
+from minibroker.broker.replica.fetch_positions import fetched_offset
 from minibroker.broker.replica.fetch_session import FetchSession
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.errors import KafkaError
@@ -200,6 +201,29 @@ class Snapshots:
             "more": more,
             "rows": [session_of(cache.sessions[each], now_ms) for each in shown],
         }
+
+    def fetches(self, after: int = 0, skip: int = 0) -> Json:
+        """The last fetches of clients, from reader `after` on without its first `skip` partitions."""
+        clock, until_ns = self._parts.timers.clock, self._tracer.now_ns() + MOST_NS
+        turn_ms = clock.wall_ms() - clock.monotonic_ms()
+        rows: list[Json] = []
+        more: tuple[int, int] | None = None
+        for reader in self._parts.fetch_positions.all():
+            if more is not None or reader.number < after:
+                continue
+            partitions: list[Any] = []
+            first = skip if reader.number == after else 0
+            for place, (key, position) in enumerate(islice(reader.positions.items(), first, None), start=first):
+                if self._tracer.now_ns() > until_ns and (rows or partitions):
+                    more = reader.number, place
+                    break
+                role = self._partitions.any(key)
+                if role is not None:
+                    at_ms = reader.at_ms(position) + turn_ms
+                    partitions.append((*key, fetched_offset(position, role.log), role.log.high_watermark, at_ms))
+            shown = {"client_id": reader.client_id, "host": reader.host, "groups": reader.groups}
+            rows.append({**shown, "partitions": partitions})
+        return {"cluster_id": self._parts.metadata_cache.cluster_id, "rows": rows, "more": more}
 
     # -- groups -----------------------------------------------------------------------------------------------
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.peer import Address, Network, Peer
+from minibroker.broker.security.peer_login import IN_PLAIN_TEXT, PeerLogin
 
 
 class Peers(Network):
     """Makes peers, which connect when they are first asked."""
 
-    def __init__(self, config: KafkaConfig, metadata_cache: MetadataCache) -> None:
+    def __init__(self, config: KafkaConfig, metadata_cache: MetadataCache, *, login: PeerLogin = IN_PLAIN_TEXT) -> None:
         self._config = config
+        self._login = login
         self._metadata_cache = metadata_cache
         self._open: set[Peer] = set()
         self._cut_off: dict[int, set[Address]] = {}  # where each broker was known since
@@ -33,7 +35,7 @@ class Peers(Network):
         return self._made(address, client_id, self._config.replica_socket_timeout_ms)
 
     def _made(self, address: Address, client_id: str, timeout_ms: int) -> Peer:
-        return Peer(*address, client_id=client_id, timeout_ms=timeout_ms, network=self)
+        return Peer(*address, client_id=client_id, timeout_ms=timeout_ms, network=self, login=self._login)
 
     def opened(self, peer: Peer) -> None:
         self._open.add(peer)

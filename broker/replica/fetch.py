@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, FetchedPartition
-from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.partition_read import (
     FetchParams,
@@ -21,7 +20,7 @@ from minibroker.broker.replica.partition_read import (
     read_elsewhere,
     read_partition,
 )
-from minibroker.broker.replica.partitions import Partitions, Role
+from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.replica.reading import READ_COMMITTED, end_of_reading
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -80,12 +79,6 @@ def unserved(partitions: Partitions, params: FetchParams, topic_partition: Topic
             code = ErrorCode.REPLICA_NOT_AVAILABLE
         return failed_fetch(topic_partition, code)
     raise AssertionError(f"{topic_partition} can be read")
-
-
-def role_to_read(partitions: Partitions, params: FetchParams, topic_partition: TopicPartition) -> Role:
-    """The role of which a fetch reads the log. Raises KafkaError as `Partitions.led`."""
-    role = partitions.readable().get(topic_partition) if params.reads_followers else None
-    return role if isinstance(role, Following) else partitions.led(topic_partition)
 
 
 def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
@@ -225,7 +218,7 @@ class DelayedFetch(DelayedOperation):
         """The bytes that this partition could add; None if the fetch must be answered at once (Case C)."""
         topic_partition, start, max_bytes = status
         params = self._params
-        partition = role_to_read(self._partitions, params, topic_partition)
+        partition = self._partitions.to_read(topic_partition, of_followers=params.reads_followers)
         end = end_of_reading(
             partition.log,
             is_committed_only=params.is_committed_only,

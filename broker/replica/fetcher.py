@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from minibroker.broker.config.inter_broker_versions import inter_broker_versions
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.quota.replication_quota import ReplicationQuota, names_replica
 from minibroker.broker.replica.flusher import LogFlusher
@@ -53,9 +54,6 @@ from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-FETCH_VERSION = 8
-EPOCH_END_VERSION = 1
-LIST_OFFSETS_VERSION = 3
 LAG_POLL_MS = 20
 # While leaders change.
 USUAL_ERRORS = frozenset({ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -94,6 +92,7 @@ class Fetcher:
         self._connect = connect
         self._leader: OtherBroker | None = None
         self._config = config
+        self._versions = inter_broker_versions(config.inter_broker_protocol_version)
         self._clock = clock
         self._log_manager = log_manager
         self._flusher = flusher
@@ -208,12 +207,12 @@ class Fetcher:
             else:
                 self._offsets[topic_partition] = request
 
-    async def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
+    async def _ask(self, api_key: ApiKey, request: Any) -> Any:
         """Raises ConnectionError; the next request finds the leader where it is by then."""
         try:
             if self._leader is None:
                 self._leader = self._connect()
-            answer = await self._leader.ask(api_key, version, request)
+            answer = await self._leader.ask(api_key, self._versions[api_key], request)
         except ConnectionError as error:
             self._disconnect()
             if self._is_reached:
@@ -236,7 +235,7 @@ class Fetcher:
         asked, self._epoch_ends = self._epoch_ends, {}
         rows = [(each, (each.partition, NO_LEADER_EPOCH, ask.leader_epoch)) for each, ask in asked.items()]
         request = OffsetForLeaderEpochRequest(topics=by_topic(rows))
-        await self._ask_once(ApiKey.OFFSET_FOR_LEADER_EPOCH, EPOCH_END_VERSION, request, asked, take_epoch_end)
+        await self._ask_once(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, asked, take_epoch_end)
 
     async def _ask_offsets(self) -> None:
         asked, self._offsets = self._offsets, {}
@@ -245,18 +244,17 @@ class Fetcher:
             for each, ask in asked.items()
         ]
         request = ListOffsetsRequest(replica_id=self._config.broker_id, topics=by_topic(rows))
-        await self._ask_once(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request, asked, take_offset)
+        await self._ask_once(ApiKey.LIST_OFFSETS, request, asked, take_offset)
 
     async def _ask_once(
         self,
         api_key: ApiKey,
-        version: int,
         request: Any,
         asked: dict[TopicPartition, A],
         change_of: Callable[[Following, A, Any], Change | None],
     ) -> None:
         try:
-            rows = rows_of(await self._ask(api_key, version, request))
+            rows = rows_of(await self._ask(api_key, request))
         except ConnectionError:
             rows = []
         for topic_partition, row in rows:
@@ -291,7 +289,7 @@ class Fetcher:
         answer = None
         try:
             with trio.CancelScope() as self._waiting:
-                answer = await self._ask(ApiKey.FETCH, FETCH_VERSION, request)
+                answer = await self._ask(ApiKey.FETCH, request)
         except ConnectionError:
             self._retry_all()
         self._waiting = None
@@ -333,7 +331,7 @@ class Fetcher:
         rows = [(each, (each.partition, NO_LEADER_EPOCH, LATEST_TIMESTAMP, 1)) for each in topic_partitions]
         request = ListOffsetsRequest(replica_id=self._config.broker_id, topics=by_topic(rows))
         try:
-            answer = await self._ask(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
+            answer = await self._ask(ApiKey.LIST_OFFSETS, request)
         except ConnectionError:
             return {}
         return {each: row.offset for each, row in rows_of(answer) if row.error_code == ErrorCode.NONE}

@@ -83,6 +83,11 @@ class Partitions:
             )
         return role
 
+    def to_read(self, topic_partition: TopicPartition, *, of_followers: bool) -> Role:
+        """Return the role of which a client reads the log, the leader or a follower too. Raises KafkaError as `led`."""
+        role = self.readable().get(topic_partition) if of_followers else None
+        return role if isinstance(role, Following) else self.led(topic_partition)
+
     def any(self, topic_partition: TopicPartition) -> Role | None:
         """Return the role in a partition, whichever it is; None if the partition is not on this broker."""
         return self._roles.get(topic_partition)

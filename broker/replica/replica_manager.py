@@ -41,7 +41,7 @@ from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
-from minibroker.storage.log.log import DELETE_TO_HIGH_WATERMARK
+from minibroker.storage.log.log import DELETE_TO_HIGH_WATERMARK, Log
 
 
 class Observer(PurgatoryObserver, Protocol):
@@ -264,9 +264,9 @@ class ReplicaManager:
             and self.leader_quota.is_exceeded(self._clock.monotonic_ms())
         )
 
-    def segment_offsets_before(self, partition: Leading, timestamp_ms: int, max_offsets: int) -> list[int]:
+    def segment_offsets_before(self, log: Log, timestamp_ms: int, max_offsets: int) -> list[int]:
         """ListOffsets v0: the base offsets of the segments last written before a time."""
-        return partition.log.legacy_fetch_offsets_before(timestamp_ms, max_offsets, now_ms=self._clock.wall_ms())
+        return log.legacy_fetch_offsets_before(timestamp_ms, max_offsets, now_ms=self._clock.wall_ms())
 
     # -- delete records ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -32,6 +34,7 @@ from minibroker.broker.security.principal_mapping import InvalidRules, parse_rul
 logger = logging.getLogger(__name__)
 
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+HTTPS = "https"  # the only way of checking a host's name, beside none
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 OLD_VERSIONS = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")  # known to Java; JDK 17 disables them too
 # Names that Java takes, in any case; they choose an implementation, and have no effect here.
@@ -69,6 +72,7 @@ class TlsSettings(NamedTuple):
     enabled_protocols: tuple[str, ...]
     cipher_suites: tuple[str, ...]
     mapping_rules: str
+    host_check: str
     java_names: tuple[tuple[str, str | None], ...]
 
     @classmethod
@@ -94,19 +98,26 @@ class TlsSettings(NamedTuple):
             enabled_protocols=get("ssl.enabled.protocols"),
             cipher_suites=get("ssl.cipher.suites"),
             mapping_rules=get("ssl.principal.mapping.rules"),
+            host_check=get("ssl.endpoint.identification.algorithm") or "",
             java_names=tuple((name, get(name)) for name in JAVA_NAMES),
         )
 
 
 class TlsListener:
-    """A listener with TLS: the context for its next connection. Raises KeyStoreError if the first cannot be made."""
+    """A listener with TLS: the context for its next connection. Raises KeyStoreError if the first cannot be made.
 
-    def __init__(self, config: KafkaConfig, listener: str) -> None:
+    `make` makes a context: that of the listener, or of a broker that connects to those of others (`client_context`).
+    """
+
+    def __init__(
+        self, config: KafkaConfig, listener: str, make: Callable[[TlsSettings], ssl.SSLContext] | None = None
+    ) -> None:
+        self._make = make_context if make is None else make
         self._config = config
         self._listener = listener
         self._settings = TlsSettings.of(config, listener)
         self._versions = file_versions(self._settings)
-        self._context = make_context(self._settings)
+        self._context = self._make(self._settings)
         self._rules = parse_rules(self._settings.mapping_rules)
 
     def context(self) -> ssl.SSLContext:
@@ -115,7 +126,7 @@ class TlsListener:
         versions = file_versions(settings)
         if (settings, versions) != (self._settings, self._versions):
             try:
-                self._context = make_context(settings)
+                self._context = self._make(settings)
                 logger.info("listener %s: TLS settings or key stores have changed, and are used", self._listener)
             except KeyStoreError as error:
                 logger.error("listener %s keeps its certificate: %s", self._listener, error)
@@ -136,27 +147,78 @@ def tls_listeners(config: KafkaConfig) -> dict[str, TlsListener]:
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """Make the context of a server. Raises KeyStoreError, naming the listener."""
+    with _naming(settings):
+        parse_rules(settings.mapping_rules)
+        context, trusted = _context(settings, ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = CLIENT_AUTH[settings.client_auth]
+        if context.verify_mode is not ssl.CERT_NONE:
+            _trust(context, trusted, ssl.Purpose.CLIENT_AUTH)
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Make the context of a broker that connects to this listener of another one. Raises KeyStoreError, naming it."""
+    with _naming(settings):
+        if settings.host_check.lower() not in ("", HTTPS):
+            name = "ssl.endpoint.identification.algorithm"
+            raise KeyStoreError(f"{name} {settings.host_check} is unknown; use {HTTPS}, or leave it empty")
+        context, trusted = _context(settings, ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = settings.host_check != ""
+        _trust(context, trusted, ssl.Purpose.SERVER_AUTH)
+        return context
+
+
+def check_own_key(settings: TlsSettings) -> None:
+    """Check that a broker trusts its own certificate, as that of the others. Raises KeyStoreError, naming the listener.
+
+    As kafka 2.0.1 SslFactory, for the listener between brokers.
+    """
+    context = client_context(settings._replace(host_check=""))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server)
+    server = make_context(settings).wrap_bio(to_server, to_client, server_side=True)
+    with _naming(settings):
+        try:
+            while not (_has_shaken_hands(client) & _has_shaken_hands(server)):
+                pass
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", None) or error.reason
+            raise KeyStoreError(
+                f"it does not trust its own certificate ({reason}), which brokers need to connect to each other; set"
+                " ssl.truststore.location"
+            ) from error
+
+
+def _has_shaken_hands(tls: ssl.SSLObject) -> bool:
+    """Go on with a handshake; return whether it is over. Raises SSLError."""
     try:
-        return _context(settings)
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+@contextmanager
+def _naming(settings: TlsSettings) -> Iterator[None]:
+    """Name the listener in an error."""
+    try:
+        yield
     except (KeyStoreError, UnknownCipherSuite, InvalidRules) as error:
         raise KeyStoreError(f"listener {settings.listener}: {error}") from error
 
 
-def _context(settings: TlsSettings) -> ssl.SSLContext:
+def _context(settings: TlsSettings, protocol: ssl._SSLMethod) -> tuple[ssl.SSLContext, str | None]:
+    """A context with the key of the key store, and the certificates to trust."""
     _check_java_names(settings)
-    parse_rules(settings.mapping_rules)
     key = read_key(settings.key_store, settings.key_password, settings.key, settings.certificate_chain)
     trusted = read_certificates(settings.trust_store, settings.certificates)
     if key is None:
         raise KeyStoreError("it has no certificate; set ssl.keystore.location")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(protocol)
     _choose_versions(context, settings)
     _load_key(context, key, settings)
-    context.verify_mode = CLIENT_AUTH[settings.client_auth]
-    if context.verify_mode is not ssl.CERT_NONE:
-        _trust(context, trusted)
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    return context
+    return context, trusted
 
 
 def _check_java_names(settings: TlsSettings) -> None:
@@ -202,10 +264,10 @@ def _load_key(context: ssl.SSLContext, key: Key, settings: TlsSettings) -> None:
         os.close(descriptor)
 
 
-def _trust(context: ssl.SSLContext, trusted: str | None) -> None:
+def _trust(context: ssl.SSLContext, trusted: str | None, purpose: ssl.Purpose) -> None:
     """Trust each given certificate by itself, as Java does; without any, those of the system. Raises KeyStoreError."""
     if trusted is None:
-        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        context.load_default_certs(purpose)
         return
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:

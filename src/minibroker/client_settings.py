@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.login import OAUTHBEARER, PLAIN, unsecured_token
 from minibroker.protocol.jaas import written_jaas
+from minibroker.protocol.sasl_client import OAUTHBEARER, PLAIN, unsecured_token
 
 JAAS = "org.apache.kafka.common.security"
 JAVA_MODULES = {PLAIN: f"{JAAS}.plain.PlainLoginModule", OAUTHBEARER: f"{JAAS}.oauthbearer.OAuthBearerLoginModule"}

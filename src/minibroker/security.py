@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from minibroker.acl import Acl
-from minibroker.any_cluster.login import MECHANISMS, OAUTHBEARER, PLAIN, Login
+from minibroker.any_cluster.login import Login
 from minibroker.certificates import OWN_HOSTS, Certificates
 from minibroker.client_settings import JAVA_MODULES, JAVA_SCRAM, Access
 from minibroker.protocol.jaas import written_jaas
+from minibroker.protocol.sasl_client import MECHANISMS, OAUTHBEARER, PLAIN
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -309,6 +309,11 @@ class OffsetIndex(MappedIndex):
             return None
         return self.base_offset + self._read_entry(slot)[0]
 
+    def indexed_position(self, position: int) -> int:
+        """Return the last indexed position at or before this one; 0 if there is none."""
+        slot = self._count_up_to(position, 1) - 1
+        return 0 if slot < 0 else self._read_entry(slot)[1]
+
     def truncate_to(self, offset: int) -> None:
         """Drop the entries from the offset on."""
         self._truncate(self._count_up_to(offset - self.base_offset - 1, 0))

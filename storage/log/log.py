@@ -224,6 +224,21 @@ class Log:
 
     # -- offsets by time --------------------------------------------------------------------------------------
 
+    def offset_at(self, segment_base_offset: int, position: int) -> int | None:
+        """Return the offset of the batch that holds a position of a segment, at its end that of the next segment.
+
+        None if the segment is gone, or may have been compacted: then its positions are others.
+        """
+        slot = self.segments.floor_slot(segment_base_offset)
+        if slot < 0 or self.segments.bases[slot] != segment_base_offset:
+            return None
+        if self.cleaned_offset is not None and segment_base_offset < self.cleaned_offset:
+            return None
+        found = self.segments.segments[slot].offset_at(position)
+        if found is not None:
+            return found
+        return self.log_end_offset if slot + 1 == len(self.segments) else self.segments.bases[slot + 1]
+
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record at the timestamp or younger, None if all are older; -1 is the end, -2 the start.
 

@@ -298,6 +298,13 @@ class LogSegment:
         records = FileSlice(self.records, start, size, read_already)
         return FetchDataInfo(metadata, records, first_entry_incomplete=max_size < batch_size)
 
+    def offset_at(self, position: int) -> int | None:
+        """Return the base offset of the batch that holds a position; None from the end of the segment on."""
+        for view in self._batches(self.offset_index.indexed_position(position)):
+            if view.end_position > position:
+                return view.base_offset
+        return None
+
     def fetch_upper_bound_offset(self, start_position: int, fetch_size_bytes: int) -> int | None:
         """Return an offset at or past the end of such a fetch; None if the index has none."""
         return self.offset_index.fetch_upper_bound_offset(start_position, fetch_size_bytes)

@@ -15,6 +15,7 @@ from minibroker.broker.security.sasl.login import LoginRules
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.security.tls import tls_listeners
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.logins import Logins
 from minibroker.protocol.scram import BY_NAME, SCRAM_SHA_256, credential_of, new_credential, salted_password
@@ -69,6 +70,7 @@ async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -
         afterwards=broker.parts.afterwards,
         connections=connections,
         begin_login=None if logins is None else logins.begin,
+        tls=tls_listeners(broker.app._config),
         **options,
     )
     nursery.start_soon(server.run)

@@ -75,12 +75,13 @@ async def test_groups_are_loaded_beside_the_requests(
     lead(broker, GROUPS, FOLLOWER, 5)
 
     lead(broker, GROUPS, LEADER, 6)
-    meanwhile = [await client.heartbeat(member), (await broker.call(ApiKey.LIST_GROUPS, 2)).error_code]
+    answers = [await client.describe(), await client.sync(member), await broker.call(ApiKey.LIST_GROUPS, 2)]
+    meanwhile = [await client.heartbeat(member), *(each.error_code for each in answers)]
     if is_lost_meanwhile:
         lead(broker, GROUPS, FOLLOWER, 7)
     await wait_all_tasks_blocked()
 
-    assert meanwhile == [LOADING, LOADING]
+    assert meanwhile == [NONE, LOADING, ErrorCode.REBALANCE_IN_PROGRESS, LOADING]
     assert "background work failed" not in caplog.text
     assert await client.heartbeat(member) == (ELSEWHERE if is_lost_meanwhile else NONE)
     assert (await broker.call(ApiKey.LIST_GROUPS, 2)).error_code == NONE

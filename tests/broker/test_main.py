@@ -141,6 +141,10 @@ def test_a_broker_that_does_not_stop_after_its_parent_has_ended_is_killed(monkey
             ["--set", "zookeeper.connection.timeout.ms=1", "--zookeeper", "127.0.0.1:1"],
             ["cannot use ZooKeeper at 127.0.0.1:1: Connection refused; start it, or name another in zookeeper.connect"],
         ),
+        (
+            ["--zookeeper", "h:1", "--set", "inter.broker.protocol.version=0.10.2", "--act-as", "0.10"],
+            ["inter.broker.protocol.version=0.10.2: this broker does not speak it; upgrade .* 0.11 first"],
+        ),
         (["--zookeeper", "h:1", "--cluster", "{}"], ["--cluster and --zookeeper are clusters of two kinds; .*"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import time
@@ -20,12 +21,14 @@ from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics
 from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.message_rows import Column
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.group_clients import GroupClient
 from tests.broker.peers import Connect, echo, tcp_pair
 from tests.broker.peers import connect as connect
 from tests.requests import by_name, fetch_body
@@ -441,6 +444,23 @@ async def test_groups_count_by_state_and_their_offsets_are_there(broker: InMemor
         1,
     ]
     assert found["minibroker:type=Group,name=CommittedOffset,group=billing,topic=orders,partition=1"] == 5
+
+
+async def test_what_is_fetched_without_commits_has_its_lag(broker: InMemoryBroker, metrics: Metrics) -> None:
+    now_ms = itertools.count()
+    broker.clock.monotonic_ms = lambda: next(now_ms)  # type: ignore[method-assign]
+    await broker.produce("orders", [b"one", b"two", b"three"])
+    reports = "consumer-reports-"  # two clients of one group: the newer fetch of a partition counts
+    for client_id, *where in ((reports + "1", 0, 0), (reports + "2", 0, 2), (reports + "1", 1, 0), (OF_COMMANDS, 0, 0)):
+        await broker.fetch(("orders", *where), client_id=client_id, max_partition_bytes=1, version=2)
+    committing = GroupClient(broker, "reports")
+    await committing.find()
+    assert await committing.commit(("orders", 1, 0)) == [0]
+
+    found = {name: value for name, value in values(metrics).items() if "FetchingGroup" in name}
+
+    rows = "minibroker:type=FetchingGroup,name={},consumergroup=reports,topic=orders,partition=0"
+    assert found == {rows.format("FetchedOffset"): 2, rows.format("Lag"): 1}
 
 
 async def test_state_needs_no_counting(broker: InMemoryBroker) -> None:

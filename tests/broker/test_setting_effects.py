@@ -324,6 +324,7 @@ SEEN_ELSEWHERE = {
     "broker/test_member.py": "zookeeper.session.timeout.ms",
     "broker/test_main.py": "zookeeper.connect zookeeper.connection.timeout.ms",
     "broker/test_peer.py": "controller.socket.timeout.ms",
+    "broker/test_peer_login.py": "sasl.mechanism.inter.broker.protocol ssl.endpoint.identification.algorithm",
     "broker/test_tls.py": "ssl.client.auth ssl.enabled.protocols ssl.cipher.suites ssl.principal.mapping.rules"
     " ssl.keystore.location ssl.keystore.type",
     "golden/settings/key_stores.txt": "ssl.keystore.password ssl.key.password ssl.keystore.key"
@@ -342,6 +343,7 @@ SEEN_ELSEWHERE = {
     " inter.broker.listener.name security.inter.broker.protocol"
     " replication.quota.window.num replication.quota.window.size.seconds"
     " leader.replication.throttled.replicas follower.replication.throttled.replicas",
+    "integration/test_mixed_controllers.py": "inter.broker.protocol.version",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",

@@ -30,7 +30,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.requests import At
+from tests.requests import At, list_offsets_body
 
 pytestmark = pytest.mark.pure
 
@@ -392,6 +392,30 @@ async def test_a_follower_serves_consumers_up_to_its_high_watermark(
 
     found = answer.topics[0].partitions[0]
     assert (ErrorCode(found.error_code).name, found.high_watermark, bool(bytes(found.records))) == expected
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "version", "expected"),
+    [
+        (-1, 2, ("NOT_LEADER_FOR_PARTITION", -1)),
+        (-2, 2, ("NONE", 3)),  # the end of its log, beyond the high watermark
+        (-2, 5, ("NONE", 3)),
+    ],
+)
+async def test_a_debugger_asks_a_follower_for_the_offsets_of_its_log(
+    beside: Callable[..., InMemoryBroker], replica_id: int, version: int, expected: tuple[str, int]
+) -> None:
+    broker = await following(beside)
+
+    async def offset() -> tuple[str, int]:
+        body = list_offsets_body("t") | {"replica_id": replica_id}
+        answer = await broker.call(ApiKey.LIST_OFFSETS, version, **body)
+        row = answer.topics[0].partitions[0]
+        return ErrorCode(row.error_code).name, row.offset
+
+    assert await offset() == expected
+    broker.parts.own.obey(StopReplica(0, 1, False, [T0]))
+    assert (await offset())[0] == ("NOT_LEADER_FOR_PARTITION" if replica_id == -1 else "REPLICA_NOT_AVAILABLE")
 
 
 async def test_a_consumer_waits_at_a_follower_until_it_leads_or_has_more(

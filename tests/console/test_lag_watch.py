@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.time_jumps]
 class ReadCluster:
     """Stands for the cluster's offsets, and the console that reads them: each reading takes a second."""
 
+    control = None
+
     def __init__(self) -> None:
         self.kafka = self
         self.lags = LagHistory()

@@ -28,7 +28,7 @@ class Minibroker(ServerProcess):
     """
 
     def __init__(
-        self, directory: Path, *arguments: str, settings: Mapping[str, str | int] | None = None, flags: bool = True
+        self, directory: Path, *arguments: str, settings: Mapping[str, object] | None = None, flags: bool = True
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.frames import FrameError, ask, frame_of, metadata
@@ -19,9 +20,10 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.protocol.primitives import TopicPartition
 from tests.integration.brokers import BrokerProcess, Minibroker
+from tests.integration.zookeeper_log import written
 
 SETTINGS: Mapping[str, str | int] = {
-    "zookeeper.session.timeout.ms": 4000,
+    "zookeeper.session.timeout.ms": 6000,
     "replica.lag.time.max.ms": 4000,
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
@@ -33,9 +35,10 @@ SETTINGS: Mapping[str, str | int] = {
     "auto.leader.rebalance.enable": "false",
     "log.flush.scheduler.interval.ms": 1000,
 }
-# A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends.
-USUAL_ERRORS = ("Error for partition", "fails to send a request to broker")
-EVERYTHING = frame_of(ApiKey.METADATA, 5, MetadataRequest(topics=None))
+# A follower that has heard of a new topic before its leader; a controller's thread for a broker that ends; an election
+# that another broker has won.
+USUAL_ERRORS = ("Error for partition", "fails to send a request to broker", "creating ephemeral at /controller")
+EVERYTHING = frame_of(ApiKey.METADATA, 4, MetadataRequest(topics=None))
 WAIT_SECONDS = 20.0
 POLL_SECONDS = 0.05
 
@@ -53,20 +56,30 @@ class MixedCluster:
         self.zookeeper = f"127.0.0.1:{self._ensemble.zookeeper_port}"
         self.brokers: dict[int, BrokerProcess] = {}
 
-    def start_kafka(self, broker_id: int, **settings: str | int) -> None:
+    def start_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: object) -> None:
         """Start an Apache Kafka broker and wait for it; a second time with the files of the first."""
+        self.launch_kafka(broker_id, jars, **settings).wait_until_ready()
+
+    def launch_kafka(self, broker_id: int, jars: Path | None = None, /, **settings: object) -> ApacheKafka:
+        """Start an Apache Kafka broker, and do not wait for it."""
         kafka = ApacheKafka(
-            self._jars,
+            jars or self._jars,
             self._directory / str(broker_id),
             settings={**SETTINGS, **settings, "broker.id": broker_id},
             heap="384m",
             beside=self._ensemble,
         )
         self._keep_port(broker_id, kafka)
-        self.brokers[broker_id] = kafka.start()
+        self.brokers[broker_id] = kafka
+        kafka.spawn_broker()
+        return kafka
 
-    def start_ours(self, broker_id: int, **settings: str | int) -> None:
+    def start_ours(self, broker_id: int, *arguments: str, **settings: object) -> None:
         """Start a minibroker and wait for it; a second time with the files of the first."""
+        self.launch_ours(broker_id, *arguments, **settings).wait_until_ready()
+
+    def launch_ours(self, broker_id: int, *arguments: str, **settings: object) -> Minibroker:
+        """Start a minibroker, and do not wait for it."""
         before = self.brokers.get(broker_id)
         listen = f"127.0.0.1:{before.port if before else 0}"
         ours = Minibroker(
@@ -75,15 +88,17 @@ class MixedCluster:
             self.zookeeper,
             "--listen",
             listen,
+            *arguments,
             settings={**SETTINGS, **settings, "broker.id": broker_id},
         )
+        self._keep_port(broker_id, ours)
         self.brokers[broker_id] = ours
-        ours.wait_until_ready()
+        return ours
 
-    def _keep_port(self, broker_id: int, kafka: ApacheKafka) -> None:
+    def _keep_port(self, broker_id: int, broker: BrokerProcess) -> None:
         before = self.brokers.get(broker_id)
         if before is not None:
-            kafka.port = before.port
+            broker.port = before.port
 
     def bootstrap(self, *broker_ids: int) -> str:
         return ",".join(f"127.0.0.1:{self.brokers[each].port}" for each in broker_ids or self.brokers)
@@ -153,6 +168,13 @@ class MixedCluster:
     def await_isr(self, topic: str, *in_sync: int, number: int = 0) -> nodes.StateNode:
         return self.await_state(topic, number, lambda state: state.in_sync_replicas == in_sync)
 
+    def chain_of(self, topic: str, number: int = 0) -> list[nodes.StateNode]:
+        """All states of a partition there have been, in their order."""
+        path = nodes.state_path(TopicPartition(topic, number))
+        folder = self._ensemble.data_dir.parent / "zookeeper" / "version-2"
+        logs = sorted(folder.glob("log.*"), key=lambda log: int(log.suffix[1:], 16))
+        return [nodes.StateNode.decode(data) for each in written(logs) if (data := each[1]) and each[0] == path]
+
     def await_gone(self, broker_id: int) -> None:
         """Wait until the session of a broker that was killed has expired: Kafka ends if it finds its id taken."""
         path = nodes.broker_path(broker_id)
@@ -199,8 +221,24 @@ class MixedCluster:
         In Kafka a controller hears seconds later of the in-sync replicas that leaders have changed.
         """
 
-        def shown(port: int) -> Any:
-            body = ask("127.0.0.1", port, EVERYTHING)[1]
+        def same() -> Any:
+            with suppress(FrameError):  # a partition without a leader
+                first, *others = self.metadata()
+                rows = [row for topic in first[2].values() for row in topic.values()]
+                is_whole = all(sorted(replicas) == in_sync for _, replicas, in_sync in rows)
+                return first[2] if is_whole and all(each == first for each in others) else None
+            return None
+
+        return self.eventually(same, lambda: str(self.metadata()))
+
+    def metadata(self) -> list[tuple[int, list[Any], dict[str, dict[int, tuple[int, list[int], list[int]]]]]]:
+        """The controller, the brokers, and leader, replicas and ISR of each partition, as each broker shows them.
+
+        Raises FrameError while a partition has no leader.
+        """
+        shown = []
+        for broker in self.brokers.values():
+            body = ask("127.0.0.1", broker.port, EVERYTHING)[1]
             brokers = sorted((each.node_id, each.host, each.port) for each in body.brokers)
             topics = {
                 topic.name: {
@@ -209,17 +247,8 @@ class MixedCluster:
                 }
                 for topic in sorted(body.topics, key=lambda topic: topic.name)
             }
-            return body.controller_id, brokers, topics
-
-        def same() -> Any:
-            with suppress(FrameError):  # a partition without a leader
-                first, *others = [shown(broker.port) for broker in self.brokers.values()]
-                rows = [row for topic in first[2].values() for row in topic.values()]
-                is_whole = all(sorted(replicas) == in_sync for _, replicas, in_sync in rows)
-                return first[2] if is_whole and all(each == first for each in others) else None
-            return None
-
-        return self.eventually(same, lambda: str([shown(broker.port) for broker in self.brokers.values()]))
+            shown.append((body.controller_id, brokers, topics))
+        return shown
 
     def errors_of(self, broker_id: int) -> list[str]:
         """The lines of a broker's log that are errors, but those that Kafka's brokers have of each other, too."""
@@ -253,3 +282,18 @@ def produce(bootstrap: str, topic: str, values: Sequence[str], *, number: int = 
     assert not errors, errors[:3]
     assert len(offsets) == len(values)
     return sorted(offsets)
+
+
+def read(bootstrap: str, topic: str, count: int, *, number: int = 0, isolation: str = "read_uncommitted") -> list[str]:
+    """Read so many records from the beginning."""
+    own = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": isolation, **own})
+    consumer.assign([ClientPartition(topic, number, 0)])
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.value() or b"").decode())
+    consumer.close()
+    return found

@@ -18,9 +18,10 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from benchmarks.apache_kafka import ApacheKafka
 from minibroker.administration import connected, create_scram_users
 from minibroker.any_cluster.cluster import KafkaAdminClient
-from minibroker.any_cluster.login import Login, unsecured_token
+from minibroker.any_cluster.login import Login
 from minibroker.certificates import Certificates
 from minibroker.client_settings import Access, client_settings
+from minibroker.protocol.sasl_client import unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.later_kafka import LaterKafka

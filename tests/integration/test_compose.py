@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -197,6 +198,19 @@ def test_three_brokers_replicate_in_one_container(stack: Stack) -> None:
     assert "orders-0: in sync are 2,3 of " in printed
     listed = AdminClient({"bootstrap.servers": "localhost:19093"}).list_topics(timeout=SECONDS)
     assert {broker.port for broker in listed.brokers.values()} == {19092, 19093, 19094}
+
+
+@pytest.mark.nightly
+def test_the_job_runs_unchanged_on_a_spark_cluster(stack: Stack) -> None:
+    printed = stack.follow("A Spark cluster")
+
+    assert f"{FLIGHTS:,} flights: none lost, none counted twice." in printed
+    with urllib.request.urlopen("http://localhost:8081/json/", timeout=SECONDS) as answer:
+        master = json.load(answer)
+    assert [worker["state"] for worker in master["workers"]] == ["ALIVE"] * 2
+    assert [job["name"] for job in master["completedapps"]] == ["delays"]
+    with urllib.request.urlopen("http://localhost:18080/api/v1/applications", timeout=SECONDS) as answer:
+        assert [application["name"] for application in json.load(answer)] == ["delays"]
 
 
 @pytest.mark.nightly

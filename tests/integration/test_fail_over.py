@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from minibroker import Cluster
 from minibroker.history.checking import check
 from minibroker.history.lines import read_lines
-from minibroker.history.recorder import HistoryWriter, RecordedConsumer, RecordedProducer
-from tests.integration.clients import KINDS, LIBRARIES, Client, UnavailableError
+from minibroker.history.recorder import HistoryWriter, RecordedConsumer
+from tests.integration.clients import (
+    KINDS,
+    LIBRARIES,
+    Client,
+    DriverProcess,
+    UnavailableError,
+    go_program,
+    java_driver,
+    python_driver,
+)
 from tests.integration.clusters import QUICK_REFRESH, WAIT_SECONDS, new_topic, producer_of, read, roles, until
 from tests.integration.records import Record
-from tests.integration.threads import caught
+from tests.nemesis.workload import Reader, end_of
+from tests.setup_clients import OLD_KAFKA_PYTHON
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 RECORDS = 3000
+RECORDED: dict[str, Callable[[], list[str]]] = {
+    "confluent-kafka": lambda: [*python_driver("recorded"), "confluent-kafka"],
+    "franz-go": lambda: go_program("recorded"),
+    "java": lambda: java_driver("3.9.0", "JavaRecorded"),
+    "aiokafka": lambda: [*python_driver("recorded"), "aiokafka"],
+    "kafka-python-3.0": lambda: [*python_driver("recorded"), "kafka-python"],
+    "kafka-python-2.3": lambda: [*python_driver("recorded", OLD_KAFKA_PYTHON / "bin" / "python"), "kafka-python"],
+}
 ONE_PARTITION = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
 
 
@@ -53,16 +70,20 @@ def coordinator(admin: AdminClient, topic: str) -> int:
 def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
     cluster: Cluster, admin: AdminClient, who: str
 ) -> None:
-    producer = producer_of(cluster, **{"transactional.id": who})
-    producer.init_transactions(WAIT_SECONDS)
+    commits, aborts = (producer_of(cluster, **{"transactional.id": f"{who} {ends}"}) for ends in ("commits", "aborts"))
+    for producer in (commits, aborts):
+        producer.init_transactions(WAIT_SECONDS)
     coordinates = coordinator(admin, TRANSACTIONS)
     leader, other = (each for each in cluster.broker_ids if each != coordinates)
     topic = new_topic(admin, f"whole-{who}", [[leader, other, coordinates], [other, leader, coordinates]])
-    producer.begin_transaction()
-    for partition in (0, 1):
-        producer.produce(topic, b"whole", partition=partition)
+    for producer, value in ((aborts, b"nothing"), (commits, b"whole")):
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(WAIT_SECONDS) == 0
     with cluster.broker(leader).faults.delay(60, api="write_txn_markers") as held:
-        producer.commit_transaction(WAIT_SECONDS)
+        aborts.abort_transaction(WAIT_SECONDS)
+        commits.commit_transaction(WAIT_SECONDS)
         held.wait()
 
         cluster.kill(coordinates if who == "coordinator" else leader)
@@ -74,6 +95,7 @@ def test_a_transaction_is_whole_though_a_broker_dies_before_its_markers(
 
 
 def committed(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
+    """The first record that a consumer with read_committed gets."""
     return read(cluster, topic, 1, partition=partition, **{"isolation.level": "read_committed"})
 
 
@@ -116,13 +138,7 @@ def polled(consumer: Consumer, seen: list[bytes]) -> bytes | None:
     return seen[-1] if seen else None
 
 
-# The oldest one has once answered nothing for a minute, in three runs; why is not known.
-OF_EACH_DAY = [
-    pytest.param(name, marks=pytest.mark.nightly) if name == "kafka-python-2.3" else name for name in LIBRARIES
-]
-
-
-@pytest.mark.parametrize("name", OF_EACH_DAY)
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_clients_write_and_read_on_while_the_leader_dies(
     cluster: Cluster, admin: AdminClient, name: str, tmp_path: Path
 ) -> None:
@@ -155,85 +171,47 @@ def test_clients_write_and_read_on_while_the_leader_dies(
     assert set(read(cluster, topic, end())) == written  # those that were sent again may be there twice
 
 
-def test_the_history_of_a_rolling_kill_is_clean(cluster: Cluster, admin: AdminClient, tmp_path: Path) -> None:
-    topic = new_topic(admin, "rolling", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
-    with HistoryWriter(tmp_path / "history") as history:
-        work = Work(cluster, topic, history)
-        threads = [threading.Thread(target=caught, args=(each, work.failures)) for each in work.loops()]
-        for thread in threads:
-            thread.start()
+@pytest.mark.sample(of=lambda library: library in ("confluent-kafka", "franz-go"))
+@pytest.mark.parametrize("library", RECORDED)
+def test_the_history_of_a_rolling_kill_is_clean(
+    cluster: Cluster, admin: AdminClient, library: str, tmp_path: Path
+) -> None:
+    topic = new_topic(admin, f"rolling-{library}", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    path = tmp_path / "history"
+    with open(tmp_path / "log", "wb") as log, contextlib.ExitStack() as closing:
+        try:
+            client = DriverProcess(library, [*RECORDED[library](), cluster.bootstrap_servers, topic, str(path)], log)
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        closing.callback(client.kill)
+
+        def go_on() -> None:
+            """Wait until all of its loops have."""
+            goals = {name: count + 5 for name, count in client.call("progress").items()}
+            until(lambda: all(count >= goals[name] for name, count in client.call("progress").items()))
+
         for broker_id in cluster.broker_ids:
-            work.go_on()
+            go_on()
             cluster.kill(broker_id)
-            work.go_on()
+            go_on()
             cluster.start(broker_id)
             until(lambda: is_in_sync(admin, topic))
-        work.is_over.set()
-        for thread in threads:
-            thread.join()
-        assert work.failures == []
-        work.read_all()
+        counts = client.call("finish")
+    with HistoryWriter(path) as history:
+        read_all(cluster, topic, counts, history)
 
-    assert check(read_lines(tmp_path / "history")) == []
+    assert check(read_lines(path)) == []
 
 
-class Work:
-    """Loops of clients until `is_over`: an idempotent producer, a transactional one, and a consumer."""
-
-    def __init__(self, cluster: Cluster, topic: str, history: HistoryWriter) -> None:
-        self._address = {"bootstrap.servers": cluster.bootstrap_servers, **QUICK_REFRESH}
-        self._topic = topic
-        self._history = history
-        self.is_over = threading.Event()
-        self.failures: list[BaseException] = []
-        self.sent_count = 0
-        self.committed_count = 0
-
-    def go_on(self) -> None:
-        """Wait until a few more transactions are committed."""
-        goal = self.committed_count + 3
-        until(lambda: self.committed_count >= goal or bool(self.failures))
-
-    def loops(self) -> list[Callable[[], None]]:
-        return [self._send, self._transact, self._consume]
-
-    def _send(self) -> None:
-        producer = RecordedProducer(self._history, "p", Producer({**self._address, "enable.idempotence": True}))
-        while not self.is_over.is_set():
-            producer.send(self._topic, f"p {self.sent_count}", self.sent_count % 3)
-            self.sent_count += 1
-            producer.poll(0.002)
-        assert producer.flush() == 0
-
-    def _transact(self) -> None:
-        transactional = Producer({**self._address, "transactional.id": self._topic})
-        transactional.init_transactions(WAIT_SECONDS)
-        producer = RecordedProducer(self._history, "x", transactional)
-        while not self.is_over.is_set():
-            producer.begin()
-            for partition in range(3):
-                producer.send(self._topic, f"x {self.committed_count} {partition}", partition)
-            assert producer.flush() == 0
-            producer.commit()
-            self.committed_count += 1
-
-    def _consumer(self, process: str) -> RecordedConsumer:
-        settings = {"group.id": self._topic, "auto.offset.reset": "earliest"}
-        return RecordedConsumer(self._history, process, Consumer({**self._address, **settings}))
-
-    def _consume(self) -> None:
-        consumer = self._consumer("c")
-        consumer.subscribe([self._topic])
-        while not self.is_over.is_set():
-            consumer.poll(0.1)
-        consumer.close()
-
-    def read_all(self) -> None:
-        consumer = self._consumer("last")
-        consumer.assign([(self._topic, partition, 0) for partition in range(3)])
-        missing = self.sent_count + 3 * self.committed_count
-        deadline = time.monotonic() + WAIT_SECONDS
-        while missing > 0:
-            missing -= len(consumer.poll(0.2))
-            assert time.monotonic() < deadline, f"{missing} records are missing"
-        consumer.close()
+def read_all(cluster: Cluster, topic: str, counts: dict[str, int], history: HistoryWriter) -> None:
+    """Read what is known to be committed, and on to the end: a transaction whose producer was replaced may be too."""
+    reader = Reader({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic, **QUICK_REFRESH})
+    consumer = RecordedConsumer(history, "last", reader)
+    places = [(topic, partition) for partition in range(3)]
+    consumer.assign([(*place, 0) for place in places])
+    missing = counts["sent"] + 3 * counts["committed"]
+    deadline = time.monotonic() + WAIT_SECONDS
+    while missing > 0 or any(reader.ends.get(place, -1) < end_of(reader, place) for place in places):
+        assert time.monotonic() < deadline, f"{missing} records are missing"
+        missing -= len(consumer.poll(0.2))
+    consumer.close()

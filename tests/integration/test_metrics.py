@@ -53,9 +53,9 @@ def scrape(url: str) -> Scraped:
 
 
 def exercise(bootstrap: str) -> None:
-    """Write, read as a group, and commit."""
+    """Write, read as a group, and commit; read as another client, and do not commit."""
     assert minibroker("topics", "create", "orders", "-b", bootstrap, "--if-not-exists").status == 0
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(5):
@@ -67,6 +67,11 @@ def exercise(bootstrap: str) -> None:
     while len(consumer.consume(3, timeout=0.2)) < 3:
         assert time.monotonic() < deadline, "nothing was consumed"
     consumer.commit(asynchronous=False)
+    consumer.close()
+    looking = {"client.id": "looking", "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **looking})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    assert len(consumer.consume(5, timeout=30)) == 5
     consumer.close()
 
 

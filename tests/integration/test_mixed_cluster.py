@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.frames import FrameError, ask, metadata
-from tests.integration.mixed_cluster import MixedCluster, produce
+from tests.integration.mixed_cluster import MixedCluster, produce, read
 
 OURS = 3
 
@@ -176,21 +175,6 @@ def test_a_minibroker_that_has_lost_its_log_begins_where_the_leaders_begins(clus
     assert consumed == values(6, 4) + values(3, 10)
 
 
-def read(bootstrap: str, topic: str, count: int, **settings: str) -> list[str]:
-    """Read so many records from the beginning."""
-    own = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
-    consumer = Consumer({"bootstrap.servers": bootstrap, **own, **settings})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[str] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            found.append((message.value() or b"").decode())
-    consumer.close()
-    return found
-
-
 def test_three_replicas_are_equal_after_a_load_with_acks_all(cluster: MixedCluster) -> None:
     cluster.create_topic("load", [OURS, 1, 2], [1, 2, OURS], min_insync_replicas="2")
     payload = ["x" * 1000 + str(number) for number in range(10_000)]
@@ -238,8 +222,8 @@ def test_a_transaction_of_kafkas_coordinator_is_whole_in_minibrokers_partition(c
             producer.produce("transactions", value, partition=0)
         ends(60)
     committed = values(3) + values(3, 20)
-    assert read(cluster.bootstrap(OURS), "transactions", 6, **{"isolation.level": "read_committed"}) == committed
+    assert read(cluster.bootstrap(OURS), "transactions", 6, isolation="read_committed") == committed
     cluster.await_same_logs("transactions", OURS, 1)
     restart(cluster, OURS)  # the other one leads: it has the aborted ones from our bytes
     cluster.await_state("transactions", 0, lambda state: state.leader == 1)
-    assert read(cluster.bootstrap(1), "transactions", 6, **{"isolation.level": "read_committed"}) == committed
+    assert read(cluster.bootstrap(1), "transactions", 6, isolation="read_committed") == committed

@@ -21,11 +21,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.cluster.zk import nodes
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.mixed_cluster import MixedCluster, produce
 
 OURS = 3
+ROTATED = ([1, 2, OURS], [2, OURS, 1], [OURS, 1, 2])  # the replicas of three partitions
 TOPICS = "kafka.admin.TopicCommand"
 PREFERRED = "kafka.admin.PreferredReplicaLeaderElectionCommand"
 REASSIGN = "kafka.admin.ReassignPartitionsCommand"
@@ -44,7 +46,7 @@ def cluster(jars: Path, tmp_path: Path) -> Iterator[MixedCluster]:
 
 
 def start(cluster: MixedCluster, broker_id: int) -> None:
-    if broker_id == OURS:
+    if broker_id in (OURS, 4):
         cluster.start_ours(broker_id, **SETTINGS)
     else:
         cluster.start_kafka(broker_id, **SETTINGS)
@@ -108,7 +110,17 @@ def tree_after_a_life(jars: Path, cluster: MixedCluster, directory: Path) -> dic
     await_no(cluster, nodes.topic_path("gone"))
     await_no(cluster, f"{nodes.DELETE_TOPICS}/gone")
     all_in_sync("orders", (3, 2), (2, 3), (1, 2), (3, 1))
-    return {**tree_of(cluster), "metadata": cluster.await_same_metadata()}
+    kept = [("orders", number) for number in range(4)] + [("single", 0), ("single", 1)]
+    chains = {f"chain of {topic}-{number}": chain(cluster, topic, number) for topic, number in kept}
+    return {**tree_of(cluster), **chains, "metadata": cluster.await_same_metadata()}
+
+
+def chain(cluster: MixedCluster, topic: str, number: int = 0) -> list[tuple[int, int, list[int], int]]:
+    """Leader, epoch, in-sync replicas and controller epoch of each state that a partition has had."""
+    return [
+        (state.leader, state.leader_epoch, sorted(state.in_sync_replicas), state.controller_epoch)
+        for state in cluster.chain_of(topic, number)
+    ]
 
 
 def has_in_sync(replicas: tuple[int, ...], state: nodes.StateNode) -> bool:
@@ -157,6 +169,50 @@ def test_minibroker_controls_as_kafka_does(jars: Path, tmp_path: Path) -> None:
         finally:
             cluster.close()
     assert trees[OURS] == trees[1]
+
+
+UNCLEAN_CHAIN = [(1, 0, [1, 2]), (1, 1, [1]), (-1, 2, [1]), (2, 3, [2]), (2, 3, [1, 2])]
+CLEAN_CHAIN = [(1, 0, [1, 2]), (1, 1, [1]), (-1, 2, [1]), (1, 3, [1]), (1, 3, [1, 2])]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("controller", "first", "second"), [(1, OURS, 2), (1, 2, OURS), (OURS, 1, 2), (OURS, 2, 4)])
+def test_a_replica_that_lacks_records_leads_only_where_that_is_allowed(
+    cluster: MixedCluster, controller: int, first: int, second: int
+) -> None:
+    for broker_id in (controller, first, second):
+        start(cluster, broker_id)
+    cluster.create_topic("unclean", [first, second], unclean_leader_election_enable="true")
+    cluster.create_topic("clean", [first, second])
+    for topic in ("unclean", "clean"):
+        cluster.await_isr(topic, first, second)
+        produce(cluster.bootstrap(first), topic, ["both"])
+    cluster.stop(second)
+    for topic in ("unclean", "clean"):
+        cluster.await_isr(topic, first)
+        produce(cluster.bootstrap(first), topic, ["of the first"], acks=1)
+    cluster.kill(first)
+    cluster.await_gone(first)
+    for topic in ("unclean", "clean"):
+        cluster.await_state(topic, 0, partial(is_led_by, -1))
+    start(cluster, second)
+    cluster.await_state("unclean", 0, partial(is_led_by, second))
+    assert produce(cluster.bootstrap(second), "unclean", ["of the second"]) == [1]
+    start(cluster, first)
+    cluster.await_isr("unclean", second, first)
+    cluster.await_isr("clean", first, second)
+    assert b"of the first" not in cluster.await_same_logs("unclean", first, second)
+    assert b"of the first" in cluster.await_same_logs("clean", first, second)
+    ids = {first: 1, second: 2, -1: -1}
+    chains = {
+        topic: [
+            (ids[leader], epoch, sorted(ids[each] for each in in_sync))
+            for leader, epoch, in_sync, _ in chain(cluster, topic)
+        ]
+        for topic in ("unclean", "clean")
+    }
+    assert chains == {"unclean": UNCLEAN_CHAIN, "clean": CLEAN_CHAIN}
+    assert cluster.controller == controller
 
 
 @pytest.mark.nightly
@@ -253,3 +309,42 @@ def test_brokers_serve_on_without_zookeeper_and_go_on_with_it(jars: Path, cluste
     assert cluster.controller == OURS
     cluster.await_same_logs("orders", OURS, 1)
     cluster.await_same_metadata()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("release", "protocol"), [("1.1.1", "1.1"), ("0.11.0.3", "0.11.0")])
+def test_brokers_of_earlier_releases_are_led_followed_and_controlled(
+    jars: Path, cluster: MixedCluster, release: str, protocol: str
+) -> None:
+    """As in the middle of an upgrade: a broker of the release, and one of 2.0.1 with its protocol."""
+    spoken = {"inter.broker.protocol.version": protocol, "log.message.format.version": protocol}
+    settings = {**SETTINGS, **spoken, "delete.topic.enable": "true"}
+    cluster.start_ours(OURS, **settings)
+    cluster.start_kafka(1, kafka_jars(release=release), **settings)
+    cluster.start_kafka(2, **settings)
+
+    def lives(topic: str) -> None:
+        """Each broker leads a partition, all follow, and the preferred leaders are elected."""
+        for number, replicas in enumerate(ROTATED):
+            cluster.await_state(topic, number, partial(has_in_sync, tuple(replicas)))
+        kafka_tool(jars, PREFERRED, "--zookeeper", cluster.zookeeper)
+        for number, replicas in enumerate(ROTATED):
+            cluster.await_state(topic, number, partial(is_led_by, replicas[0]))
+            produce(cluster.bootstrap(), topic, [f"value {each}" for each in range(10)], number=number)
+            cluster.await_same_logs(topic, *replicas, number=number)
+        cluster.await_same_metadata()
+
+    cluster.create_topic("orders", *ROTATED)
+    lives("orders")
+    cluster.stop(1)
+    cluster.await_gone(1)
+    cluster.start_kafka(1, kafka_jars(release=release), **settings)
+    lives("orders")
+    cluster.stop(OURS)
+    cluster.await_gone(OURS)
+    cluster.start_ours(OURS, **settings)
+    assert cluster.controller != OURS
+    lives("orders")
+    kafka_tool(jars, TOPICS, "--zookeeper", cluster.zookeeper, "--delete", "--topic", "orders")
+    await_no(cluster, nodes.topic_path("orders"))
+    assert {each: cluster.errors_of(each) for each in (1, 2)} == {1: [], 2: []}

@@ -9,14 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from minibroker.broker.config.sasl import PLAIN_MODULE
 from minibroker.broker.launcher import of_broker
 from minibroker.control import Control
 from minibroker.errors import BrokerError
+from minibroker.protocol.jaas import written_jaas
+from minibroker.served_cluster import ServedCluster
+from tests.certificates import Certificates
+from tests.integration.clusters import QUICK_REFRESH, new_topic, produce
 
 WAIT_SECONDS = 20.0
 SERVE = [sys.executable, "-P", "-m", "minibroker", "serve", "--brokers", "3"]
@@ -47,17 +55,23 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture
-def launcher(tmp_path: Path, data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [*SERVE, "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--ready-file", str(tmp_path / "ready")]
+@contextmanager
+def launched(data_dir: Path, ready_file: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [*SERVE, "--data-dir", str(data_dir), "--ready-file", str(ready_file), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + WAIT_SECONDS
-        while not (tmp_path / "ready").exists():
+        while not ready_file.exists():
             assert process.poll() is None
             assert time.monotonic() < deadline, "not in time"
             time.sleep(0.01)
         yield process
         process.kill()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with launched(data_dir, tmp_path / "ready", "--listen", "127.0.0.1:0") as process:
+        yield process
 
 
 def test_three_brokers_start_together_and_are_driven_by_their_launcher(
@@ -84,6 +98,43 @@ def test_three_brokers_start_together_and_are_driven_by_their_launcher(
     assert "broker 2 has ended (SIGKILL)" not in printed  # it was asked for
     logs = [(data_dir / f"{each}.log").read_text() for each in (1, 2, 3)]
     assert all("Traceback" not in log for log in logs)
+
+
+def test_brokers_that_speak_only_sasl_ssl_replicate_and_recover(tmp_path: Path, data_dir: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    login = written_jaas(PLAIN_MODULE, {"username": "broker", "password": "b", "user_broker": "b", "user_alice": "a"})
+    properties = {
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": login,
+        "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
+        "super.users": "User:broker",
+        "allow.everyone.if.no.acl.found": "true",
+        **certificates.settings(trusts_clients=True),
+    }
+    (tmp_path / "properties").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    with launched(data_dir, tmp_path / "ready", "--config", str(tmp_path / "properties")):
+        alice: dict[str, Any] = {
+            "bootstrap.servers": (tmp_path / "ready").read_text().strip(),
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "a",
+            "ssl.ca.location": str(certificates.authority),
+            "acks": "all",
+            **QUICK_REFRESH,
+        }
+        new_topic(AdminClient(alice), "orders", [(1, 2, 3)])
+        cluster = ServedCluster(data_dir)
+        produce(Producer(alice), "orders", [b"one"])
+        cluster.change("kill", 1)
+        cluster.until_leader("orders", not_=1, timeout=WAIT_SECONDS)
+        produce(Producer(alice), "orders", [b"two"])
+        cluster.change("start", 1)
+        cluster.until_isr("orders", 0, [1, 2, 3], timeout=WAIT_SECONDS)
+        cluster.until_high_watermark("orders", 0, 2, timeout=WAIT_SECONDS)
 
 
 def test_a_broker_that_dies_is_reported_and_the_others_go_on(
@@ -121,7 +172,7 @@ def test_an_address_in_use_is_one_error_with_the_next_step(tmp_path: Path) -> No
         (["--cluster", "x"], "--brokers makes a cluster, and --cluster joins one: give one of them"),
         (["--control", "x"], "each broker of --brokers has a control socket, in the data directory"),
         (["--listen", "0.0.0.0:9092"], "--set advertised.listeners=PLAINTEXT://HOST:9092"),
-        (SASL_ONLY, "connect to each other in PLAINTEXT, and the listener SASL_PLAINTEXT has SASL_PLAINTEXT; add one"),
+        (SASL_ONLY, "scram-sha-256.sasl.jaas.config has no username and no password, by which brokers log in to each"),
     ],
 )
 def test_what_no_broker_of_a_cluster_can_have_is_one_error(options: list[str], message: str, tmp_path: Path) -> None:

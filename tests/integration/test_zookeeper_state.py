@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
 from benchmarks.apache_kafka import ApacheKafka
 from minibroker.broker.cluster.state import (
@@ -21,6 +22,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.cluster.zk import nodes, zookeeper_state
 from minibroker.broker.cluster.zk.client import Ensemble, SessionExpired, ZooKeeperClient
+from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
 from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.broker.quota.entities import DEFAULT, Entity
@@ -230,6 +232,33 @@ def test_a_lost_connection_keeps_the_session_and_shows_what_was_missed(joined: J
     assert state.is_controller
     assert state.is_registered
     assert [list(news.topics) for news in state.take_news() if isinstance(news, Change)] == [["orders"]]
+
+
+def test_a_member_connects_again_each_time_that_its_connection_is_lost(joined: Joined) -> None:
+    state, lost = joined(1), list(range(10))
+
+    async def live() -> None:
+        with trio.fail_after(SHOWN_SECONDS):
+            async with trio.open_nursery() as nursery:
+
+                def on_connected() -> None:
+                    if lost:
+                        lost.pop()
+                        state.client.disconnect()
+                    else:
+                        nursery.cancel_scope.cancel()
+
+                member = ZooKeeperMember(
+                    state,
+                    broker_id=1,
+                    broker=lambda: broker_at(1),
+                    on_news=lambda news: None,
+                    on_connected=on_connected,
+                )
+                nursery.start_soon(member.run)
+
+    trio.run(live)
+    assert state.is_registered
 
 
 def test_a_topic_without_leaders_gets_its_states_from_the_controller(joined: Joined) -> None:

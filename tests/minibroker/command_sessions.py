@@ -7,6 +7,7 @@ tests.minibroker.command_sessions [FILE...]` runs them again and writes down wha
     brokers 3                          there is a cluster, of so many brokers; `>` calls its verbs
     begin minibroker topics list       what is run as the broker starts
     console                            the broker has a console
+    control                            the broker has a control socket, and its commands know it
     also kafka-python                  the commands use this client too, in turn after librdkafka
     also Apache Kafka 2.0.1            `make nightly` compares with it too
     == a topic is created              a session, in an empty directory; the broker has no topics and groups
@@ -41,6 +42,7 @@ from unittest.mock import patch
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from minibroker import Broker, Cluster, administration
 from minibroker.cli.app import main
+from minibroker.cli.parameters import CONTROL_VARIABLE
 from minibroker.errors import BrokerError
 from tests.books import GOLDEN, read_texts, record_files
 from tests.console.asking import ask
@@ -118,7 +120,10 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
             if kind == "kafka-python":  # as if confluent-kafka were not installed
                 stack.callback(sys.modules.__setitem__, LIBRDKAFKA, import_module(LIBRDKAFKA))
                 sys.modules[LIBRDKAFKA] = None  # type: ignore[assignment]
-            bootstrap = stack.enter_context(Broker(settings=SETTINGS | settings)).bootstrap_servers
+            broker = stack.enter_context(Broker(settings=SETTINGS | settings, control=bool(book.after("control"))))
+            bootstrap = broker.bootstrap_servers
+            if broker.control_path is not None:
+                stack.enter_context(patch.dict(os.environ, {CONTROL_VARIABLE: str(broker.control_path)}))
         elif kind == "Apache Kafka 2.0.1":
             kafka = ApacheKafka(kafka_jars(), directory, settings=settings, heap="512m")
             bootstrap = stack.enter_context(kafka).bootstrap
@@ -129,7 +134,8 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
         for line in book.after("begin"):
             assert main([*shlex.split(line)[1:], "-b", bootstrap]) == 0
         if book.after("console"):
-            running = stack.enter_context(console_of(bootstrap, "--allow-changes"))
+            socket = ["--control", os.environ[CONTROL_VARIABLE]] if book.after("control") else []
+            running = stack.enter_context(console_of(bootstrap, "--allow-changes", *socket))
             stack.enter_context(patch.object(sys.modules[__name__], "console", running))
         yield bootstrap
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from minibroker import Acl, Broker, BrokerError, running_broker
-from minibroker.any_cluster.login import MECHANISMS
+from minibroker.protocol.sasl_client import MECHANISMS
 from tests.minibroker.commands import minibroker
 
 pytest_plugins = ["pytester"]

@@ -18,13 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.nemesis.plan import Plan, draw
+from tests.nemesis.plan import KINDS, OURS, Plan, draw
 from tests.nemesis.rounds import Round
 
-NOT_YET = {
-    "kafka": "three Apache Kafka brokers need their jars and a ZooKeeper: not written yet; use --kind ours",
-    "mixed": "brokers of both kinds meet in a ZooKeeper: not written yet; use --kind ours",
-}
+SECONDS = 6.0
+BESIDE_KAFKA_SECONDS = 20.0  # its brokers take seconds to start
 
 
 @contextmanager
@@ -45,18 +43,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10, help="how many (10)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first round; the next has one more")
     parser.add_argument("--brokers", type=int, choices=range(3, 6), help="drawn for each round, unless given")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of faults in a round (6)")
-    parser.add_argument("--kind", choices=("ours", *NOT_YET), default="ours")
+    parser.add_argument(
+        "--seconds", type=float, help=f"of faults in a round ({SECONDS:g}; {BESIDE_KAFKA_SECONDS:g} beside Kafka)"
+    )
+    parser.add_argument(
+        "--kind", choices=KINDS, default=OURS, help="ours; Apache Kafka 2.0.1; or mixed, two of ours and one of Kafka"
+    )
     options = parser.parse_args()
-    if options.kind in NOT_YET:
-        parser.error(NOT_YET[options.kind])
+    seconds = options.seconds or (SECONDS if options.kind == OURS else BESIDE_KAFKA_SECONDS)
     if options.rounds == 1:
-        return judged_round(draw(options.seed, seconds=options.seconds, brokers=options.brokers))
+        return judged_round(draw(options.seed, seconds=seconds, brokers=options.brokers, kind=options.kind))
     failed = []
     for seed in range(options.seed, options.seed + options.rounds):
         # Each in a process of its own: clients of one round must not meet the brokers of the next.
         brokers = () if options.brokers is None else ("--brokers", str(options.brokers))
-        arguments = ("--rounds", "1", "--seed", str(seed), "--seconds", str(options.seconds), *brokers)
+        arguments = ("--rounds", "1", "--seed", str(seed), "--seconds", str(seconds), "--kind", options.kind, *brokers)
         if subprocess.run([sys.executable, "-m", "tests.nemesis", *arguments], check=False).returncode != 0:
             failed.append(seed)
     print(f"{options.rounds - len(failed)} of {options.rounds} rounds without findings; failed: {failed or 'none'}")

@@ -5,33 +5,101 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from minibroker import Cluster
+from benchmarks.processes import ProcessError
 from minibroker.errors import BrokerError
+from minibroker.faults import Faults
 from minibroker.history.checking import check
 from minibroker.history.lines import read_lines
 from minibroker.history.recorder import HistoryWriter
+from minibroker.protocol.api import ApiKey
 from minibroker.waiting import WaitError
-from tests.nemesis.plan import CONTROLLER, TOPICS, Fault, Plan
+from tests.nemesis.beside_kafka import BesideKafka
+from tests.nemesis.ours import Ours
+from tests.nemesis.plan import CONTROLLER, OURS, TOPICS, Fault, Plan, place_of
 from tests.nemesis.workload import QUICK, Workload
 
 REPLICAS = 3
-VERB_SECONDS = 0.5  # a verb may be impossible while other faults last
 FINISH_SECONDS = 45.0
 SETTLE_SECONDS = 30.0
 POLL_SECONDS = 0.05
 SLOW_SECONDS = 0.15
+GROWTH_MS = 500
 LATE_SECONDS = 1.0
 # In a broker's log: what no fault explains.
 DEFECT = re.compile(r"^Traceback|: a defect", re.MULTILINE)
 HISTORY = "history.jsonl"
+OF_A_BROKER = ("kill", "stop", "pause", "slow", "late", "lose_answers")  # with processes or faults
+
+
+class Brokers(Protocol):
+    """The brokers of a round, by their ids from 1 on. All raise BrokerError for what cannot be."""
+
+    @property
+    def broker_ids(self) -> Sequence[int]: ...
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def controller(self) -> int: ...
+
+    def leader_of(self, topic: str, partition: int) -> int: ...
+
+    def start(self) -> object:
+        """Start all that do not run, and wait until they are ready."""
+
+    def launch(self, broker_id: int) -> None:
+        """Start a broker; `await_ready` waits for it."""
+
+    def await_ready(self, broker_id: int) -> None: ...
+
+    def is_running(self, broker_id: int) -> bool: ...
+
+    def kill(self, broker_id: int) -> None: ...
+
+    def stop(self, broker_id: int) -> None: ...
+
+    def pause(self, broker_id: int) -> None: ...
+
+    def resume(self, broker_id: int) -> None: ...
+
+    def faults_of(self, broker_id: int) -> Faults: ...
+
+    def stand_back(self) -> None:
+        """Have another broker control."""
+
+    def elect(self) -> object:
+        """Have all preferred replicas lead that can."""
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> object:
+        """Begin to move a partition; without replicas cancel the move that goes on."""
+
+    def strike(self, fault: Fault, broker_id: int) -> Callable[[], None] | None:
+        """Begin a fault of the network or of followers; return what undoes it."""
+
+    def ask_controller(self, api_key: ApiKey, **body: object) -> Any: ...
+
+    def heal(self) -> None:
+        """Have all brokers reach each other."""
+
+    def restore(self) -> None:
+        """End all faults, and start the brokers that have ended."""
+
+    def wrong(self) -> list[str]:
+        """Return what has not settled: replicas out of sync or unequal, moves and deletions that go on."""
+
+    def logs(self) -> Sequence[Path]:
+        """The logs of minibrokers."""
+
+    def close(self) -> None: ...
 
 
 class Round:
@@ -53,18 +121,12 @@ class Round:
         with ExitStack() as stack:
             stack.enter_context(self._events)
             history = stack.enter_context(HistoryWriter(directory / HISTORY))
-            cluster = stack.enter_context(
-                Cluster(
-                    plan.brokers,
-                    data_dir=directory / "data",
-                    settings=plan.settings,
-                    log_prefix=directory / "broker",
-                )
-            )
-            self._cluster = cluster
-            self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **QUICK})
+            brokers: Brokers = (Ours if plan.kind == OURS else BesideKafka)(plan, directory)
+            self._brokers = stack.enter_context(closing(brokers))
+            brokers.start()
+            self._admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers, **QUICK})
             self._create(TOPICS, plan.partitions)
-            workload = Workload(plan, cluster.bootstrap_servers, history, self._note)
+            workload = self._workload = Workload(plan, brokers.bootstrap_servers, history, self._note)
             workload.start()
             self._note("faults begin")
             wrong = self._strike()
@@ -76,7 +138,7 @@ class Round:
             wrong += self._settled()
             wrong += workload.read_all(SETTLE_SECONDS)
             self._note(f"read all; {workload.sent} sent")
-            wrong += defects(cluster)
+            wrong += defects(brokers.logs())
         wrong += [each.text for each in check(read_lines(directory / HISTORY))]
         return wrong
 
@@ -103,55 +165,68 @@ class Round:
                 action()
             except (BrokerError, WaitError, KafkaException) as error:
                 self._note(f"  not possible: {error}")
-            for broker_id, broker in zip(self._cluster.broker_ids, self._cluster.brokers, strict=True):
-                if not broker.is_running and broker_id not in self._down:
+            for broker_id in self._brokers.broker_ids:
+                if not self._brokers.is_running(broker_id) and broker_id not in self._down:
                     wrong.append(f"broker {broker_id} ended by itself")
                     self._down.add(broker_id)
         time.sleep(max(0.0, began + self._plan.seconds - time.monotonic()))
         return wrong
 
     def _begin(self, fault: Fault, number: int, due: list[tuple[float, int, Callable[[], None]]]) -> None:
-        cluster, kind = self._cluster, fault.kind
         self._note(str(fault))
-        if kind in ("churn", "kill_all"):
-            undo = getattr(self, f"_{kind}")()
-        elif kind == "move_controller":
-            cluster.move_controller(timeout=VERB_SECONDS)
-            return
-        elif kind == "move_leader":
-            topic, _, partition = str(fault.target).rpartition("-")
-            cluster.move_leader(topic, int(partition), fault.other, timeout=VERB_SECONDS)
-            return
-        else:
-            broker_id = self._broker_of(fault.target)
-            if self._is_busy(broker_id) and kind != "kill":
-                self._note("  is busy")
-                return
-            undo = getattr(self, f"_{kind}")(broker_id, fault)
+        undo = self._struck(fault)
         if undo is not None:
             due.append((fault.at + fault.seconds, number, undo))
+
+    def _struck(self, fault: Fault) -> Callable[[], None] | None:
+        """Begin a fault; return what undoes it."""
+        brokers = self._brokers
+        match fault.kind:
+            case "churn":
+                self._churn()
+            case "grow":
+                self._grow()
+            case "kill_all":
+                self._kill_all()
+            case "elect":
+                self._note(f"  {brokers.elect()}")
+            case "move_controller":
+                brokers.stand_back()
+            case "reassign":
+                self._note(f"  {brokers.reassign(*place_of(fault.target), fault.replicas)}")
+            case "move_leader":
+                brokers.strike(fault, fault.other)
+            case kind:
+                broker_id = self._broker_of(fault.target)
+                if self._is_busy(broker_id) and kind != "kill":
+                    self._note("  is busy")
+                    return None
+                if kind in OF_A_BROKER:
+                    undo: Callable[[], None] | None = getattr(self, f"_{kind}")(broker_id)
+                    return undo
+                return brokers.strike(fault, broker_id)
+        return None
 
     def _broker_of(self, target: int | str) -> int:
         """Raises BrokerError."""
         if target == CONTROLLER:
-            return self._cluster.controller
+            return self._brokers.controller
         if isinstance(target, int):
             return target
-        topic, _, partition = target.rpartition("-")
-        return self._cluster.leader_of(topic, int(partition))
+        return self._brokers.leader_of(*place_of(target))
 
-    def _kill(self, broker_id: int, _: Fault) -> Callable[[], None]:
+    def _kill(self, broker_id: int) -> Callable[[], None]:
         self._paused.discard(broker_id)
         self._down.add(broker_id)
-        self._cluster.kill(broker_id)
+        self._brokers.kill(broker_id)
         self._await(broker_id)
         return lambda: self._start(broker_id)
 
-    def _stop(self, broker_id: int, _: Fault) -> Callable[[], None] | None:
+    def _stop(self, broker_id: int) -> Callable[[], None] | None:
         if self._is_busy(broker_id):
             return None
         self._down.add(broker_id)
-        self._background(broker_id, self._cluster.broker(broker_id).stop)
+        self._background(broker_id, lambda: self._brokers.stop(broker_id))
         return lambda: self._start(broker_id)
 
     def _start(self, broker_id: int) -> None:
@@ -160,19 +235,19 @@ class Round:
             self._note(f"start {broker_id}")
             self._await(broker_id)
             self._down.discard(broker_id)
-            self._cluster.broker(broker_id).launch()
-            self._background(broker_id, self._cluster.broker(broker_id).await_ready)
+            self._brokers.launch(broker_id)
+            self._background(broker_id, lambda: self._brokers.await_ready(broker_id))
 
     def _kill_all(self) -> None:
-        for broker_id in self._cluster.broker_ids:
-            self._kill(broker_id, self._plan.faults[0])
-        for broker_id in self._cluster.broker_ids:
+        for broker_id in self._brokers.broker_ids:
+            self._kill(broker_id)
+        for broker_id in self._brokers.broker_ids:
             self._start(broker_id)
 
-    def _pause(self, broker_id: int, _: Fault) -> Callable[[], None] | None:
+    def _pause(self, broker_id: int) -> Callable[[], None] | None:
         if broker_id in self._down:
             return None
-        self._cluster.pause(broker_id)
+        self._brokers.pause(broker_id)
         self._paused.add(broker_id)
         return lambda: self._resume(broker_id)
 
@@ -180,7 +255,7 @@ class Round:
         if broker_id in self._paused:
             self._note(f"resume {broker_id}")
             self._paused.discard(broker_id)
-            self._cluster.resume(broker_id)
+            self._brokers.resume(broker_id)
 
     def _is_busy(self, broker_id: int) -> bool:
         """Whether a broker is down, paused, or about to start or stop."""
@@ -193,7 +268,7 @@ class Round:
         def run() -> None:
             try:
                 work()
-            except BrokerError as error:
+            except (BrokerError, ProcessError) as error:
                 self._note(f"  broker {broker_id}: {str(error).splitlines()[0]}")
 
         self._threads[broker_id] = threading.Thread(target=run, daemon=True)
@@ -210,31 +285,23 @@ class Round:
         deadline = time.monotonic() + SETTLE_SECONDS
         while any(thread.is_alive() for thread in self._threads.values()):
             with suppress(BrokerError):
-                self._cluster.heal()
+                self._brokers.heal()
             if time.monotonic() > deadline:
                 return [f"brokers do not start or stop: {[each for each in self._threads if self._is_busy(each)]}"]
             time.sleep(POLL_SECONDS)
-        self._cluster.restore()
+        self._brokers.restore()
         return []
 
-    def _isolate(self, broker_id: int, fault: Fault) -> Callable[[], None]:
-        self._cluster.isolate(broker_id, fault.other, fault.direction)  # type: ignore[arg-type]
-        return self._cluster.heal
-
-    def _hold(self, broker_id: int, _: Fault) -> Callable[[], None]:
-        self._cluster.hold_follower(broker_id)
-        return lambda: self._cluster.release_follower(broker_id)
-
-    def _slow(self, broker_id: int, _: Fault) -> Callable[[], None]:
+    def _slow(self, broker_id: int) -> Callable[[], None]:
         """Answer fetches, of followers too, late."""
-        return self._cluster.broker(broker_id).faults.delay(SLOW_SECONDS, api="fetch").lift
+        return self._brokers.faults_of(broker_id).delay(SLOW_SECONDS, api="fetch").lift
 
-    def _late(self, broker_id: int, _: Fault) -> Callable[[], None]:
+    def _late(self, broker_id: int) -> Callable[[], None]:
         """Obey the controller late."""
-        return self._cluster.broker(broker_id).faults.delay(LATE_SECONDS, api="leader_and_isr").lift
+        return self._brokers.faults_of(broker_id).delay(LATE_SECONDS, api="leader_and_isr").lift
 
-    def _lose_answers(self, broker_id: int, _: Fault) -> None:
-        self._cluster.broker(broker_id).faults.disconnect(when="after", api="produce", times=3)
+    def _lose_answers(self, broker_id: int) -> None:
+        self._brokers.faults_of(broker_id).disconnect(when="after", api="produce", times=3)
 
     def _churn(self) -> None:
         """Create a topic, and delete the one before."""
@@ -243,6 +310,16 @@ class Round:
         self._admin.create_topics([NewTopic(f"churned-{self._churned}", 2, REPLICAS)], request_timeout=1)
         if self._churned > 1:
             self._admin.delete_topics([before], request_timeout=1)
+
+    def _grow(self) -> None:
+        """Add a partition to each topic of the clients; if that failed for some of them before, to the others."""
+        wanted = self._workload.partitions + 1
+        rows = [(topic, wanted, None) for topic in TOPICS]
+        self._brokers.ask_controller(ApiKey.CREATE_PARTITIONS, topics=rows, timeout_ms=GROWTH_MS, validate_only=False)
+        shown = self._brokers.ask_controller(ApiKey.METADATA, topics=None).topics
+        # One that has just started shows no topics yet.
+        grown = min((len(each.partitions) for each in shown if each.name in TOPICS), default=0)
+        self._workload.partitions = max(grown, self._workload.partitions)
 
     # -- afterwards -------------------------------------------------------------------------------------------
 
@@ -256,7 +333,7 @@ class Round:
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             try:
-                wrong = unsettled(views_of(self._cluster)) or undeleted(self._cluster) or unequal_logs(self._cluster)
+                wrong = self._brokers.wrong()
             except BrokerError as error:
                 wrong = [f"a broker does not answer: {error}"]
             if not wrong or time.monotonic() > deadline:
@@ -264,72 +341,10 @@ class Round:
             time.sleep(POLL_SECONDS)
 
 
-def views_of(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
-    """All partitions as each broker sees them. Raises BrokerError."""
-    return {
-        broker_id: control.call("cluster.partitions")["partitions"]
-        for broker_id, control in cluster._controls().items()
-    }
-
-
-def unsettled(views: Mapping[int, list[dict[str, Any]]]) -> list[str]:
-    """Return what has not settled: replicas out of sync, of other epochs, or not committed to their ends."""
-    wrong = []
-    for broker_id, rows in views.items():
-        for row in rows:
-            name, replica = f"{row['topic']}-{row['partition']}", row["replica"]
-            if sorted(row["in_sync_replicas"]) != sorted(row["replicas"]):
-                wrong.append(f"{name}: ISR {row['in_sync_replicas']} of {row['replicas']}, says {broker_id}")
-            if row["leader_seen"] != row["leader"]:
-                wrong.append(f"{name}: broker {broker_id} shows the leader {row['leader_seen']}, not {row['leader']}")
-            if (replica is not None) != (broker_id in row["replicas"]):
-                wrong.append(f"{name}: broker {broker_id} has {replica}, assigned to {row['replicas']}")
-            if replica is None:
-                continue
-            if replica["leader_epoch"] != row["leader_epoch"] or replica["leader"] != row["leader"]:
-                wrong.append(f"{name}: broker {broker_id} is {replica}, and should be {row}")
-            if replica["high_watermark"] != replica["log_end_offset"]:
-                wrong.append(f"{name}: broker {broker_id} has committed up to {replica['high_watermark']} of {replica}")
-    if len({tuple(sorted((row["topic"], row["partition"]) for row in rows)) for rows in views.values()}) > 1:
-        wrong.append("the brokers do not know the same partitions")
-    return wrong
-
-
-def undeleted(cluster: Cluster) -> list[str]:
-    """Return the topics that are still being deleted, and the logs that no partition has."""
-    wrong = []
-    for broker_id, control in cluster._controls().items():
-        being_deleted = control.call("cluster.status")["being_deleted"]
-        rows = control.call("cluster.partitions")["partitions"]
-        known = {f"{row['topic']}-{row['partition']}" for row in rows if row["replica"] is not None}
-        if being_deleted:
-            wrong.append(f"broker {broker_id} still deletes {being_deleted}")
-        for each in Path(cluster.broker(broker_id).data_dir).iterdir():
-            if each.is_dir() and not each.name.endswith("-delete") and each.name not in known:
-                wrong.append(f"broker {broker_id} has the log {each.name}, and no such replica")
-    return wrong
-
-
-def unequal_logs(cluster: Cluster) -> list[str]:
-    """Return the partitions whose replicas have different bytes."""
-    logs: dict[str, dict[int, bytes]] = {}
-    for broker_id, broker in zip(cluster.broker_ids, cluster.brokers, strict=True):
-        for row in views_of(cluster)[broker_id]:
-            if row["replica"] is not None:
-                name = f"{row['topic']}-{row['partition']}"
-                segments = sorted((Path(broker.data_dir) / name).glob("*.log"))
-                logs.setdefault(name, {})[broker_id] = b"".join(each.read_bytes() for each in segments)
-    return [
-        f"{name}: the logs differ: { ({broker_id: len(log) for broker_id, log in replicas.items()}) } bytes"
-        for name, replicas in logs.items()
-        if len(set(replicas.values())) > 1
-    ]
-
-
-def defects(cluster: Cluster) -> list[str]:
+def defects(logs: Iterable[Path]) -> list[str]:
     """Return what the brokers logged that no fault explains."""
     found = []
-    for broker in cluster.brokers:
-        text = broker.log_file.read_text(errors="replace")
-        found += [f"{broker.log_file.name}: {text[match.start() :][:600]}" for match in DEFECT.finditer(text)][:3]
+    for log in logs:
+        text = log.read_text(errors="replace")
+        found += [f"{log}: {text[match.start() :][:600]}" for match in DEFECT.finditer(text)][:3]
     return found

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from minibroker.history.recorder import PolledRecord
+from tests.nemesis.ours import unsettled
 from tests.nemesis.plan import LASTING, SUDDEN, draw
-from tests.nemesis.rounds import DEFECT, unsettled
+from tests.nemesis.rounds import DEFECT
 from tests.nemesis.workload import wrong_copies
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from minibroker.history.recorder import HistoryWriter, PolledRecord, RecordedConsumer, RecordedProducer
 from tests.nemesis.plan import COPIED, SENT, TOPICS, TRANSACTED, Plan
@@ -37,6 +38,7 @@ RETRY_SECONDS = 0.05
 END_SECONDS = 10.0
 FLUSH_SECONDS = 5.0
 CLOSE_SECONDS = 8.0
+STUCK_SECONDS = 8.0
 
 
 class Reader(Consumer):
@@ -66,7 +68,7 @@ class Workload:
     """The clients of a round: they work until `finish`, and then end what they have begun."""
 
     def __init__(self, plan: Plan, bootstrap_servers: str, history: HistoryWriter, note: Callable[[str], None]) -> None:
-        self._plan = plan
+        self.partitions = plan.partitions  # of each topic; they may become more
         self._note = note
         self._address = {"bootstrap.servers": bootstrap_servers, **QUICK}
         self._history = history
@@ -106,7 +108,7 @@ class Workload:
     def _note_ends(self) -> None:
         """Note how far the group has to read."""
         asked = Consumer({**self._address, "group.id": "none"})
-        places = [(topic, number) for topic in (SENT, TRANSACTED) for number in range(self._plan.partitions)]
+        places = [(topic, number) for topic in (SENT, TRANSACTED) for number in range(self.partitions)]
         for place in places:
             try:
                 self._ends[place] = end_of(asked, place)
@@ -118,11 +120,11 @@ class Workload:
         """Read all topics to their ends, as one more process; return what is wrong."""
         reader = Reader({**self._address, "group.id": "last", "isolation.level": "read_committed"})
         consumer = RecordedConsumer(self._history, "last", reader)
-        places = [(topic, number) for topic in TOPICS for number in range(self._plan.partitions)]
+        places = [(topic, number) for topic in TOPICS for number in range(self.partitions)]
         read: list[PolledRecord] = []
-        consumer.assign([(*place, 0) for place in places])
         deadline = time.monotonic() + seconds
-        ends = {place: end_of(reader, place) for place in places}
+        ends = {place: end_of(reader, place) for place in places}  # first: a long poll would hold up the question
+        consumer.assign([(*place, 0) for place in places])
         while missing := [place for place in places if reader.ends.get(place, -1) < ends[place]]:
             if time.monotonic() > deadline:
                 return [f"{topic}-{number} was not read to its end in {seconds:g} s" for topic, number in missing]
@@ -146,7 +148,11 @@ class Workload:
         producer = RecordedProducer(self._history, name, Producer({**self._address, **settings}))
         number = 0
         while not self._is_over.is_set():
-            producer.send(SENT, f"{name} {number}", number * 7 // 3 % self._plan.partitions)
+            try:
+                producer.send(SENT, f"{name} {number}", number * 7 // 3 % self.partitions)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # added; it has not heard of it
+                    raise
             producer.poll(1 / SENDS_PER_SECOND)
             number += 1
         self._flush(producer)
@@ -169,13 +175,15 @@ class Workload:
         self._retried(lambda: producer.init_transactions(5))
         return Transactor(self._history, name, producer)
 
-    def _retried(self, call: Callable[[], Any]) -> Any:
-        """Call again while the error is one that passes. Raises KafkaException for any other."""
+    def _retried(self, call: Callable[[], Any], seconds: float = math.inf) -> Any:
+        """Call again while the error is one that passes. Raises KafkaException for any other, or after that time."""
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 return call()
             except KafkaException as error:
-                if not (error.args[0].retriable() or error.args[0].code() in PASSING) or self._is_aborted.is_set():
+                passes = error.args[0].retriable() or error.args[0].code() in PASSING
+                if not passes or self._is_aborted.is_set() or time.monotonic() > deadline:
                     raise
                 self._note(f"{threading.current_thread().name} tries again: {error.args[0]}")
                 time.sleep(RETRY_SECONDS)
@@ -187,7 +195,7 @@ class Workload:
             number += 1
 
             def send(producer: Transactor, number: int = number) -> None:
-                for partition in range(self._plan.partitions):
+                for partition in range(self.partitions):
                     producer.send(TRANSACTED, f"{name} {number} {partition}", partition)
                     producer.poll(1 / SENDS_PER_SECOND)
 
@@ -196,13 +204,16 @@ class Workload:
     def _transaction(
         self, name: str, producer: Transactor, work: Callable[[Transactor], None], *, is_wanted: bool = True
     ) -> tuple[bool, Transactor]:
-        """Do work in a transaction, and end it. Return whether it was committed, and the producer for the next one."""
+        """Do work in a transaction, and end it. Return whether it was committed, and the producer for the next one.
+
+        A producer that waits for long is let go: librdkafka may know of no broker any more after all had ended.
+        """
         try:
             producer.begin()
             try:
                 work(producer)
                 if is_wanted:
-                    self._retried(producer.commit)
+                    self._retried(lambda: producer.commit(END_SECONDS), STUCK_SECONDS)
                     return True, producer
             except KafkaException as error:
                 self._note(f"{name}: {error.args[0]}")
@@ -211,7 +222,7 @@ class Workload:
             # librdkafka gives the sequence numbers of records that it purges to the next ones, though it may have sent
             # them before: those are taken for duplicates. So it has sent all before it aborts.
             if not producer.flush(FLUSH_SECONDS):
-                self._retried(producer.abort)
+                self._retried(lambda: producer.abort(END_SECONDS), STUCK_SECONDS)
                 return False, producer
             self._note(f"{name} begins anew: records wait for {FLUSH_SECONDS:g} s")
         except KafkaException as error:
@@ -223,26 +234,29 @@ class Workload:
 
     def _copy(self, name: str) -> None:
         """Copy the sent records, each once: their offsets are committed in the transactions of the copies."""
-        consumer = Consumer(
-            {
-                **self._address,
-                "group.id": name,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-            }
-        )
-        places = [TopicPartition(SENT, number) for number in range(self._plan.partitions)]
-        consumer.assign([TopicPartition(SENT, each.partition, OFFSET_BEGINNING) for each in places])
         producer = self._transactional(name)
         while not self._is_over.is_set():
+            settings = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+            consumer = Consumer({**self._address, **settings, "group.id": name, "isolation.level": "read_committed"})
+            producer = self._copied(name, consumer, producer)
+            threading.Thread(target=consumer.close, daemon=True).start()
+
+    def _copied(self, name: str, consumer: Consumer, producer: Transactor) -> Transactor:
+        """Copy from the committed offsets on until a transaction fails; return the producer for the next one.
+
+        A consumer that gets nothing for long is let go, as a producer that waits.
+        """
+        assigned = 0
+        heard_at = time.monotonic()
+        while not self._is_over.is_set() and time.monotonic() < heard_at + STUCK_SECONDS:
+            if added := range(assigned, self.partitions):
+                consumer.incremental_assign([TopicPartition(SENT, number, OFFSET_STORED) for number in added])
+                assigned += len(added)
             messages: list[Any] = [each for each in consumer.consume(20, 0.1) if each.error() is None]
             if not messages:
                 continue
-            offsets: dict[int, int] = {}
-            for each in messages:
-                offsets[each.partition()] = each.offset() + 1
-
+            heard_at = time.monotonic()
+            offsets = {each.partition(): each.offset() + 1 for each in messages}
             committed = [TopicPartition(SENT, *each) for each in offsets.items()]
 
             def send(
@@ -251,14 +265,12 @@ class Workload:
                 for each in messages:
                     value = each.value().decode()
                     producer.send(COPIED, f"{value} {each.partition()} {each.offset()}", each.partition())
-                self._retried(lambda: producer.send_offsets(committed, consumer))
+                self._retried(lambda: producer.send_offsets(committed, consumer), STUCK_SECONDS)
 
             is_done, producer = self._transaction(name, producer, send)
             if not is_done:
-                for each in self._retried(lambda: consumer.committed(places, 5)):
-                    offset = each.offset if each.offset >= 0 else OFFSET_BEGINNING
-                    consumer.seek(TopicPartition(SENT, each.partition, offset))
-        consumer.close()
+                break
+        return producer
 
     def _be_member(self, name: str) -> None:
         """Read in a group, leave it now and then, and at the end read on until the group has reached all ends."""

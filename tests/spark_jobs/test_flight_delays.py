@@ -2,98 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from minibroker.demo import flights, replay, result
+from minibroker.demo import result
 from minibroker.spark_jobs import command, flight_delays
 from tests.jvm import QUICK_JVM
+from tests.spark_jobs.january import JOB_SECONDS, PARTITIONS, January, Job, send_january
+from tests.spark_jobs.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-DAYS = 30
-PARTITIONS = 3
-JOB_SECONDS = 300
-DAEMON_SECONDS = 120
-LOOK_AGAIN_SECONDS = 0.05
 SPARK_HOME = Path(pyspark.__file__).parent
-
-
-class January(NamedTuple):
-    """A topic with the first flights of the year, and what is to be found in it."""
-
-    topic: str
-    records: int
-    expected: pd.DataFrame
 
 
 @pytest.fixture(scope="module")
 def january(kafka: Kafka) -> January:
-    table = flights.load(DAYS)
-    topic = kafka.create_topic(partitions=PARTITIONS)
-    sent: list[None] = []
-    replay.replay(
-        kafka.bootstrap, topic, flights.messages(table), partitions=PARTITIONS, acknowledged=lambda: sent.append(None)
-    )
-    assert len(table) + PARTITIONS == len(sent)
-    return January(topic, len(sent), flights.expected_delays(table))
-
-
-class Job(NamedTuple):
-    """The job with its places and a topic; `limit` is how many records it takes at a time."""
-
-    folder: Path
-    bootstrap: str
-    topic: str
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "delays"
-
-    def arguments(self, *, limit: int) -> list[str]:
-        arguments = ["--json", "--bootstrap-servers", self.bootstrap, "--subscribe", self.topic]
-        arguments += ["--output", str(self.output), "--checkpoint", str(self.folder / "checkpoint")]
-        return [*arguments, "--watermark", "10 days", "--max-offsets-per-trigger", str(limit)]
-
-    def options(self, *, limit: int) -> argparse.Namespace:
-        return flight_delays.options().parse_args(self.arguments(limit=limit))
-
-    def start(self, *, limit: int, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        started = command or (sys.executable, "-m", "minibroker.spark_jobs.flight_delays")
-        with (self.folder / "errors").open("a") as errors:
-            return subprocess.Popen(
-                [*started, *self.arguments(limit=limit)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=self.folder,
-                text=True,
-                start_new_session=True,
-            )
-
-    def finish(self, process: subprocess.Popen[str]) -> list[dict[str, int]]:
-        """Wait for the end and return what the job said about its batches, after its stages."""
-        output, _ = process.communicate(timeout=JOB_SECONDS)
-        assert process.returncode == 0, (self.folder / "errors").read_text()
-        return [facts for line in output.splitlines() if "batch" in (facts := json.loads(line))]
+    return send_january(kafka)
 
 
 @pytest.fixture
@@ -215,43 +154,6 @@ def test_a_job_without_its_topic_fails_and_names_it(
         command_line(job.arguments(limit=1))
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A Spark cluster of one master and one worker, each a process; its spark:// address."""
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    environment |= {"SPARK_LOG_DIR": str(tmp_path), "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK_JVM)}
-    log = tmp_path / "spark-master.log"
-    master = start_daemon("master.Master", "--port", "0", log=log, environment=environment)
-    workers = []
-    try:
-        address = said(master, log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        worker_log = tmp_path / "spark-worker.log"
-        arguments = ["--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), address]
-        workers.append(start_daemon("worker.Worker", *arguments, log=worker_log, environment=environment))
-        said(workers[0], worker_log, "(Successfully registered with master)")
-        yield address
-    finally:
-        for process in [*workers, master]:
-            process.terminate()
-            process.wait(DAEMON_SECONDS)
-
-
-def start_daemon(name: str, *arguments: str, log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-    command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
-    with log.open("w") as output:
-        return subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=log.parent)
-
-
-def said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
-    """Wait until the process logs this, and return its first group."""
-    deadline = time.monotonic() + DAEMON_SECONDS
-    while (found := re.search(pattern, log.read_text())) is None:
-        assert process.poll() is None and time.monotonic() < deadline, f"{pattern} never came:\n{log.read_text()}"
-        time.sleep(LOOK_AGAIN_SECONDS)
-    return found[1]
-
-
 Submit = Callable[..., tuple[str, ...]]
 
 
@@ -266,12 +168,13 @@ def submit(monkeypatch: pytest.MonkeyPatch) -> Submit:
 
 @pytest.mark.nightly
 def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
-    job: Job, january: January, cluster: str, jars: list[Path], submit: Submit
+    job: Job, january: January, jars: list[Path], submit: Submit, tmp_path: Path
 ) -> None:
     options = ["--executor-memory", "512m", "--conf", f"spark.executor.extraJavaOptions={' '.join(QUICK_JVM)}"]
-    command = submit(cluster, *options, "--jars", ",".join(str(jar) for jar in jars))
+    with StandaloneCluster(tmp_path, workers=1) as cluster:
+        command = submit(cluster.master_url, *options, "--jars", ",".join(str(jar) for jar in jars))
 
-    job.finish(job.start(limit=100_000, command=command))
+        job.finish(job.start(limit=100_000, command=command))
 
     result.check(result.read(job.output), january.expected)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,9 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from minibroker import Cluster
 from minibroker.process import Broker
 from tests.storage.recorded_logs import unpack_recorded_logs
 
@@ -40,11 +43,13 @@ class Source(NamedTuple):
     def _all(self, options: dict[str, str]) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap, **options}
 
+    def into_files(self, records: DataFrame) -> DataStreamWriter:
+        writer = records.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+
     def read_to_end(self, records: DataFrame) -> StreamingQuery:
         """Append what there is now to the test's Parquet files, going on from the test's checkpoint."""
-        writer = records.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
-        query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True)
-        started = query.start(str(self.folder / "read"))
+        started = self.into_files(records).trigger(availableNow=True).start(str(self.folder / "read"))
         assert started.awaitTermination(60)
         return started
 
@@ -271,6 +276,40 @@ def test_spark_writes_keys_values_headers_and_partitions_and_reads_them(
     assert [[("colour", bytearray(b"red"))]] * 10 == [
         [(header.key, header.value) for header in row.headers] for row in read
     ]
+
+
+@pytest.mark.nightly
+def test_streams_into_files_and_into_a_topic_are_right_though_two_leaders_die(source: Source, tmp_path: Path) -> None:
+    with Cluster(brokers=3) as cluster:
+        for topic in ("in", "out"):
+            cluster.create_topic(topic, partitions=2)
+        there = source._replace(bootstrap=cluster.bootstrap_servers)
+        records = there.stream(subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="50")
+        into_topic = records.writeStream.format("kafka").option("topic", "out")
+        into_topic.option("kafka.bootstrap.servers", there.bootstrap).option(
+            "checkpointLocation", str(tmp_path / "out")
+        )
+        queries = [there.into_files(records).start(str(tmp_path / "read")), into_topic.start()]
+        for partition in range(2):
+            begin, end = 300 * partition, 300 * (partition + 1)
+            cluster.produce("in", numbered(300, begin))
+            cluster.wait_for(partial(have_read, queries, begin + 1), timeout=60)
+            leader = cluster.leader_of("in", partition)
+            cluster.kill(leader)
+            cluster.wait_for(partial(have_read, queries, end), timeout=60)
+            cluster.start(leader)
+            cluster.until_isr("in", partition, cluster.broker_ids)
+        for query in queries:
+            query.processAllAvailable()  # the last batch is committed
+            query.stop()
+        assert numbered(600) == there.was_read()
+        assert numbered(600) == sorted({*values(there.batch(subscribe="out"))})  # this sink may write a record twice
+
+
+def have_read(queries: list[StreamingQuery], count: int) -> bool:
+    """Whether each has read so many records of its topic, as the offsets at the end of its last batch add up."""
+    progress = [query.lastProgress for query in queries]
+    return all(each and sum(json.loads(each["sources"][0]["endOffset"])["in"].values()) >= count for each in progress)
 
 
 def consume(kafka: Kafka, topic: str, *, partitions: int, count: int) -> list[tuple[object, ...]]:

@@ -85,3 +85,19 @@ def test_the_folder_is_the_environments_or_the_repositorys(monkeypatch: pytest.M
 
     assert Path("/somewhere/else") == chosen
     assert Path(__file__).parents[2] / ".deps" == session.dependency_folder()
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local[*]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://10.0.0.7:7077", False),
+        ("yarn", False),
+        ("k8s://https://cluster:6443", False),
+    ],
+)
+def test_a_driver_whose_executors_are_elsewhere_has_an_address_that_they_reach(master: str, here: bool) -> None:
+    assert session.is_on_this_machine(master) is here

@@ -11,6 +11,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
+from tests.protocol.batch_bytes import views_of
 from tests.storage.file_limits import no_space_in
 from tests.storage.logs import (
     EPOCH,
@@ -80,3 +81,18 @@ class TestTransactions:
         end_transaction(log, 1, is_commit=False)
         aborted = log.read(0, 10_000, include_aborted_txns=True).aborted_transactions
         assert [txn.producer_id for txn in aborted or ()] == [1]
+
+
+def test_a_place_in_a_segment_has_the_offset_of_its_batch(rolled: Log) -> None:
+    places = {}
+    for segment in rolled.segments:
+        for view in views_of(segment.records.read(0, segment.size_bytes)):
+            places[segment.base_offset, view.position] = view.base_offset
+            places[segment.base_offset, view.end_position - 1] = view.base_offset
+        places[segment.base_offset, segment.size_bytes] = segment.base_offset + 3
+
+    assert len(places) == 3 * 7
+    assert {place: rolled.offset_at(*place) for place in places} == places
+    assert [rolled.offset_at(1, 0), rolled.offset_at(-1, 0)] == [None, None]
+    rolled.note_cleaned(3)
+    assert [rolled.offset_at(base, 0) for base in (0, 3)] == [None, 3]

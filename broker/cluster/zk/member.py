@@ -147,15 +147,16 @@ class ZooKeeperMember:
 
     async def _receive(self, connection: trio.CancelScope) -> None:
         """Read events and answers to pings as they come; end the connection's tasks once it is lost."""
-        fd = os.dup(self._client.fileno())  # stays open for the wait if the other one is closed
         try:
-            while self._client.is_connected:
-                await trio.lowlevel.wait_readable(fd)
-                self._client.receive()
+            fd = os.dup(self._client.fileno())  # stays open for the wait if the other one is closed
+            try:
+                while self._client.is_connected:
+                    await trio.lowlevel.wait_readable(fd)
+                    self._client.receive()
+            finally:
+                os.close(fd)
         except ConnectionLost as error:
             logger.warning("the connection to ZooKeeper is lost: %s", error)
-        finally:
-            os.close(fd)
         connection.cancel()
 
     async def _ping(self) -> None:

@@ -99,6 +99,9 @@ class KafkaSettings:
     ssl_cipher_suites = setting(
         LIST, NONE, ANY, "cipher suites by their IANA names; all of OpenSSL's defaults if empty"
     )
+    ssl_endpoint_identification_algorithm = setting(
+        STRING, "https", ANY, "whether a broker checks the host in another one's certificate; empty: it does not"
+    )
     ssl_principal_mapping_rules = setting(STRING, "DEFAULT", ANY, "a certificate's user; Kafka has it from 2.2 on")
 
     # Authorization
@@ -118,7 +121,7 @@ class KafkaSettings:
     # Authentication; a login module is in listener.name.<listener>.<mechanism>.sasl.jaas.config
     sasl_enabled_mechanisms = setting(LIST, GSSAPI, ANY, "the mechanisms of SASL that clients may use")
     sasl_mechanism_inter_broker_protocol = setting(
-        STRING, "GSSAPI", ANY, "accepted if it is enabled; brokers use plain text"
+        STRING, "GSSAPI", ANY, "by which brokers of a cluster log in to each other"
     )
     sasl_server_max_receive_size = setting(INT, 524_288, at_least(1), "a request before login (as Kafka 3.2)")
     sasl_oauthbearer_jwks_endpoint_url = optional(STRING, ANY, "file: URL of the keys that sign tokens (JWKS)")
@@ -190,7 +193,7 @@ class KafkaSettings:
 
     # Logs: formats and timestamps
     log_message_format_version = setting(STRING, "2.0-IV1", ANY, "the Kafka version whose batch format the log has")
-    inter_broker_protocol_version = setting(STRING, "2.0-IV1", ANY, "accepted if it knows that format")
+    inter_broker_protocol_version = setting(STRING, "2.0-IV1", ANY, "what brokers of a cluster speak")
     log_message_timestamp_type = setting(
         STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"), "the producer's timestamps, or the broker's"
     )

@@ -20,7 +20,6 @@ class Reason(NamedTuple):
 
 NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
-ONE_PROTOCOL = Reason("brokers of a cluster speak to each other as Apache Kafka 2.0.1 does, and in plain text", False)
 ONE_DIRECTORY = Reason("this broker has one log directory", False)
 ALWAYS_HANDS_OVER = Reason("a broker of a cluster always has others lead before it stops", False)
 BETWEEN_BROKERS = Reason("brokers wait for each other by other settings, with the buffers of the kernel", False)
@@ -42,11 +41,9 @@ LISTENERS_OWN = ("ssl.", "sasl.", "connections.max.reauth.ms")  # what one liste
 OF_MECHANISM = ("sasl.jaas.config", "sasl.server.callback.handler.class", "connections.max.reauth.ms")
 
 ONLY_CHECKED = {
-    "inter.broker.protocol.version": ONE_PROTOCOL,
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
     "queued.max.request.bytes": ONE_LOOP,
-    "sasl.mechanism.inter.broker.protocol": ONE_PROTOCOL,
 }
 
 UNUSED = {
@@ -89,7 +86,6 @@ UNUSED = {
         password.encoder.secret                                password  -
     """,
     NO_JAVA_SECURITY: """
-        ssl.endpoint.identification.algorithm                  string    https
         ssl.keymanager.algorithm                               string    SunX509
         ssl.protocol                                           string    TLS
         ssl.provider                                           string    -

@@ -18,9 +18,11 @@ from minibroker.any_cluster import codecs
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.any_cluster.login import Login, LoginError, logged_in
+from minibroker.any_cluster.login import Login, logged_in
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.client_ids import OF_COMMANDS
+from minibroker.protocol.sasl_client import LoginError
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
@@ -75,7 +77,7 @@ T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
-CLIENT_ID = "minibroker-cli"
+CLIENT_ID = OF_COMMANDS
 NO_PROPERTIES: Properties = {}
 CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"

@@ -265,8 +265,7 @@ class GroupAdmin:
         found = described(self._client, [group])[group]
         if found.error is not None:
             raise CommandFailed(found.error)
-        committed = self._client.list_group_offsets(group)[group]
-        return found, {partition: entry.offset for partition, entry in committed.items() if entry.offset >= 0}
+        return found, committed_of(self._client, [group])[group]
 
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Keep those of the partitions that exist."""
@@ -298,6 +297,15 @@ def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRa
 def group_ids(client: Any) -> list[str]:
     """Every group of the cluster, by name."""
     return sorted(row["group_id"] for row in client.list_groups())
+
+
+def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """The committed offsets of each of these groups."""
+    found = client.list_group_offsets(list(groups)) if groups else {}
+    return {
+        group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
+        for group, offsets in found.items()
+    }
 
 
 def described(client: Any, groups: Sequence[str]) -> dict[str, Group]:

@@ -6,42 +6,25 @@ over, and then gives no reason.
 
 from __future__ import annotations
 
-import base64
-import hmac
-import json
-import secrets
 import socket
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
-from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
-from minibroker.protocol.scram import ScramMechanism, salted_password
+from minibroker.protocol.sasl_client import LoginError, conversation
 
 if TYPE_CHECKING:
     import ssl
 
-PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 CLIENT_ID = "minibroker-login"
 SIZE_BYTES = 4
 ANSWER_MAX_BYTES = 1 << 20
-ITERATIONS_MAX = 1_000_000  # a broker must not keep us busy
-NONCE_BYTES = 24
 TLS_ALERT = b"\x15\x03"
 # A broker whose listener has no TLS takes the first message for a request, and closes the connection.
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
-TOKEN_SECONDS = 3600
-
-Conversation = Generator[bytes, bytes, None]
-
-
-class LoginError(Exception):
-    """Why the broker is not for this client: a clause without a period, and without the next step."""
 
 
 class NotTrusted(LoginError):
@@ -135,7 +118,7 @@ def authenticate(connected: socket.socket, login: Login) -> None:
         raise WrongMechanism(f"it has no mechanism {login.mechanism}, only {', '.join(sorted(answer.mechanisms))}")
     if answer.error_code != ErrorCode.NONE:
         raise LoginError(f"it answered SaslHandshake with error {answer.error_code}")
-    steps = conversation(login)
+    steps = conversation(login.mechanism, login.user, login.password, login.token)
     token = next(steps)
     while True:
         try:
@@ -173,59 +156,3 @@ def received(connected: socket.socket, count: int) -> bytes:
             raise EOFError
         data += more
     return data
-
-
-# -- mechanisms -----------------------------------------------------------------------------------------------
-
-
-def conversation(login: Login) -> Conversation:
-    """The tokens to send; it is sent the broker's answers. Raises LoginError."""
-    if login.mechanism == PLAIN:
-        return plain(login.user, login.password)
-    if login.mechanism in SCRAM_MECHANISMS:
-        return scram(SCRAM_MECHANISMS[login.mechanism], login.user, login.password)
-    return bearer(login.token() if login.token is not None else unsecured_token(login.user))
-
-
-def plain(user: str, password: str) -> Conversation:
-    """RFC 4616."""
-    yield b"\0".join((b"", user.encode(), password.encode()))
-
-
-def scram(mechanism: ScramMechanism, user: str, password: str) -> Conversation:
-    """RFC 5802, without channel binding."""
-    nonce = secrets.token_hex(NONCE_BYTES).encode()
-    first = b"n=" + user.replace("=", "=3D").replace(",", "=2C").encode() + b",r=" + nonce
-    answer = yield b"n,," + first
-    fields = dict(part.split(b"=", 1) for part in answer.split(b",") if b"=" in part)
-    try:
-        salt, iterations = base64.b64decode(fields[b"s"]), int(fields[b"i"])
-        final = b"c=biws,r=" + fields[b"r"]
-    except (KeyError, ValueError):
-        raise LoginError("its SCRAM challenge cannot be read") from None
-    if not fields[b"r"].startswith(nonce) or not 0 < iterations <= ITERATIONS_MAX:
-        raise LoginError("its SCRAM challenge is not for this client")
-    salted = salted_password(mechanism, password, salt, iterations)
-    client_key = mechanism.hmac(salted, b"Client Key")
-    signed = b",".join((first, answer, final))
-    signature = mechanism.hmac(mechanism.hash(client_key), signed)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    verdict = yield final + b",p=" + base64.b64encode(proof)
-    expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
-    if not hmac.compare_digest(verdict, b"v=" + base64.b64encode(expected)):
-        raise LoginError("it does not know the password itself: its SCRAM signature is wrong")
-
-
-def bearer(token: str) -> Conversation:
-    """RFC 7628."""
-    answer = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
-    if answer:
-        yield b"\x01"  # the broker explains in its answer to this
-        raise LoginError(f"it does not take the token: {answer.decode(errors='replace')}")
-
-
-def unsecured_token(user: str, seconds: int = TOKEN_SECONDS) -> str:
-    """A token that only names its user, as Kafka's OAuthBearerUnsecuredLoginCallbackHandler makes it."""
-    now = int(time.time())
-    parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + seconds})
-    return ".".join([*(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), ""])

@@ -19,17 +19,14 @@ from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import HOST_CHECK, jks, normalized
 from minibroker.any_cluster.login import (
-    MECHANISMS,
-    OAUTHBEARER,
     CertificateRefused,
     Login,
-    LoginError,
     NotTrusted,
     WrongMechanism,
     WrongProtocol,
-    unsecured_token,
 )
 from minibroker.errors import BadValue
+from minibroker.protocol.sasl_client import MECHANISMS, OAUTHBEARER, LoginError, unsecured_token
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 JKS_MAGIC = b"\xfe\xed\xfe\xed"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.parameters import ApiOption, ClientIdOption, ConnectionOption, OutputOption
+from minibroker.cli.parameters import CONTROL_VARIABLE, ApiOption, ClientIdOption, ConnectionOption, OutputOption
 from minibroker.errors import EXIT_OK, CommandFailed
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LEASE_MS = 5_000
 POLL_SECONDS = 0.1
 AT_A_TIME = 50
-CONTROL_VARIABLE = "MINIBROKER_CONTROL"
 
 EPILOG = """The broker needs a control socket: `minibroker serve --control PATH`, or Broker(control=True) in a test. \
 Nothing is recorded before this command asks, nor after it has ended.

@@ -1,6 +1,7 @@
 """`minibroker groups ...`: list, describe with lag, reset offsets, delete, on any Kafka broker.
 
 This module reads arguments and prints; `group_admin` asks the broker, and is imported once there is something to ask.
+With a minibroker's control socket, `fetching_groups` has what clients only fetch.
 `reset` only shows a plan unless --execute is given, as kafka-consumer-groups does: it overwrites committed offsets.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +19,7 @@ from minibroker.cli.completion import group_names
 from minibroker.cli.options import Output, numbers_of, show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import (
+    FetchingControlOption,
     GroupArgument,
     GroupsArgument,
     IfExistsOption,
@@ -32,19 +34,31 @@ from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
     from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, Member, Move
+    from minibroker.fetching_groups import FetchedPartition
 
 app = typer.Typer(help="List, describe, reset, export and delete consumer groups.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
-@app.command("list", epilog="Example: minibroker groups list -o json")
-@on_cluster
-def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
-    """List all groups."""
-    from minibroker.any_cluster.group_admin import group_admin
+@app.command(
+    "list",
+    epilog="""Examples:
 
-    with group_admin(cluster) as admin:
-        groups = admin.groups()
+minibroker groups list -o json
+
+minibroker groups list --control broker.control  (also clients that only fetch)""",
+)
+@on_cluster
+def list_groups(cluster: Cluster, control: FetchingControlOption = None, output: OutputOption = "text") -> int:
+    """List all groups."""
+    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.group_admin import GroupAdmin, GroupSummary
+    from minibroker.fetching_groups import ONLY_FETCHES
+
+    with connected(cluster) as client:
+        groups = GroupAdmin(client).groups()
+        known = {each.group for each in groups}
+        groups += [GroupSummary(each, ONLY_FETCHES, 0, "") for each in fetched_by(client, control) if each not in known]
     documents = [group._asdict() for group in groups]
     columns = ("GROUP", "STATE", "MEMBERS", "TYPE")
     rows = [
@@ -55,19 +69,75 @@ def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
     return report_rows(documents, columns, rows, output, left=("GROUP", "STATE", "TYPE"), without=none)
 
 
-@app.command("describe", epilog="Example: minibroker groups describe reports")
-@on_cluster
-def describe_group(group: GroupArgument, cluster: Cluster, output: OutputOption = "text") -> int:
-    """Show a group's members, committed offsets and lag."""
-    from minibroker.any_cluster.group_admin import group_admin
+def fetched_by(client: Any, control: Path | None) -> dict[str, list[FetchedPartition]]:
+    """Ask for what groups only fetch, if there is a control socket. Raises CommandFailed."""
+    if control is None:
+        return {}
+    from minibroker.control import Control
+    from minibroker.errors import BrokerError
+    from minibroker.fetching_groups import fetching_groups
 
-    with group_admin(cluster) as admin:
-        described = admin.describe(group)
+    try:
+        return fetching_groups(client, Control(control))
+    except BrokerError as error:
+        raise CommandFailed(
+            f"{error}; name the socket of a running broker, which `minibroker serve --control PATH` makes, or leave "
+            "--control and MINIBROKER_CONTROL out"
+        ) from error
+
+
+@app.command(
+    "describe",
+    epilog="""Examples:
+
+minibroker groups describe reports
+
+minibroker groups describe spark-kafka-source-1f0c-executor --control broker.control  (it only fetches)""",
+)
+@on_cluster
+def describe_group(
+    group: GroupArgument, cluster: Cluster, control: FetchingControlOption = None, output: OutputOption = "text"
+) -> int:
+    """Show a group's members, committed offsets and lag; of one that only fetches, where its last fetches were."""
+    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.group_admin import GroupAdmin, described
+    from minibroker.fetching_groups import ONLY_FETCHES, only_fetching
+
+    with connected(cluster) as client:
+        fetched = fetched_by(client, control).get(group, [])
+        if fetched and not described(client, [group])[group].exists:
+            found = only_fetching(group)
+        else:
+            found = GroupAdmin(client).describe(group)
     if output == "json":
-        print(json.dumps(as_document(described)))
-    else:
-        print_description(described)
+        document = as_document(found)
+        if fetched:
+            document["lag"] = total_lag(found) + sum(each.lag for each in fetched)
+            document["fetched"] = [each._asdict() for each in fetched]
+        print(json.dumps(document))
+        return EXIT_OK
+    if found.state != ONLY_FETCHES:
+        print_description(found)
+        if fetched:
+            print("\nfetched, without a commit:")
+    if fetched:
+        print_fetched(group, fetched, has_title=found.state == ONLY_FETCHES)
     return EXIT_OK
+
+
+def print_fetched(group: str, fetched: list[FetchedPartition], *, has_title: bool) -> None:
+    from minibroker.cli.terminal import print_line, print_table
+    from minibroker.protocol.text import as_utc, counted
+
+    if has_title:
+        clients = counted(len({(each.client_id, each.host) for each in fetched}), "client")
+        lag = sum(each.lag for each in fetched)
+        print_line(f"{group}: fetches only, commits nothing, {clients}, lag {lag}", "bold")
+    print_table(
+        ("TOPIC", "PARTITION", "FETCHED", "END", "LAG", "LAST FETCH", "HOST", "CLIENT"),
+        [(*each[:5], as_utc(each.fetched_ms), each.host, each.client_id or "-") for each in fetched],
+        left=("TOPIC", "LAST FETCH", "HOST", "CLIENT"),
+    )
 
 
 def as_document(group: GroupDescription) -> dict[str, object]:

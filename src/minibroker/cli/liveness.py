@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from ssl import SSLSocket, SSLWantReadError
 
 from minibroker.any_cluster.address import Address
-from minibroker.any_cluster.login import Login, LoginError, logged_in
+from minibroker.any_cluster.login import Login, logged_in
+from minibroker.protocol.sasl_client import LoginError
 
 LOOK_SECONDS = 0.25  # how long a broker may be back, or the command over, unnoticed
 CONNECT_SECONDS = 1.0

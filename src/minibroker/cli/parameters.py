@@ -29,6 +29,8 @@ from minibroker.any_cluster.positions import HOW, Position, parse_position
 from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import Output, Partitions, parse_partitions
 
+CONTROL_VARIABLE = "MINIBROKER_CONTROL"
+
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Text for people, or JSON for programs.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
@@ -66,6 +68,16 @@ ClientIdOption = Annotated[
 ]
 ConnectionOption = Annotated[
     int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only this connection.")
+]
+FetchingControlOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--control",
+        metavar="PATH",
+        envvar=CONTROL_VARIABLE,
+        help="The control socket of a minibroker: also what only fetches, such as Spark's source, and its lag.",
+        show_default=False,
+    ),
 ]
 ReadCommittedOption = Annotated[bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")]
 IfExistsOption = Annotated[bool, typer.Option("--if-exists", help="Ignore those that do not exist.")]

@@ -1,5 +1,7 @@
 """The committed offsets and the lag of the groups that a page shows, asked for as it shows them.
 
+With the control socket of a minibroker, also of those that only fetch: then the last fetch is in place of a commit.
+
 The last ten minutes of each group's lag are remembered from these answers, and from those that `lag_watch` asks for
 while no page is open.
 """
@@ -12,9 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.console.figures import LATEST, Growth, offsets_of
+from minibroker.control import Control
+from minibroker.errors import BrokerError
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
+    from minibroker.fetching_groups import FetchedPartition
+
+    Fetching = Mapping[str, Sequence[FetchedPartition]]
 
 HISTORY_SECONDS = 600
 POINT_SECONDS = 2.0
@@ -24,13 +31,14 @@ PARTITIONS_MAX = 2_000  # whose ends are asked for one page
 
 
 class GroupLag(NamedTuple):
-    """`lag` is None where no end is known, `partitions` has the lag of each partition with a commit."""
+    """`lag` is None where no end is known, `partitions` has the lag of each partition with a commit, or a fetch."""
 
     group: str
     lag: int | None
     partitions: dict[TopicPartition, int]
     committed: dict[TopicPartition, int]
     is_partial: bool  # it has more partitions than were asked
+    only_fetches: bool = False
 
 
 class Point(NamedTuple):
@@ -76,16 +84,10 @@ def group_ids(client: Any) -> list[str]:
     return group_admin.group_ids(client)
 
 
-def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    found = client.list_group_offsets(list(groups)) if groups else {}
-    return {
-        group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
-        for group, offsets in found.items()
-    }
-
-
 def lags_of(client: Any, groups: Sequence[str]) -> dict[str, GroupLag]:
     """The lag of each of these groups; of the first PARTITIONS_MAX partitions of them all."""
+    from minibroker.any_cluster.group_admin import committed_of
+
     committed = committed_of(client, groups)
     asked = list(dict.fromkeys(at for offsets in committed.values() for at in offsets))[:PARTITIONS_MAX]
     ends = offsets_of(client, asked, LATEST)
@@ -103,9 +105,38 @@ def group_lag(
     return GroupLag(group, lag, partitions, committed, is_partial=not committed.keys() <= asked)
 
 
-def all_lags(client: Any) -> tuple[int, dict[str, GroupLag]]:
-    every = group_ids(client)
-    return len(every), lags_of(client, every[:LOOKED_THROUGH_MAX])
+def with_fetches(lags: Mapping[str, GroupLag], fetching: Fetching) -> dict[str, GroupLag]:
+    """Add what groups fetch without a commit."""
+    from minibroker.any_cluster.cluster import TopicPartition
+
+    added = dict(lags)
+    for group, rows in fetching.items():
+        known = lags.get(group, GroupLag(group, 0, {}, {}, False))
+        partitions = known.partitions | {TopicPartition(each.topic, each.partition): each.lag for each in rows}
+        at = known.committed | {TopicPartition(each.topic, each.partition): each.fetched for each in rows}
+        added[group] = GroupLag(group, sum(partitions.values()), partitions, at, known.is_partial, not known.committed)
+    return added
+
+
+def fetching_by(client: Any, control: Control | None) -> Fetching:
+    """Ask for what groups only fetch; without a minibroker's control socket, or if that does not answer, nothing."""
+    if control is None:
+        return {}
+    from minibroker.fetching_groups import fetching_groups
+
+    try:
+        return fetching_groups(client, control)
+    except BrokerError:  # an earlier minibroker, or one that has just ended: what Kafka's protocol has is still shown
+        return {}
+
+
+def all_lags(client: Any, control: Control | None = None) -> tuple[int, dict[str, GroupLag]]:
+    """Return the number of all groups, and the lag of the first ones."""
+    fetching, existing = fetching_by(client, control), group_ids(client)
+    every = sorted({*existing, *fetching})
+    looked_through = set(every[:LOOKED_THROUGH_MAX])
+    lags = lags_of(client, [each for each in existing if each in looked_through])
+    return len(every), with_fetches(lags, {group: rows for group, rows in fetching.items() if group in looked_through})
 
 
 def by_topic(lags: Mapping[str, GroupLag], topics: Collection[str]) -> dict[str, list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ from minibroker.console.answers import Refused, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
-from minibroker.console.group_offsets import GroupLag, all_lags, group_ids, lags_of
+from minibroker.console.group_offsets import GroupLag, all_lags, fetching_by, group_ids, lags_of, with_fetches
 from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
@@ -23,6 +23,8 @@ from minibroker.console.topics import existing_topic, names_in, text_of
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
     from minibroker.any_cluster.group_admin import Group, GroupDescription, Move
+    from minibroker.console.group_offsets import Fetching
+    from minibroker.fetching_groups import FetchedPartition
 
 DESCRIBED = ("state", "members", "lag", "slope")
 SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
@@ -57,24 +59,34 @@ class Groups:
         return {"total": total, "all": every, "from": wanted.start, "rows": rows}
 
     def _page(self, client: Any, wanted: Wanted) -> tuple[int, int, list[dict[str, Any]]]:
-        every = group_ids(client)
+        fetching = fetching_by(client, self._console.control)
+        every = sorted({*group_ids(client), *fetching})
         names = matching(every, wanted.filter)
         if wanted.sort == "group":
             shown = cut(names, wanted, lambda name: name)
-            return len(every), len(names), self._described(client, shown)
+            return len(every), len(names), self._described(client, shown, fetching)
         if len(names) > SORTED_GROUPS_MAX:
             raise Refused(
                 409,
                 f"sorting by {wanted.sort} would describe {len(names):,} groups; filter to {SORTED_GROUPS_MAX} or "
                 "fewer first, or sort by group",
             )
-        return len(every), len(names), cut(self._described(client, names), wanted, lambda row: row[wanted.sort])
+        return (
+            len(every),
+            len(names),
+            cut(self._described(client, names, fetching), wanted, lambda row: row[wanted.sort]),
+        )
 
-    def _described(self, client: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-        from minibroker.any_cluster.group_admin import described
+    def _described(self, client: Any, names: Sequence[str], fetching: Fetching) -> list[dict[str, Any]]:
+        from minibroker.any_cluster.group_admin import Group, described
+        from minibroker.fetching_groups import ONLY_FETCHES
 
         found = described(client, names)
+        for name in names:
+            if not found[name].exists and name in fetching:
+                found[name] = Group(name, ONLY_FETCHES, "", "", [])
         lags = lags_of(client, [name for name in names if found[name].error is None])
+        lags = with_fetches(lags, {name: rows for name, rows in fetching.items() if name in lags})
         rows = [self._row(found[name], lags.get(name)) for name in names]
         seconds = behind_seconds(client, self._snapshot(), lags)
         return [row | {"seconds": seconds.get(row["group"])} for row in rows]
@@ -100,19 +112,24 @@ class Groups:
 
     async def one(self, request: Request) -> Any:
         from minibroker.any_cluster.group_admin import GroupAdmin, described
+        from minibroker.fetching_groups import only_fetching
 
         group = in_path(request, "group")
 
-        def describe(client: Any) -> GroupDescription | None:
-            exists = described(client, [group])[group].exists
-            return GroupAdmin(client).describe(group) if exists else None
+        def describe(client: Any) -> tuple[GroupDescription | None, Sequence[FetchedPartition]]:
+            fetched = fetching_by(client, self._console.control).get(group, ())
+            if described(client, [group])[group].exists:
+                return GroupAdmin(client).describe(group), fetched
+            return only_fetching(group) if fetched else None, fetched
 
-        description = await self._console.kafka.ask(describe)
+        description, fetched = await self._console.kafka.ask(describe)
         if description is None:
             raise Refused(404, f"group {group} does not exist; the page Groups lists those that do")
-        seconds = await self._seconds(description)
-        known = [each.lag for each in description.partitions if each.lag is not None]
-        lag = sum(known) if known or not description.partitions else None
+        read = [(each.topic, each.partition, each.committed, each.lag) for each in description.partitions]
+        read += [(each.topic, each.partition, each.fetched, each.lag) for each in fetched]
+        seconds = await self._seconds(read)
+        known = [lag for *_, lag in read if lag is not None]
+        lag = sum(known) if known or not read else None
         if lag is not None:
             self._console.lags.record(group, lag)
         return {
@@ -131,14 +148,21 @@ class Groups:
                 {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
                 for each in description.partitions
             ],
+            "fetched": [
+                {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
+                for each in fetched
+            ],
         }
 
-    async def _seconds(self, description: GroupDescription) -> dict[TopicPartition, float]:
-        """For how long the oldest unread message of each partition has waited, the furthest behind first."""
+    async def _seconds(self, read: Sequence[tuple[str, int, int | None, int | None]]) -> dict[TopicPartition, float]:
+        """For how long the oldest unread message of each partition has waited, the furthest behind first.
+
+        `read` has topic, partition, offset and lag.
+        """
         behind = {
-            topic_partition(each.topic, each.partition): each.committed
-            for each in sorted(description.partitions, key=lambda each: -(each.lag or 0))
-            if each.lag and each.committed is not None
+            topic_partition(topic, partition): offset
+            for topic, partition, offset, lag in sorted(read, key=lambda each: -(each[-1] or 0))
+            if lag and offset is not None
         }
         snapshot = await self._console.metadata.snapshot()
         if any(at.topic not in snapshot.topics for at in behind):
@@ -146,14 +170,17 @@ class Groups:
         return await self._console.kafka.ask(lambda client: seconds_of(client, snapshot, behind)) if behind else {}
 
     async def of_topic(self, request: Request) -> Any:
-        """The groups that have committed offsets of a topic."""
+        """The groups that have committed offsets of a topic, or only fetch it."""
         topic = await existing_topic(self._console, in_path(request, "topic"))
-        every, lags = await self._console.kafka.ask(all_lags)
+        control = self._console.control
+        every, lags = await self._console.kafka.ask(lambda client: all_lags(client, control))
         rows = []
         for each in lags.values():
             here = {at: lag for at, lag in each.partitions.items() if at.topic == topic.name}
             if any(at.topic == topic.name for at in each.committed):
-                rows.append({"group": each.group, "lag": sum(here.values()), "partitions": len(here)})
+                lag, partitions = sum(here.values()), len(here)
+                row = {"group": each.group, "lag": lag, "partitions": partitions, "only_fetches": each.only_fetches}
+                rows.append(row)
         return {"rows": rows, "looked_through": len(lags), "all": every}
 
     async def worst(self, request: Request) -> Any:

@@ -119,7 +119,8 @@ class LagWatch:
         self._begun = trio.current_time()
         number = self._latest.number + 1
         try:
-            groups, lags = await self._console.kafka.ask(all_lags)
+            control = self._console.control
+            groups, lags = await self._console.kafka.ask(lambda client: all_lags(client, control))
         except CommandFailed as error:
             self._latest = Reading(number, 0, {}, str(error))
             self._due = trio.current_time() + RETRY_SECONDS

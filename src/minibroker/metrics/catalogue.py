@@ -150,6 +150,9 @@ minibroker:type=Compaction
   UncleanablePartitions         gauge    partitions whose compaction failed -> minibroker_uncleanable_partitions
 minibroker:type=Transactions (state)
   Count                         gauge    transactional ids in this state -> minibroker_transactions
+minibroker:type=FetchingGroup (consumergroup, topic, partition)
+  FetchedOffset gauge offset after what a group got that only fetches -> minibroker_consumergroup_fetched_offset
+  Lag                           gauge    records   from there to the end -> minibroker_consumergroup_fetch_lag
 minibroker:type=Sent
   SendfileBytes counter  bytes     of records sent without a copy -> minibroker_sendfile_bytes_total
   CopiedBytes                   counter  bytes     of records that were read and sent -> minibroker_copied_bytes_total

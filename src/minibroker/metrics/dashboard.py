@@ -22,6 +22,7 @@ Records in | cps
   {{topic}} = sum by (topic) (rate(kafka_topic_partition_current_offset{TOPIC}[RATE]))
 Lag | short
   {{consumergroup}}: {{topic}} = sum by (consumergroup, topic) (kafka_consumergroup_lag{TOPIC})
+  {{consumergroup}}: {{topic}}, fetched = sum by (consumergroup, topic) (minibroker_consumergroup_fetch_lag{TOPIC})
 Lag in seconds | s
   {{group}}: {{topic}} = max by (group, topic) (kafka_consumergroup_group_lag_seconds{TOPIC})
 The ten longest lags | short | table

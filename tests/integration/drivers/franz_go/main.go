@@ -1,4 +1,5 @@
-// Drivers of franz-go, as group_member.py and transformer.py are: member|transform and their arguments, or login.
+// Drivers of franz-go, as group_member.py, transformer.py and recorded.py are: member|transform|recorded and their
+// arguments, or login.
 package main
 
 import (
@@ -12,7 +13,9 @@ import (
 )
 
 func main() {
-	commands := map[string]func([]string) error{"member": member, "transform": transform, "login": login}
+	commands := map[string]func([]string) error{
+		"member": member, "transform": transform, "recorded": recorded, "login": login,
+	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

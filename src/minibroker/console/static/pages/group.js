@@ -8,7 +8,7 @@ import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { Table, partitionName } from '../table.js'
 import { empty, panel, problem } from '../view.js'
-import { isOther } from './groups.js'
+import { ONLY_FETCHES, isOther } from './groups.js'
 import { setFacts, signed } from './overview.js'
 import { planTable, positionField } from './plans.js'
 
@@ -32,7 +32,8 @@ export function show(view) {
   const line = h('figure', {})
   const members = h('div', {})
   const partitions = h('div', {})
-  const state = { from: Number(view.query.get('from') ?? 0) || 0 }
+  const fetches = h('div', {})
+  const state = { from: Number(view.query.get('from') ?? 0) || 0, fetchedFrom: 0 }
   /** @type {any} */
   let shown = null
   const memberTable = new Table({
@@ -65,12 +66,36 @@ export function show(view) {
       { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
     ],
   })
+  const fetchTable = new Table({
+    label: 'What the group fetches without a commit',
+    noun: 'partition',
+    key: (row) => `${row.topic}-${row.partition}`,
+    sort: { column: 'topic', descending: false },
+    opens: (row) => withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.fetched }),
+    onSort: () => draw(),
+    onPage: (from) => { state.fetchedFrom = from; draw() },
+    columns: [
+      { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'name', cell: (row) => ({ node: partitionName(row.topic, row.partition, { href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.fetched }), 'data-row-link': true }), key: String(row.fetched) }) },
+      { name: 'client_id', label: 'read by', kind: 'clip', cell: (row) => ({ text: row.client_id || 'no client id', title: row.client_id }) },
+      { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
+      { name: 'fetched_ms', label: 'last fetch', number: true, cell: (row) => `${duration(Math.max(0, (Date.now() - row.fetched_ms) / 1000))} ago` },
+      { name: 'fetched', label: 'fetched', number: true, cell: (row) => number(row.fetched) },
+      { name: 'end', label: 'end', number: true, cell: (row) => number(row.end) },
+      { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
+      { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
+    ],
+  })
+  const ofMembers = panel('Members', {}, members)
+  const ofPartitions = panel('Partitions', {}, partitions)
+  const ofFetches = panel('Fetches', { about: 'without a commit: what the clients got ends there' }, fetches)
+  ofFetches.hidden = true
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
     panel('Lag', { about: 'of the last ten minutes' }, h('div', { class: 'body lag' }, facts, line)),
-    panel('Members', {}, members),
-    panel('Partitions', {}, partitions),
+    ofMembers,
+    ofPartitions,
+    ofFetches,
   )
   const refresh = view.every(REFRESH_MS, async () => {
     try {
@@ -80,8 +105,10 @@ export function show(view) {
       fill(view.main, h('div', { class: 'head' }, h('h1', {}, visible(group))), panel('No such group', {}, empty('This group does not exist', h('a', { href: '/groups' }, 'Groups'), ' lists those that do.')))
       return
     }
-    actions.inert = false
-    setText(about, [shown.state, ...(shown.members ? [counted(shown.members.length, 'member')] : []), ...(isOther(shown.type) ? [`protocol type ${shown.type}`] : []), ...(shown.protocol ? [shown.protocol] : [])].join(', '))
+    const onlyFetches = shown.state === ONLY_FETCHES
+    actions.inert = actions.hidden = ofMembers.hidden = ofPartitions.hidden = onlyFetches
+    ofFetches.hidden = shown.fetched.length === 0
+    setText(about, [onlyFetches ? `${ONLY_FETCHES}, commits nothing` : shown.state, ...(shown.members && !onlyFetches ? [counted(shown.members.length, 'member')] : []), ...(isOther(shown.type) ? [`protocol type ${shown.type}`] : []), ...(shown.protocol ? [shown.protocol] : [])].join(', '))
     setFacts(facts, [
       ['lag', number(shown.lag)],
       ['lag/s', signed(shown.slope)],
@@ -97,6 +124,10 @@ export function show(view) {
   })
 
   function draw() {
+    if (shown.fetched.length > 0) {
+      if (fetchTable.element.parentElement !== fetches) fill(fetches, fetchTable.element)
+      fetchTable.showAll(shown.fetched, state.fetchedFrom, sortedBy(fetchTable))
+    }
     if (shown.members === null) fill(members, empty('Members unknown', 'It uses a protocol of Kafka 4, whose members this console cannot ask for; their commits are below.'))
     else if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
     else {
@@ -106,10 +137,15 @@ export function show(view) {
     if (shown.partitions.length === 0) fill(partitions, empty('No partitions', 'It has committed nothing, and none of its members has partitions.'))
     else {
       if (partitionTable.element.parentElement !== partitions) fill(partitions, partitionTable.element)
-      const { column } = partitionTable.options.sort
-      partitionTable.showAll(shown.partitions, state.from, (row) => (column === 'topic' ? `${row.topic} ${String(row.partition).padStart(8, '0')}` : row[column]))
+      partitionTable.showAll(shown.partitions, state.from, sortedBy(partitionTable))
     }
   }
+}
+
+/** What rows of partitions are sorted by. @param {Table} table */
+function sortedBy(table) {
+  const { column } = table.options.sort
+  return (row) => (column === 'topic' ? `${row.topic} ${String(row.partition).padStart(8, '0')}` : row[column])
 }
 
 /** Plans first; only what is shown is carried out. */

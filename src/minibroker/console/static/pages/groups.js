@@ -13,6 +13,9 @@ const REFRESH_MS = 3000
 /** Whether members of that protocol type are no consumers, such as workers of Kafka Connect. */
 export const isOther = (type) => Boolean(type) && type !== 'consumer'
 
+/** The state of what only fetches: a client that commits nothing, such as Spark's source. */
+export const ONLY_FETCHES = 'fetches only'
+
 /** @param {import('../view.js').View} view */
 export function show(view) {
   view.title('Groups')

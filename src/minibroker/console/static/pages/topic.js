@@ -8,6 +8,7 @@ import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
 import { empty, panel } from '../view.js'
 import { deleteRecords } from './delete_records.js'
+import { ONLY_FETCHES } from './groups.js'
 import { showMessages } from './messages.js'
 import { settingsTable } from './settings.js'
 
@@ -127,7 +128,8 @@ function showGroups(view, topic, place) {
     onPage: (start) => draw(start),
     columns: [
       { name: 'group', label: 'group', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
-      { name: 'partitions', label: 'partitions with commits', number: true, sorts: true, cell: (row) => number(row.partitions) },
+      { name: 'only_fetches', label: 'position', sorts: true, cell: (row) => (row.only_fetches ? { text: ONLY_FETCHES, kind: 'tag' } : 'committed') },
+      { name: 'partitions', label: 'partitions', number: true, sorts: true, cell: (row) => number(row.partitions) },
       { name: 'lag', label: 'lag here', number: true, sorts: true, cell: (row) => number(row.lag) },
     ],
   })

@@ -1,0 +1,100 @@
+"""Groups that only fetch: the lag of clients that commit nothing, such as Spark's source, as a minibroker knows it.
+
+Kafka's protocol has no such groups. The control socket of a minibroker has where each client fetched last, the brokers
+of its cluster have the rest; a client's group is the one that it joined or committed to, else the one that its client
+id names. A partition with a committed offset of that group is left out: its lag is known better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from minibroker.any_cluster.group_admin import GroupDescription, committed_of, group_ids
+from minibroker.control import Control
+from minibroker.errors import BrokerError, CommandFailed
+from minibroker.protocol.client_ids import OF_COMMANDS, group_in
+
+ONLY_FETCHES = "fetches only"  # in the place of a state
+UNKNOWN_CALL = "unknown-call"
+
+
+class FetchedPartition(NamedTuple):
+    """A partition as the clients of one host fetched it last: what they got ends before `fetched`."""
+
+    topic: str
+    partition: int
+    fetched: int
+    end: int  # the high watermark
+    lag: int
+    client_id: str
+    host: str
+    fetched_ms: int  # since the epoch
+
+
+class Reader(NamedTuple):
+    """The clients with one client id on one host, of all brokers."""
+
+    groups: list[str]
+    partitions: list[FetchedPartition]
+
+    def names(self, client_id: str) -> list[str]:
+        """The groups that it may be of, the likeliest last."""
+        return self.groups or [group_in(client_id)]
+
+
+def only_fetching(group: str) -> GroupDescription:
+    """Describe a group that Kafka's protocol does not have."""
+    return GroupDescription(group, ONLY_FETCHES, "", "", [], [])
+
+
+def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPartition]]:
+    """The partitions that groups only fetch, by group, in order. Raises BrokerError, and CommandFailed."""
+    readers: dict[tuple[str, str], Reader] = {}
+    for row in rows_of(client, control):
+        client_id, host = row["client_id"], row["host"]
+        reader = readers.setdefault((client_id, host), Reader([], []))
+        reader.groups.extend(each for each in row["groups"] if each not in reader.groups)
+        reader.partitions.extend(
+            FetchedPartition(topic, partition, fetched, end, max(0, end - fetched), client_id, host, at_ms)
+            for topic, partition, fetched, end, at_ms in row["partitions"]
+        )
+    readers = {key: reader for key, reader in readers.items() if reader.partitions and key[0] != OF_COMMANDS}
+    names = {name for (client_id, _), reader in readers.items() for name in reader.names(client_id)}
+    committed = committed_of(client, sorted(names.intersection(group_ids(client)))) if names else {}
+    newest: dict[str, dict[tuple[str, int], FetchedPartition]] = {}
+    for (client_id, _), reader in readers.items():
+        groups = reader.names(client_id)
+        known = {(each.topic, each.partition) for group in groups for each in committed.get(group, {})}
+        for each in reader.partitions:
+            found, key = newest.setdefault(groups[-1], {}), (each.topic, each.partition)
+            if key not in known and (key not in found or found[key].fetched_ms <= each.fetched_ms):
+                found[key] = each
+    return {group: sorted(found.values()) for group, found in sorted(newest.items()) if found}
+
+
+def rows_of(client: Any, control: Control) -> Iterable[Any]:
+    """Ask all brokers of a cluster for the last fetches. Raises CommandFailed if the socket is another cluster's."""
+    cluster_id = client.describe_cluster()["cluster_id"]
+    for each in controls_of(control):
+        more: list[int] | None = [0, 0]
+        while more is not None:
+            answer = each.call("inside.fetches", after=more[0], skip=more[1])
+            if answer["cluster_id"] != cluster_id:
+                raise CommandFailed(
+                    "the control socket is that of another cluster; name the socket of one of these brokers, or leave "
+                    "--control and MINIBROKER_CONTROL out"
+                )
+            yield from answer["rows"]
+            more = answer["more"]
+
+
+def controls_of(control: Control) -> list[Control]:
+    """The control sockets of all brokers that are up in this one's cluster. Raises BrokerError."""
+    try:
+        brokers = control.call("cluster.status")["brokers"]
+    except BrokerError as error:
+        if error.code != UNKNOWN_CALL:
+            raise
+        return [control]  # a broker alone
+    return [Control(each["control"]) for each in brokers if each["control"] is not None]
