@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from minibroker.spark_jobs import archive, verify
 from minibroker.spark_jobs.command import JobFailed, stoppable
-from tests.spark_jobs.test_archive import KAFKA_ROW
+from tests.spark_jobs.kafka_rows import KAFKA_ROW
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
