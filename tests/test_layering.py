@@ -72,8 +72,8 @@ TOOLKIT_LAYERS = layers("""
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
 SPARK_LAYERS = layers("""
-    archive flight_delays verify > command micro_batches sink_table topic_offsets
-    > hadoop_files kafka_options progress_commits report session
+    alerts archive checkpoint flight_delays telemetry verify > command > living_line
+    > micro_batches sink_table topic_offsets > hadoop_files kafka_admin kafka_options progress_commits report session
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 

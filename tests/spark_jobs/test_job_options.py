@@ -35,7 +35,7 @@ def test_an_option_of_the_source_may_have_an_equals_sign_in_its_value() -> None:
     [({}, "watermark w"), ({"unreadable": 1000, "too_late": 2}, "1,000 unreadable: not in the result, 2 too late")],
 )
 def test_records_that_are_not_in_the_result_are_counted(troubles: dict[str, Any], end: str) -> None:
-    facts = {"batch": 3, "records": 7, "records_so_far": 1234, "watermark": "w", "behind": 0}
+    facts = {"batch": 3, "records": 7, "records_so_far": 1234, "watermark": "w", "behind": 0, "has_ended": False}
     facts |= {"unreadable": 0, "too_late": 0, "milliseconds": 1500}
 
     line = micro_batches.sentence(facts | troubles, left_out=["unreadable"])
