@@ -15,5 +15,6 @@ JOBS = {
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
+    "replay": JobInfo("replay", "An archive or files back into topics: order, time and partition as they were."),
     "verify": JobInfo("verify", "Compare a topic with another, or with an archive, record by record."),
 }
