@@ -19,6 +19,7 @@ JOBS = {
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
+    "replay": JobInfo("replay", "An archive or files back into topics: order, time and partition as they were."),
     "telemetry": JobInfo("telemetry", "How a broker serves its readers: lag over time, and what fetches wait for."),
     "verify": JobInfo("verify", "Compare a topic with another, or with an archive, record by record."),
 }

@@ -56,6 +56,13 @@ def offsets(
         return ask(spec.earliest()), ask(spec.latest())
 
 
+def committed_metadata(spark: SparkSession, options: Mapping[str, str], group: str) -> list[str]:
+    """Return what a consumer group has noted beside its offsets."""
+    with _admin(spark, options) as admin:
+        committed = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+        return [str(committed[partition].metadata()) for partition in committed if committed[partition] is not None]
+
+
 @contextmanager
 def _admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[Any]:
     jvm: Any = spark.sparkContext._jvm

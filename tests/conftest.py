@@ -34,6 +34,7 @@ SPARK = {
         "archive",
         "flight_delays",
         "kafka_source",
+        "replay",
         "secured_kafka",
         "telemetry",
         "transform",

