@@ -11,7 +11,9 @@ class JobInfo(NamedTuple):
 
 
 JOBS = {
+    "archive": JobInfo("archive", "Topics to Parquet by topic, date and hour; each record once."),
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
+    "verify": JobInfo("verify", "Compare a topic with another, or with an archive, record by record."),
 }

@@ -71,7 +71,10 @@ TOOLKIT_LAYERS = layers("""
     cluster_verbs explain faults records topic_offsets unknown_arguments
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
-SPARK_LAYERS = layers("flight_delays > command micro_batches > kafka_options progress_commits report session")
+SPARK_LAYERS = layers("""
+    archive flight_delays verify > command micro_batches sink_table topic_offsets
+    > hadoop_files kafka_options progress_commits report session
+""")
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
 # Names that say nothing of what is inside.
