@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,8 +31,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StringType, StructType
 
+from minibroker.spark_jobs import topic_offsets
 from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main
-from minibroker.spark_jobs.kafka_admin import KafkaAdmin, KafkaUnanswered
 from minibroker.spark_jobs.kafka_options import add_source, broker_options, source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence
 from minibroker.spark_jobs.report import picture, table
@@ -223,19 +224,17 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     """Run one query until `stop` is set or it ends; print a line for each batch, and the latency of all alerts."""
     rule = rule_of(arguments)
     trigger = trigger_of(arguments, rule)
+    kafka = broker_options(arguments)
     try:
-        with KafkaAdmin(spark, broker_options(arguments)) as admin:
-            begin = admin.end_offsets(arguments.topic)
-            partitions = len(admin.partitions_read(source_options(arguments)))
-    except KafkaUnanswered as reason:
-        raise JobFailed(
-            f"{arguments.topic} or {topics_of(arguments)} at {arguments.bootstrap_servers}: {reason}"
-        ) from reason
+        begin = _end_of(spark, kafka, arguments.topic)
+        read_topics = _topics_read(spark, source_options(arguments))
+    except ConnectionError as error:
+        raise JobFailed(str(error)) from error
     if "realTime" in trigger:
-        _require_slots(spark, partitions)
+        _require_slots(spark, sum(map(len, read_topics.values())))
     if rule.has_state:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
-    sink = broker_options(arguments) | {"topic": arguments.topic}
+    sink = kafka | {"topic": arguments.topic}
     query = write(plan(spark, arguments), sink, checkpoint=arguments.checkpoint, trigger=trigger)
     if arguments.seconds is not None:
         timer = threading.Timer(arguments.seconds, stop.set)
@@ -244,9 +243,29 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     for facts in micro_batches(query, stop=stop, counters=["unreadable"]):
         print(json.dumps(facts) if arguments.json else sentence(facts, left_out=["unreadable"]), flush=True)
     since = json.dumps({arguments.topic: begin})
-    source = broker_options(arguments) | {"subscribe": arguments.topic, "startingOffsets": since}
+    source = kafka | {"subscribe": arguments.topic, "startingOffsets": since}
     _report(latencies(spark.read.format("kafka").options(**source).load(), rule), arguments, trigger)
     return 0
+
+
+def _end_of(spark: SparkSession, kafka: dict[str, str], topic: str) -> dict[int, int]:
+    """The end of each partition of the topic of the alerts. Raises ConnectionError, and JobFailed if it is missing."""
+    found = topic_offsets.partitions(spark, kafka, [topic])
+    if not found:
+        create = f"minibroker topics create {topic} --config message.timestamp.type=LogAppendTime"
+        raise JobFailed(f"topic {topic} does not exist; create it, such as by `{create}`")
+    return topic_offsets.offsets(spark, kafka, found)[1][topic]
+
+
+def _topics_read(spark: SparkSession, source: dict[str, str]) -> dict[str, list[int]]:
+    """The partitions that a source with these options reads now, by topic. Raises ConnectionError."""
+    if assigned := source.get("assign"):
+        return dict(json.loads(assigned))
+    if pattern := source.get("subscribePattern"):
+        topics = [name for name in topic_offsets.names(spark, source) if re.fullmatch(pattern, name)]
+    else:
+        topics = source["subscribe"].split(",")
+    return topic_offsets.partitions(spark, source, topics)
 
 
 def _require_slots(spark: SparkSession, partitions: int) -> None:

@@ -11,7 +11,8 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -31,6 +32,7 @@ STAGES = {
     "query": "starting the query",
 }
 REASON_CHARACTERS = 300
+LOOK_AGAIN_SECONDS = 0.2
 
 
 class JobFailed(RuntimeError):
@@ -100,6 +102,31 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> in
         if line is not None:
             line.say("stopping Spark")
         spark.stop()
+
+
+@contextmanager
+def stoppable(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+    """Cancel what Spark does in here when `stop` is set. Raises JobFailed then."""
+    done = threading.Event()
+
+    def cancel_when_set() -> None:
+        while not done.is_set():
+            if stop.wait(LOOK_AGAIN_SECONDS):
+                # Again and again: a job may begin in between.
+                spark.sparkContext.cancelAllJobs()
+                done.wait(LOOK_AGAIN_SECONDS)
+
+    watching = threading.Thread(target=cancel_when_set, daemon=True)
+    watching.start()
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if stop.is_set():
+            raise JobFailed("stopped") from error
+        raise
+    finally:
+        done.set()
+        watching.join()
 
 
 def _session_settings(arguments: argparse.Namespace) -> dict[str, str]:

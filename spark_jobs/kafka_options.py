@@ -38,7 +38,13 @@ def add_source(cli: argparse.ArgumentParser) -> None:
     cli.add_argument("--starting-timestamp", type=int, metavar="MS", help="takes precedence over --starting-offsets")
     cli.add_argument("--max-offsets-per-trigger", type=int, metavar="RECORDS")
     cli.add_argument("--min-partitions", type=int, metavar="N", help="split large reads over so many tasks")
+    add_isolation_level(cli)
     cli.add_argument("--fail-on-data-loss", choices=["true", "false"], default="true")
+
+
+def add_isolation_level(cli: argparse.ArgumentParser) -> None:
+    """Add `--isolation-level`, which `broker_options` translates."""
+    cli.add_argument("--isolation-level", choices=["read_uncommitted", "read_committed"], help="default: read all")
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
@@ -59,7 +65,10 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Translate what `add_bootstrap` has read into options that Spark's Kafka source and sink share."""
-    return {"kafka.bootstrap.servers": arguments.bootstrap_servers, **dict(arguments.kafka_option)}
+    found = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
+    if getattr(arguments, "isolation_level", None):
+        found["kafka.isolation.level"] = arguments.isolation_level
+    return found | dict(arguments.kafka_option)
 
 
 def topics_of(arguments: argparse.Namespace) -> str:

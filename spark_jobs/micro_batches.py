@@ -84,8 +84,8 @@ def behind(source: Any) -> int:
         return 0
 
 
-def sentence(facts: dict[str, Any], *, left_out: Sequence[str] = ()) -> str:
-    """Tell a micro-batch in a line; `left_out` are counters of records that are not in the result."""
+def sentence(facts: dict[str, Any], *, left_out: Sequence[str] = (), fate: str = "not in the result") -> str:
+    """Tell a micro-batch in a line; `left_out` are counters of records that are not in the result, but have a fate."""
     seconds = facts["milliseconds"] / 1000
     text = (
         f"batch {facts['batch']}: {facts['records']:,} records in {seconds:.1f} s, {facts['records_so_far']:,} so far"
@@ -98,5 +98,5 @@ def sentence(facts: dict[str, Any], *, left_out: Sequence[str] = ()) -> str:
         text += ", the stream has ended"
     for trouble in (*left_out, "too_late"):
         if facts[trouble]:
-            text += f", {facts[trouble]:,} {trouble.replace('_', ' ')}: not in the result"
+            text += f", {facts[trouble]:,} {trouble.replace('_', ' ')}: {fate}"
     return text

@@ -188,7 +188,7 @@ def readers(readings: DataFrame) -> DataFrame:
 
 
 def reasons(readings: DataFrame) -> DataFrame:
-    """What took the time of fetches: each fetch counts once, by its longest stage."""
+    """Sum up for what fetches took their time: each counts once, by its longest stage."""
     return (
         readings.where("nth = 0")
         .groupBy("reader", "reason")

@@ -62,6 +62,8 @@ async def test_a_client_is_at_the_end_of_what_it_got(
     await traced.broker.fetch(*rows, client_id=SPARK, **options)
 
     assert positions(traced) == {SPARK: fetched}
+    [reader] = traced.broker.parts.fetch_positions.all()
+    assert len(reader.positions) == len(fetched)  # made-up names take no memory
 
 
 async def test_a_fetch_from_elsewhere_counts_and_one_that_waits_too(traced: Traced) -> None:
@@ -143,8 +145,16 @@ async def test_what_is_kept_is_bounded_by_readers_by_partitions_and_by_time(
     await traced.broker.fetch(("orders", 0, 6), client_id="e")
     assert list(positions(traced)) == ["a", "d", "e"]
 
+    for _ in range(3):  # no new client comes
+        now_ms += 1
+        await traced.broker.fetch(("orders", 0, 6), ("orders", 1, 0), client_id="e")
+        await traced.broker.fetch(("orders", 0, 6), ("orders", 1, 0), client_id="d")
+    assert list(positions(traced)) == ["d", "e"]
+
     now_ms += fetch_positions.KEPT_MS
-    assert list(positions(traced)) == ["e"]
+    assert list(positions(traced)) == ["d", "e"]
+    now_ms += 1
+    assert list(positions(traced)) == []
 
 
 async def test_many_positions_come_in_pieces(traced: Traced) -> None:

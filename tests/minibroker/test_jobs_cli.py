@@ -48,7 +48,7 @@ def test_without_spark_the_message_has_the_next_step(
 
     assert main(["jobs", "run", "delays"]) == 1
 
-    assert "pip install 'minibroker[spark]'" in capsys.readouterr().err
+    assert "pip install -e '.[spark]'" in capsys.readouterr().err
 
 
 QUERY = "5b70bfb1-556f-4a1a-87ab-7d6abd9a3adf"

@@ -23,7 +23,7 @@ pytest.importorskip("confluent_kafka", reason="pip install -e '.[demo]'")
 pytest.importorskip("matplotlib", reason="pip install -e '.[demo]'")
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 
 from minibroker.demo import processes
@@ -37,15 +37,23 @@ class Kafka(NamedTuple):
     admin: AdminClient
     names: Iterator[int]
 
-    def create_topic(self, *, partitions: int = 1, name: str | None = None) -> str:
+    def create_topic(
+        self, *, partitions: int = 1, name: str | None = None, config: Mapping[str, str] | None = None
+    ) -> str:
         topic = name or f"spark-test-{os.getpid()}-{next(self.names)}"
-        config = {"retention.ms": "-1"}
-        _done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)], operation_timeout=30))
+        given = {"retention.ms": "-1", **(config or {})}
+        _done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=given)], operation_timeout=30))
         return topic
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        _done(self.admin.create_partitions([NewPartitions(topic, total)], operation_timeout=30))
+
+    def delete_topic(self, topic: str) -> None:
+        _done(self.admin.delete_topics([topic], operation_timeout=30))
 
     def make_anew(self, topic: str) -> None:
         """Delete the topic and create it again, empty."""
-        _done(self.admin.delete_topics([topic], operation_timeout=30))
+        self.delete_topic(topic)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             try:

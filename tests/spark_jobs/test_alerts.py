@@ -156,7 +156,10 @@ def test_state_outlives_a_stop(spark: SparkSession, pipe: Pipe, capsys: pytest.C
     [
         (["--times", "2"], "--processing-time '0 seconds'"),
         (["--assign", '{"t": [0, 1, 2]}'], r"needs a task slot for each of 3 partitions, and Spark has 2; .*local\["),
-        (["--topic", "no-such"], "no-such or .*: This server does not host"),
+        (
+            ["--topic", "no-such"],
+            "topic no-such does not exist; create it, such as by `minibroker topics create no-such --config",
+        ),
         (["--schema", "celsius"], "--schema: 'celsius' is no schema"),
     ],
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minibroker import Cluster
 from minibroker.process import Broker
+from minibroker.waiting import wait_for
 from tests.storage.recorded_logs import unpack_recorded_logs
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+BY_CONSUMER = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 LOSS = re.compile("some data may have been (missed|lost)", re.IGNORECASE)
 
 
@@ -42,6 +46,9 @@ class Source(NamedTuple):
 
     def _all(self, options: dict[str, str]) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap, **options}
+
+    def sink(self, topic: str) -> dict[str, str]:
+        return self._all({"topic": topic})
 
     def into_files(self, records: DataFrame) -> DataStreamWriter:
         writer = records.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
@@ -86,10 +93,18 @@ def hundred(kafka: Kafka) -> str:
     ("options", "expected"),
     [
         ({"startingOffsets": '{"TOPIC": {"0": 17}}', "endingOffsets": '{"TOPIC": {"0": 42}}'}, numbered(25, 17)),
+        ({"startingOffsets": '{"TOPIC": {"0": -2}}', "endingOffsets": '{"TOPIC": {"0": -1}}'}, numbered(100)),
         ({"startingTimestamp": "1030500", "endingTimestamp": "1060000"}, numbered(29, 31)),
         ({"startingTimestamp": "9000000", "startingOffsetsByTimestampStrategy": "latest"}, []),
+        ({"startingTimestamp": "1090000", "endingTimestamp": "9000000"}, numbered(10, 90)),
     ],
-    ids=["offsets inside a record batch", "times", "a time after the last record"],
+    ids=[
+        "offsets inside a record batch",
+        "earliest and latest as numbers",
+        "times",
+        "from a time after the last record",
+        "to a time after the last record",
+    ],
 )
 def test_a_batch_starts_and_ends_at_its_offsets(
     source: Source, hundred: str, options: dict[str, str], expected: list[str]
@@ -146,6 +161,60 @@ def test_a_batch_reads_every_record_of_every_partition_or_of_those_assigned(sour
     assert numbered(50, 50) == values(assigned)
 
 
+def test_a_batch_binds_earliest_and_latest_when_it_runs(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(10))
+    records = source.batch(subscribe=topic)
+    assert values(records) == numbered(10)
+    kafka.produce(topic, numbered(10, 10))
+    kafka.delete_records(topic, partition=0, before=5)
+
+    assert values(records) == numbered(15, 5)
+
+
+def test_partitions_split_among_tasks_are_read_once(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic(partitions=3)
+    for partition, count in enumerate((40, 10, 1)):
+        kafka.produce(topic, numbered(count, 100 * partition), partition=partition)
+
+    records = source.batch(subscribe=topic, minPartitions="6")
+
+    assert records.rdd.getNumPartitions() >= 6
+    assert values(records) == numbered(40) + numbered(10, 100) + numbered(1, 200)
+
+
+def test_null_keys_and_values_empty_ones_and_headers_of_one_name_are_read_as_they_were(
+    source: Source, kafka: Kafka
+) -> None:
+    topic = kafka.create_topic()
+    sent: list[tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]] | None]] = [
+        (None, None, None),
+        (b"key", None, [("a", b"1"), ("a", b"2"), ("b", None)]),
+        (None, b"value", None),
+        (b"", b"", [("", b"")]),
+    ]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for key, value, headers in sent:
+        producer.produce(topic, value, key, headers=headers)
+    assert producer.flush(30) == 0
+
+    rows = source.batch(subscribe=topic, includeHeaders="true").orderBy("offset").collect()
+
+    assert sent == [
+        (row.key, row.value, row.headers and [(header.key, header.value) for header in row.headers]) for row in rows
+    ]
+
+
+def test_the_time_of_an_append_is_a_timestamp_of_its_own_type(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic(config={"message.timestamp.type": "LogAppendTime"})
+    kafka.produce(topic, numbered(1))
+
+    (row,) = source.batch(subscribe=topic).collect()
+
+    assert row.timestampType == 1
+    assert abs(row.timestamp.timestamp() - time.time()) < 60
+
+
 def in_memory(records: DataFrame, query_name: str) -> StreamingQuery:
     """A query that has read what there is now into a table of its name."""
     query = records.writeStream.format("memory").queryName(query_name).start()
@@ -183,6 +252,40 @@ def test_a_stream_sees_partitions_and_topics_that_come_later(
     assert numbered(6) == values(spark.table(query_name))
 
 
+def test_a_stream_reads_added_partitions_from_their_beginning(
+    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
+) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(3))
+    options = {"startingOffsets": "latest", "kafka.metadata.max.age.ms": "100"}
+    query = in_memory(source.stream(subscribe=topic, **options), query_name)
+    kafka.add_partitions(topic, 3)
+    for partition in range(3):
+        kafka.produce(topic, numbered(3, 10 * partition + 10), partition=partition)
+
+    query.processAllAvailable()
+    query.stop()
+
+    assert values(spark.table(query_name)) == [*numbered(3, 10), *numbered(3, 20), *numbered(3, 30)]
+
+
+def test_a_stream_of_a_pattern_goes_on_when_one_of_its_topics_is_deleted(
+    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
+) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(3))
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "kafka.metadata.max.age.ms": "100"}
+    query = in_memory(source.stream(subscribePattern=f"{topic}.*", **options), query_name)
+    kafka.create_topic(name=f"{topic}-later")
+    kafka.delete_topic(topic)
+    kafka.produce(f"{topic}-later", numbered(3, 3))
+
+    query.processAllAvailable()
+    query.stop()
+
+    assert values(spark.table(query_name)) == numbered(6)
+
+
 def test_a_stream_takes_no_more_than_its_limit_at_a_time(source: Source, kafka: Kafka) -> None:
     topic = kafka.create_topic(partitions=2)
     kafka.produce(topic, numbered(60), partition=0)
@@ -190,7 +293,9 @@ def test_a_stream_takes_no_more_than_its_limit_at_a_time(source: Source, kafka: 
 
     query = source.read_to_end(source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"))
 
-    assert [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]] == [30, 30, 30]
+    read = [batch for batch in query.recentProgress if batch["numInputRows"]]
+    assert [batch["numInputRows"] for batch in read] == [30, 30, 30]
+    assert [float(batch["sources"][0]["metrics"]["avgOffsetsBehindLatest"]) for batch in read] == [30, 15, 0]
     assert numbered(90) == source.was_read()
 
 
@@ -247,6 +352,47 @@ def test_a_topic_made_anew_fails_the_query_or_is_read_on_if_one_may(
         assert numbered(10) + numbered(3, 13) == source.was_read()
 
 
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_records_deleted_while_they_are_read_fail_the_query_or_are_passed_over_if_one_may(
+    source: Source, kafka: Kafka, fail_on_data_loss: str
+) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(30))
+    options = {"startingOffsets": "earliest", "failOnDataLoss": fail_on_data_loss}
+    read: list[str] = []
+
+    def read_after_retention(records: DataFrame, _: int) -> None:
+        kafka.delete_records(topic, partition=0, before=25)
+        read.extend(values(records))
+
+    query = source.stream(subscribe=topic, **options).writeStream.foreachBatch(read_after_retention)
+    started = query.trigger(availableNow=True).start()
+    if fail_on_data_loss == "true":
+        with pytest.raises(StreamingQueryException, match=LOSS):
+            started.awaitTermination(60)
+    else:
+        assert started.awaitTermination(60)
+        assert read == numbered(5, 25)
+
+
+def test_a_topic_made_anew_while_it_is_read_does_not_fail_a_query_that_may_lose_records(
+    source: Source, kafka: Kafka
+) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(10))
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": "1000"}
+    read: list[str] = []
+
+    def read_another(records: DataFrame, _: int) -> None:
+        kafka.make_anew(topic)
+        read.extend(values(records))
+
+    query = source.stream(subscribe=topic, **options).writeStream.foreachBatch(read_another)
+
+    assert query.trigger(availableNow=True).start().awaitTermination(60)
+    assert read == []
+
+
 def test_a_committed_read_leaves_out_what_was_aborted(source: Source, tmp_path: Path) -> None:
     """In logs that Apache Kafka 2.0.1 wrote: offsets 2 to 4 are an aborted transaction's, 7 and 11 end one."""
     with Broker(data_dir=unpack_recorded_logs(tmp_path / "data"), settings={"log.retention.ms": -1}) as broker:
@@ -257,6 +403,136 @@ def test_a_committed_read_leaves_out_what_was_aborted(source: Source, tmp_path: 
 
     assert committed == [0, 1, 5, 6, 8, 9, 10]
     assert everything == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]
+
+
+@pytest.mark.sample(of=lambda isolation: isolation == "read_committed")
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_stream_of_transactions_ends_its_batches_at_any_offset(source: Source, kafka: Kafka, isolation: str) -> None:
+    topic = kafka.create_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+
+    def transact(*offsets: int, end: Callable[[], object] | None) -> None:
+        producer.begin_transaction()
+        for offset in offsets:
+            producer.produce(topic, f"{offset:04}")
+        assert producer.flush(30) == 0
+        if end is not None:
+            end()
+
+    # Each value is the offset; a marker comes behind each transaction.
+    transact(*range(5), end=producer.commit_transaction)
+    transact(*range(6, 11), end=producer.abort_transaction)
+    transact(12, 13, end=producer.commit_transaction)
+    transact(15, 16, end=None)
+    batches: list[list[int]] = []
+
+    def note(records: DataFrame, _: int) -> None:
+        batches.append(offsets(records))
+        assert [f"{offset:04}" for offset in batches[-1]] == values(records)
+
+    def read() -> None:
+        options = {"kafka.isolation.level": isolation, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"}
+        query = source.stream(subscribe=topic, **options).writeStream.foreachBatch(note)
+        query = query.option("checkpointLocation", str(source.folder / "checkpoint")).trigger(availableNow=True)
+        assert query.start().awaitTermination(60)
+
+    read()
+    producer.commit_transaction()
+    read()
+
+    if isolation == "read_committed":
+        assert batches == [[0, 1, 2], [3, 4], [], [], [12, 13], [15, 16]]
+    else:
+        assert batches == [[0, 1, 2], [3, 4], [6, 7, 8], [9, 10], [12, 13], [15, 16], []]
+
+
+def test_a_continuous_query_reads_what_is_committed(
+    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
+) -> None:
+    topic = kafka.create_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    records = source.stream(subscribe=topic, startingOffsets="earliest", **{"kafka.isolation.level": "read_committed"})
+    query = records.writeStream.format("memory").queryName(query_name).trigger(continuous="100 milliseconds").start()
+    for value, end in (("1", producer.commit_transaction), ("2", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(30) == 0
+        end()
+    kafka.produce(topic, ["3"])
+
+    def goes_on() -> None:
+        assert query.isActive, query.exception()
+
+    wait_for(lambda: "3" in values(spark.table(query_name)), timeout=30, check=goes_on, scene=str)
+    query.stop()
+
+    assert values(spark.table(query_name)) == ["1", "3"]
+
+
+def test_a_source_that_asks_by_a_consumer_joins_a_group_of_its_prefix(
+    source: Source, kafka: Kafka, spark: SparkSession
+) -> None:
+    topic = kafka.create_topic(partitions=2)
+    kafka.produce(topic, numbered(5))
+    kafka.produce(topic, numbered(5, 5), partition=1)
+    spark.conf.set(BY_CONSUMER, "true")
+    try:
+        source.read_to_end(source.stream(subscribe=topic, startingOffsets="earliest", groupIdPrefix=f"of-{topic}"))
+    finally:
+        spark.conf.unset(BY_CONSUMER)
+
+    assert source.was_read() == numbered(10)
+    groups = [each.group_id for each in kafka.admin.list_consumer_groups().result(30).valid]
+    assert [each for each in groups if each.startswith(f"of-{topic}-")]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_spark_writes_and_reads_what_is_compressed(
+    source: Source, kafka: Kafka, spark: SparkSession, codec: str
+) -> None:
+    topic = kafka.create_topic()
+    text = spark.range(2000).selectExpr("repeat(lpad(id, 4, '0'), 20) AS value")
+
+    text.write.format("kafka").options(**source.sink(topic), **{"kafka.compression.type": codec}).save()
+
+    assert values(source.batch(subscribe=topic)) == [each * 20 for each in numbered(2000)]
+
+
+def test_spark_writes_to_the_topic_of_each_row_or_to_the_one_of_the_option(
+    source: Source, kafka: Kafka, spark: SparkSession
+) -> None:
+    first, second = kafka.create_topic(), kafka.create_topic()
+    rows = spark.createDataFrame([(first, "1"), (second, "2")], "topic string, value string")
+    address = {"kafka.bootstrap.servers": kafka.bootstrap}
+
+    rows.write.format("kafka").options(**address).save()
+    rows.write.format("kafka").options(**source.sink(first)).save()
+
+    assert values(source.batch(subscribe=first)) == ["1", "1", "2"]
+    assert values(source.batch(subscribe=second)) == ["2"]
+
+
+def test_spark_writes_more_than_its_buffer_holds(source: Source, kafka: Kafka, spark: SparkSession) -> None:
+    topic = kafka.create_topic()
+    large = spark.range(500).selectExpr("repeat('x', 15000) AS value")
+
+    large.write.format("kafka").options(**source.sink(topic), **{"kafka.buffer.memory": "16384"}).save()
+
+    assert source.batch(subscribe=topic).where("length(value) = 15000").count() == 500
+
+
+def test_a_topic_that_is_not_there_is_named_by_source_and_sink(source: Source, spark: SparkSession) -> None:
+    with Broker(settings={"auto.create.topics.enable": "false"}) as broker:
+        there = source._replace(bootstrap=broker.bootstrap_servers)
+        with pytest.raises(Exception, match="Topic not-there not present in metadata"):
+            waiting = {"kafka.max.block.ms": "300"}
+            spark.range(1).selectExpr("CAST(id AS STRING) AS value").write.format("kafka").options(
+                **there.sink("not-there"), **waiting
+            ).save()
+        with pytest.raises(Exception, match="UnknownTopicOrPartition"):
+            there.batch(subscribe="not-there", **{"fetchOffset.numRetries": "1"}).count()
 
 
 def test_spark_writes_keys_values_headers_and_partitions_and_reads_them(

@@ -71,3 +71,18 @@ def test_a_wrong_password_is_an_error_of_authentication(spark: SparkSession, sec
 
     with pytest.raises(Exception, match="SaslAuthenticationException: Authentication failed"):
         records.load().count()
+
+
+@pytest.mark.sample(of=lambda secured: secured == "minibroker")
+def test_a_topic_that_a_user_has_no_right_to_is_an_error_of_source_and_sink(
+    spark: SparkSession, secured: SecuredBroker
+) -> None:
+    topic = secured.create_topic("spark-not-for-bob")
+    given = options(secured.access(SASL_SSL, PLAIN, "bob")) | QUICK
+    records = spark.read.format("kafka").options(**given).option("subscribe", topic)
+    value = spark.range(1).selectExpr("CAST(id AS STRING) AS value")
+
+    with pytest.raises(Exception, match="TopicAuthorizationException"):
+        records.load().count()
+    with pytest.raises(Exception, match=rf"Not authorized to access topics: \[{topic}\]"):
+        value.write.format("kafka").options(**given).option("topic", topic).save()

@@ -21,7 +21,7 @@ TopicOffsets = dict[str, dict[int, int]]
 
 
 class Source(NamedTuple):
-    """Where a source was at the end of a batch; `topics` are None unless it is Spark's Kafka source."""
+    """The position of a source at the end of a batch; `topics` are None unless it is Spark's Kafka source."""
 
     offset: Any
     topics: TopicOffsets | None

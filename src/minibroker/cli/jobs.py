@@ -69,7 +69,7 @@ def run(
 def require_spark() -> None:
     """Raises CommandFailed with the next step if there is no Spark."""
     if importlib.util.find_spec("pyspark") is None:
-        raise CommandFailed("Spark is not installed; pip install 'minibroker[spark]', and have a JDK 17 or later")
+        raise CommandFailed("Spark is not installed; in the clone of minibroker: pip install -e '.[spark]'")
 
 
 app.command("checkpoint", epilog=CHECKPOINT_EPILOG)(checkpoint)
