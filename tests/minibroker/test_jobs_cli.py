@@ -109,7 +109,7 @@ def checkpoint_of(folder: CheckpointFolder, broker: Broker, capsys: pytest.Captu
             "batch 8 was planned and not committed: it runs again, over 3 off",
         ),
         ({"0": 4}, None, 0, ["", "new"], "batch 8 runs next; 16 offsets are unread"),
-        ({"0": 1, "1": 10}, None, 1, ["3 offsets are gone", ""], "a start fails for what is gone"),
+        ({"0": 1, "1": 10}, None, 1, ["lost to retention or DeleteRecords: 3", ""], "a start fails for what is gone"),
         ({"0": 11, "1": 10}, None, 1, ["made anew", ""], "a start fails"),
         ({"0": 10, "1": 10, "2": 0}, None, 1, ["", "", "does not exist"], "a start fails"),
     ],

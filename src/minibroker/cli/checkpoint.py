@@ -66,7 +66,7 @@ class Reading(NamedTuple):
             return "does not exist"
         if self.committed is not None and self.committed > self.log_end:
             return "ends before the query's offset: the topic was made anew"
-        return f"{self.lost:,} offsets are gone, by retention or DeleteRecords" if self.lost else ""
+        return f"lost to retention or DeleteRecords: {self.lost:,}" if self.lost else ""
 
     @property
     def note(self) -> str:
