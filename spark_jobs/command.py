@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ STAGES = {
 }
 REASON_CHARACTERS = 300
 LOOK_AGAIN_SECONDS = 0.2
+PYTHON_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt): ")
 
 
 class JobFailed(RuntimeError):
@@ -147,7 +149,10 @@ def _show_stage(stage: str, arguments: argparse.Namespace, line: LivingLine | No
 
 
 def _reason(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:REASON_CHARACTERS]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    # Of a trace in Python, what was raised.
+    raised = [line for line in lines if PYTHON_EXCEPTION.match(line)] if "Traceback" in str(error) else []
+    return (raised or lines)[0][:REASON_CHARACTERS]
 
 
 def _set_by_signals() -> threading.Event:

@@ -14,13 +14,13 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import sending, topic_offsets
@@ -172,13 +172,17 @@ def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     rows = read(spark, arguments)
     if not arguments.topic and "topic" not in rows.columns:
         raise JobFailed("the rows name no topic; give --topic")
-    by_key = arguments.partitions == "key" or "partition" not in rows.columns
-    return transform(rows, topic=arguments.topic, lanes=_partition_counts(spark, rows, arguments) if by_key else None)
+    lanes = None
+    if arguments.partitions == "key" or "partition" not in rows.columns:
+        distinct = [] if arguments.topic else rows.select("topic").distinct().collect()
+        lanes = _partition_counts(
+            spark, [arguments.topic] if arguments.topic else [row[0] for row in distinct], arguments
+        )
+    return transform(rows, topic=arguments.topic, lanes=lanes)
 
 
-def _partition_counts(spark: SparkSession, rows: DataFrame, arguments: argparse.Namespace) -> dict[str, int]:
+def _partition_counts(spark: SparkSession, topics: Iterable[str], arguments: argparse.Namespace) -> dict[str, int]:
     """Return how many partitions the topics have that are sent to. Raises JobFailed if one is missing."""
-    topics = [arguments.topic] if arguments.topic else [row.topic for row in rows.select("topic").distinct().collect()]
     try:
         existing = topic_offsets.partitions(spark, broker_options(arguments), topics)
     except ConnectionError as error:
@@ -193,12 +197,13 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     """Send all that is not sent yet, and print a table."""
     with stoppable(spark, stop):
         records = plan(spark, arguments)
-        found = records.agg(F.min("timestamp_ms"), F.count(F.lit(1))).first()
-        first_ms, count = found or (0, 0)
-        if not count:
+        counts = {"first_ms": F.min("timestamp_ms"), "records": F.count(F.lit(1))}
+        grouped = records.groupBy("topic", "lane", "to_partition")
+        lanes = grouped.agg(*(column.alias(name) for name, column in counts.items())).collect()
+        if not lanes:
             raise JobFailed("there are no records to send")
-        lanes = records.select("topic", "lane", "to_partition").distinct().persist()
-        _check_partitions(lanes, arguments)
+        count, first_ms = sum(lane.records for lane in lanes), min(lane.first_ms for lane in lanes)
+        _check_partitions(spark, lanes, arguments)
         group = group_of(arguments)
         _say(
             arguments,
@@ -210,8 +215,8 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
             done_ms = topic_offsets.committed_metadata(spark, broker_options(arguments), group)
             elapsed_ms = max((int(text) for text in done_ms if text.isdigit()), default=0)
             starts_at = time.time() + LEAD_SECONDS - elapsed_ms / 1000 / arguments.speed
-            pace = sending.Pace(starts_at, int(first_ms or 0), arguments.speed)
-        tasks = min(lanes.count(), spark.sparkContext.defaultParallelism)
+            pace = sending.Pace(starts_at, first_ms, arguments.speed)
+        tasks = min(len(lanes), spark.sparkContext.defaultParallelism)
         sender = sending.Sender(_producer(arguments), group, arguments.delivery == "exactly-once", pace)
         began = time.time()
         sent = write(records, sender, tasks=tasks)
@@ -225,15 +230,13 @@ def _say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> 
     print(json.dumps(facts) if arguments.json else text, flush=True)
 
 
-def _check_partitions(lanes: DataFrame, arguments: argparse.Namespace) -> None:
+def _check_partitions(spark: SparkSession, lanes: Sequence[Row], arguments: argparse.Namespace) -> None:
     """Have the partitions that are sent to. Raises JobFailed."""
-    needed = {
-        row.topic: row.needed for row in lanes.groupBy("topic").agg(F.max("to_partition").alias("needed")).collect()
-    }
-    for topic, count in _partition_counts(lanes.sparkSession, lanes, arguments).items():
-        if (needed[topic] or 0) >= count:
+    counts = _partition_counts(spark, {lane.topic for lane in lanes}, arguments)
+    for lane in lanes:
+        if (lane.to_partition or 0) >= counts[lane.topic]:
             raise JobFailed(
-                f"{topic} has no partition {needed[topic]}, where records are to go; add partitions,"
+                f"{lane.topic} has no partition {lane.to_partition}, where records are to go; add partitions,"
                 " or have the key choose them by --partitions key"
             )
 
@@ -244,6 +247,7 @@ def _producer(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "bootstrap.servers": arguments.bootstrap_servers,
         "enable.idempotence": True,
+        "delivery.report.only.error": True,
         "linger.ms": 20 if arguments.speed is None else 2,
         "partitioner": "murmur2_random",  # as Java's producers
         "queue.buffering.max.messages": 100_000,
@@ -274,26 +278,28 @@ def _report(sent: Sequence[Mapping[str, Any]], seconds: float, group: str, argum
 
 def draw(path: Path, sent: Sequence[Mapping[str, Any]], times: float | None) -> None:
     """Draw how many records were sent by then, and where the plan had been."""
-    rows = sorted((row for row in sent if row["records"]), key=lambda row: row["second"])
+    rows = [row for row in sent if row["records"]]
     total = sum(row["records"] for row in rows)
-    counts = list(accumulate(row["records"] for row in rows))
     title = f"{total:,} records, " + ("as fast as goes" if times is None else f"{times:g} times as fast as they were")
     with picture(path, title) as axes:
-        axes.plot([row["second"] for row in rows], counts, label="sent", lw=2.5)
+        axes.plot(*_so_far((row["second"], row["records"]) for row in rows), label="sent", lw=2.5)
         if times is not None:
-            due = sorted((row["planned_ms"] / 1000 / times, row["records"]) for row in rows)
-            axes.plot(
-                [at for at, _ in due],
-                list(accumulate(count for _, count in due)),
-                "--",
-                label="planned",
-                color="#6b6b6b",
-            )
+            due = _so_far((round(row["planned_ms"] / 1000 / times), row["records"]) for row in rows)
+            axes.plot(*due, "--", label="planned", color="#222222")
             axes.legend()
         axes.set_xlabel("seconds")
         axes.set_ylabel("records")
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,.0f}")
+
+
+def _so_far(counts: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Sum counts by second, and from the first second on."""
+    by_second: dict[int, int] = {}
+    for second, count in counts:
+        by_second[second] = by_second.get(second, 0) + count
+    seconds = sorted(by_second)
+    return seconds, list(accumulate(by_second[second] for second in seconds))
 
 
 JOB = Job(

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
 SENT = "topic string, lane int, second int, records long, skipped long, planned_ms long, late_ms long"
+ROW = ("position", "to_partition", "timestamp_ms", "key", "value")
 TIMEOUT_SECONDS = 60.0
 # Of a producer's settings, those that its consumer shares.
 CONNECTING = ("bootstrap.servers", "client.id", "security.", "sasl.", "ssl.", "enable.ssl.")
@@ -64,25 +65,27 @@ class Sender(NamedTuple):
         yield arrow.RecordBatch.from_arrays(arrays, names)
 
     def _send(self, batch: pyarrow.RecordBatch, lanes: dict[tuple[str, int], Lane]) -> None:
-        names = ("topic", "lane", "position", "to_partition", "timestamp_ms", "key", "value")
-        columns = [batch.column(name).to_pylist() for name in names]
-        lane: Lane | None = None
-        for topic, number, position, partition, timestamp_ms, key, value, headers in zip(
-            *columns, _headers(batch.column("headers")), strict=True
-        ):
-            if lane is None or lane.topic != topic or lane.number != number:
-                lane = lanes.get((topic, number))
-                if lane is None:
-                    if self.pace is None:  # then a lane comes after the other
-                        for earlier in lanes.values():
-                            earlier.finish()
-                    lane = lanes[topic, number] = Lane(self, topic, number)
-            if position < lane.next_position:
-                lane.skipped += 1
-                continue
-            if self.pace is not None:
-                self._wait(self.pace, lane, timestamp_ms, lanes)
-            lane.send(position, partition, timestamp_ms, key, value, headers)
+        topics, numbers = (batch.column(name).to_pylist() for name in ("topic", "lane"))
+        columns = [batch.column(name).to_pylist() for name in ROW]
+        rows = list(zip(*columns, _headers(batch.column("headers")), strict=True))
+        begin = 0
+        for (topic, number), run in groupby(zip(topics, numbers, strict=True)):
+            end = begin + sum(1 for _ in run)
+            lane = lanes.get((topic, number))
+            if lane is None:
+                if self.pace is None:  # then a lane comes after the other
+                    for earlier in lanes.values():
+                        earlier.finish()
+                lane = lanes[topic, number] = Lane(self, topic, number)
+            if self.pace is None:
+                for at in range(begin, end, CHECK_EVERY_RECORDS):
+                    lane.send(rows[at : min(at + CHECK_EVERY_RECORDS, end)])
+            else:
+                for row in rows[begin:end]:
+                    if row[0] >= lane.next_position:
+                        self._wait(self.pace, lane, row[2], lanes)
+                    lane.send([row])
+            begin = end
 
     def _wait(self, pace: Pace, lane: Lane, timestamp_ms: int, lanes: dict[tuple[str, int], Lane]) -> None:
         """Wait until a record is due; other lanes commit meanwhile."""
@@ -128,34 +131,30 @@ class Lane:
         self._failure: Any = None
         self._is_closed = False
 
-    def send(
-        self,
-        position: int,
-        partition: int | None,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes | None]],
-    ) -> None:
+    def send(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Send those rows, each as ROW and headers, that were not sent before."""
+        new = [row for row in rows if row[0] >= self.next_position] if rows[0][0] < self.next_position else rows
+        self.skipped += len(rows) - len(new)
+        if not new:
+            return
         if not self._uncommitted:
             self._began = time.time()
             if self._transactional:
                 self._producer.begin_transaction()
-        # -1 lets the producer choose, by the key. librdkafka has no time before 1970: 0 is the time of sending.
-        to, at = (-1 if partition is None else partition), max(0, timestamp_ms)
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic, value, key, to, on_delivery=self._delivered, timestamp=at, headers=headers
-                )
-                break
-            except BufferError:
-                self._producer.poll(0.05)
-        self.next_position = position + 1
-        self._uncommitted += 1
-        if self._uncommitted % CHECK_EVERY_RECORDS == 0:
-            self._producer.poll(0)
-            self.commit_if_due()
+        produce, topic, delivered = self._producer.produce, self.topic, self._delivered
+        for _, partition, timestamp_ms, key, value, headers in new:
+            # -1 lets the producer choose, by the key. For librdkafka 0 is the time of sending, and nothing is before.
+            to, at = (-1 if partition is None else partition), max(0, timestamp_ms)
+            while True:
+                try:
+                    produce(topic, value, key, to, on_delivery=delivered, timestamp=at, headers=headers)
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+        self.next_position = new[-1][0] + 1
+        self._uncommitted += len(new)
+        self._producer.poll(0)
+        self.commit_if_due()
 
     def commit_if_due(self) -> None:
         if self._uncommitted >= COMMIT_EVERY_RECORDS or (
