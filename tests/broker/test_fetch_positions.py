@@ -95,11 +95,12 @@ async def test_followers_are_no_readers(traced: Traced) -> None:
 
 async def test_the_time_of_a_partition_is_that_of_its_last_fetch(traced: Traced) -> None:
     clock = traced.broker.clock
-    ticks = iter([1_000, 2_000, 5_000])
-    clock.monotonic_ms = lambda: next(ticks, 5_000)  # type: ignore[method-assign]
+    now_ms = 2_000
+    clock.monotonic_ms = lambda: now_ms  # type: ignore[method-assign]
     clock.wall_now_ms = 105_000
 
-    await traced.broker.fetch(("orders", 0, 0), client_id=SPARK)  # a new reader, and its answer
+    await traced.broker.fetch(("orders", 0, 0), client_id=SPARK)
+    now_ms = 5_000
     await traced.broker.fetch(("orders", 1, 0), client_id=SPARK)
 
     [row] = traced.calls.fetches()["rows"]
