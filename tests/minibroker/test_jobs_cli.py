@@ -43,4 +43,4 @@ def test_without_spark_the_message_has_the_next_step(
 
     assert main(["jobs", "run", "delays"]) == 1
 
-    assert "pip install 'minibroker[spark]'" in capsys.readouterr().err
+    assert "pip install '.[spark]'" in capsys.readouterr().err

@@ -59,7 +59,9 @@ def run(
     if job is None:
         raise BadValue(f"there is no job {name!r}; there are {', '.join(JOBS)}")
     if importlib.util.find_spec("pyspark") is None:
-        raise CommandFailed("Spark is not installed; pip install 'minibroker[spark]', and have a JDK 17 or later")
+        raise CommandFailed(
+            "Spark is not installed; pip install '.[spark]' in a clone of minibroker, and have a JDK 17 or later"
+        )
     # In place of this process: a signal for the command is one for the job.
     command = [sys.executable, "-m", f"minibroker.spark_jobs.{job.module}", *(arguments or [])]
     os.execv(sys.executable, command + ["--json"] * (output == "json"))
