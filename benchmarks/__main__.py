@@ -51,6 +51,7 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "groups": groups.measure,
     "scale": scale.measure,
     "spark": spark.measure,
+    "spark real-time": spark.measure_real_time,
 }
 ONLY_IF_NAMED = {"scale"}  # it takes as long as all others
 EXIT_OK = 0

@@ -1,21 +1,30 @@
-"""Spark reads a million records of 1 KiB in one batch, through its own Kafka source, in a session that is warm."""
+"""Spark's own Kafka source and sink: a batch of 5 GB, and record by record.
+
+Five million records of 1 KiB are read in one batch by one executor of two cores, in a session that is warm, and
+again by sessions that have just started. In Real-time Mode a query passes each record on to another topic.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from benchmarks.lab import CaseUnavailableError, Lab
 from benchmarks.measurements import Measurement, Run
-from benchmarks.processes import ROOT, ProcessError, module_command, parse_json_line
+from benchmarks.processes import ROOT, ProcessError, module_command, parse_json_line, run_json
 from benchmarks.topics import Broker, create_topic, delete_topic, fill_topic, settle_disk
 
 CASE = "spark"
-RECORDS = 1_000_000
+RECORDS = 5_000_000
 VALUE_BYTES = 1024
 PARTITIONS = 2
-WARM_UPS = 2
+WARM_UPS = 1
+REAL_TIME = "spark real-time"
+MESSAGES = 300
+GAP_MS = 50.0
+LOAD_SECONDS = 120.0
+QUANTITIES = ("p50_us", "p99_us")
 
 
 class Reader:
@@ -37,7 +46,8 @@ def measure(lab: Lab) -> list[Measurement]:
     """Read from each broker with one Spark session. Raises CaseUnavailableError."""
     count = lab.plan.amount(RECORDS)
     topics: dict[str, str] = {}
-    with _spark(lab) as reader:
+    with _spark(lab) as process:
+        reader = Reader(process)
         runs: dict[str, Run] = {}
         for broker in lab.brokers():
             topic = topics[broker.name] = create_topic(broker, CASE, partitions=PARTITIONS)
@@ -45,12 +55,54 @@ def measure(lab: Lab) -> list[Measurement]:
             runs[broker.name] = _run(reader, broker, topic, count)
         settle_disk()
         samples = lab.interleave(CASE, runs, warm_ups=WARM_UPS)
+        memory = {broker.name: [broker.rss_mb()] for broker in lab.brokers()}
+        cold = lab.interleave(
+            f"{CASE}, cold",
+            {broker.name: _cold_run(lab, broker, topics[broker.name], count) for broker in lab.brokers()},
+        )
         for broker in lab.brokers():
             delete_topic(broker, topics[broker.name])
     return [
         Measurement(CASE, "records_per_s", "Spark batch read", "1/s", samples["records_per_s"]),
         Measurement(CASE, "cpu_s_per_gb", "Spark batch read, server CPU", "s/GB", samples["cpu_s_per_gb"]),
+        Measurement(CASE, "cold_records_per_s", "Spark batch read, new session", "1/s", cold["records_per_s"]),
+        Measurement(CASE, "rss_after_mb", "memory after all batch reads", "MB", memory),
     ]
+
+
+def measure_real_time(lab: Lab) -> list[Measurement]:
+    """Follow records through a query in Real-time Mode over each broker. Raises CaseUnavailableError."""
+    with ExitStack() as stack:
+        runs: dict[str, Run] = {}
+        for broker in lab.brokers():
+            topic, back = create_topic(broker, "real-time"), create_topic(broker, "real-time-back")
+            checkpoint = lab.new_folder("real-time") / "checkpoint"
+            stack.enter_context(_spark(lab, "spark_relay", broker.bootstrap, topic, back, str(checkpoint)))
+            runs[broker.name] = _relay_run(lab, broker, topic, back)
+        samples = lab.interleave(REAL_TIME, runs, warm_ups=1)
+    return [
+        Measurement(REAL_TIME, metric, f"topic to topic by Spark, {metric.removesuffix('_us')}", "us", samples[metric])
+        for metric in QUANTITIES
+    ]
+
+
+def _relay_run(lab: Lab, broker: Broker, topic: str, back: str) -> Run:
+    command = module_command("benchmarks.load.confluent", "follow", broker.bootstrap, topic, "--back", back)
+    command += ["--count", str(lab.plan.amount(MESSAGES)), "--gap-ms", str(GAP_MS)]
+
+    def run() -> dict[str, float]:
+        measured = run_json(command, seconds=LOAD_SECONDS)
+        return {metric: measured[metric] for metric in QUANTITIES}
+
+    return run
+
+
+def _cold_run(lab: Lab, broker: Broker, topic: str, count: int) -> Run:
+    def run() -> dict[str, float]:
+        with _spark(lab) as process:
+            return {"records_per_s": _run(Reader(process), broker, topic, count)()["records_per_s"]}
+
+    return run
 
 
 def _run(reader: Reader, broker: Broker, topic: str, count: int) -> Run:
@@ -69,11 +121,12 @@ def _run(reader: Reader, broker: Broker, topic: str, count: int) -> Run:
 
 
 @contextmanager
-def _spark(lab: Lab) -> Iterator[Reader]:
+def _spark(lab: Lab, program: str = "spark_reader", *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Spark program that is ready; it ends with its standard input."""
     errors_path = lab.new_folder(CASE) / "errors"
     with errors_path.open("w") as errors:
         process = subprocess.Popen(
-            [str(part) for part in module_command("benchmarks.load.spark_reader")],
+            [str(part) for part in module_command(f"benchmarks.load.{program}", *arguments)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -84,7 +137,7 @@ def _spark(lab: Lab) -> Iterator[Reader]:
         if process.stdout is None or process.stdout.readline() != "ready\n":
             lines = errors_path.read_text(errors="replace").strip().splitlines()
             raise CaseUnavailableError(lines[-1] if lines else "Spark ended without a message")
-        yield Reader(process)
+        yield process
     finally:
         if process.stdin is not None:
             process.stdin.close()

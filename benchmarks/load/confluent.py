@@ -118,12 +118,16 @@ def consumer_settings(bootstrap: str) -> dict[str, str | int | bool]:
     return {"bootstrap.servers": bootstrap, "group.id": "benchmark", "enable.auto.commit": False, **SECURITY}
 
 
-def follow(bootstrap: str, topic: str, *, count: int, gap_seconds: float) -> dict[str, float]:
-    """Send one message, wait until a consumer that long-polls has it, rest for the gap, and again."""
+def follow(bootstrap: str, topic: str, *, count: int, gap_seconds: float, back: str | None = None) -> dict[str, float]:
+    """Send one message, wait until a consumer that long-polls has it, rest for the gap, and again.
+
+    It comes back through the topic `back`, if something passes it on.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0})
     wait_for_topic(producer, topic)
     consumer = Consumer({**consumer_settings(bootstrap), "auto.offset.reset": "latest"})
-    consumer.assign([TopicPartition(topic, 0, consumer.get_watermark_offsets(TopicPartition(topic, 0))[1])])
+    read = TopicPartition(back or topic, 0)
+    consumer.assign([TopicPartition(read.topic, 0, consumer.get_watermark_offsets(read)[1])])
     latencies: list[float] = []
     for number in range(count + count // 10):
         sent_at = time.perf_counter()
@@ -172,6 +176,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--backed-bytes", type=int, default=0, help="of memory, touched before the clock starts")
     parser.add_argument("--gap-ms", type=float, default=2.0)
+    parser.add_argument("--back", metavar="TOPIC", help="from which what is followed comes back")
     parser.add_argument("--ca", help="connect by TLS, and trust this certificate")
     options = parser.parse_args()
     if options.ca is not None:
@@ -190,7 +195,7 @@ def main() -> None:
         elif options.load == "consume":
             measured = consume(*where, count=options.count, size_bytes=size_bytes, partitions=partitions)
         else:
-            measured = follow(*where, count=options.count, gap_seconds=options.gap_ms / 1000)
+            measured = follow(*where, count=options.count, gap_seconds=options.gap_ms / 1000, back=options.back)
     except LoadError as error:
         sys.exit(str(error))
     print(json.dumps(measured))
