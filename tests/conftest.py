@@ -32,6 +32,7 @@ SPARK = {
     for name in (
         "alerts",
         "archive",
+        "exactly_once",
         "flight_delays",
         "kafka_source",
         "replay",
