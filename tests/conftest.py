@@ -35,6 +35,7 @@ SPARK = {
         "exactly_once",
         "flight_delays",
         "kafka_source",
+        "progress_commits",
         "replay",
         "secured_kafka",
         "telemetry",

@@ -132,6 +132,7 @@ def test_real_time_mode_passes_on_what_comes_while_its_batch_lasts(
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.nightly
 def test_state_outlives_a_stop(spark: SparkSession, pipe: Pipe, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--available-now", "--times", "3", "--within", "60", "--by", "sensor")
 

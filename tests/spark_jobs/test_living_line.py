@@ -97,11 +97,12 @@ def left() -> Iterator[Leftovers]:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.nightly  # as a demo that is ended, in test_demo_ends.py
 @pytest.mark.parametrize(
     ("said", "presses", "statuses"),
     [
-        pytest.param("starting Spark", 1, {-signal.SIGINT}, id="while Spark starts", marks=pytest.mark.nightly),
-        pytest.param("batch 0", 1, {0}, id="while it waits", marks=pytest.mark.nightly),
+        pytest.param("starting Spark", 1, {-signal.SIGINT}, id="while Spark starts"),
+        pytest.param("batch 0", 1, {0}, id="while it waits"),
         pytest.param("batch 0", 2, {0, -signal.SIGINT}, id="twice"),
     ],
 )

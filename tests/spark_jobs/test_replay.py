@@ -119,6 +119,7 @@ def test_each_record_is_sent_once_as_it_was_through_a_crash_in_a_transaction(
     assert replayed.is_equal()
 
 
+@pytest.mark.nightly
 def test_records_are_sent_at_their_times(
     spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
