@@ -108,6 +108,7 @@ nightly: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
+	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 1 --kind mixed
 	@$(IN_MEMORY) $(BIN)/python -m tests.spark_jobs.nemesis --rounds 20
 
 mutants: $(VENV)/.dev

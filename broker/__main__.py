@@ -424,6 +424,11 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
         raise StartFailed(
             f"inter.broker.protocol.version={protocol}: this broker does not speak it; upgrade the others to 0.11 first"
         )
+    if config.zookeeper_set_acl:
+        raise StartFailed(
+            "zookeeper.set.acl=true: this broker logs in to no ZooKeeper, so its nodes are open; set it to false, at"
+            " the other brokers too"
+        )
     named: str = options.zookeeper or config.zookeeper_connect or ""
     try:
         parse_ensemble(named)

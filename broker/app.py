@@ -20,7 +20,7 @@ import trio
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
-from minibroker.broker.cluster.state import News
+from minibroker.broker.cluster.state import BrokerReturned, Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
@@ -39,6 +39,7 @@ from minibroker.broker.way.throttling import Throttling
 from minibroker.broker.way.way import Way
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import LogDirectoryError
 
 if TYPE_CHECKING:
     from minibroker.broker.cluster.zk.member import ZooKeeperMember
@@ -76,6 +77,7 @@ class BrokerApp:
             default_config=config.log_config,
             broker_id=config.broker_id,
             producer_expiration_ms=config.transactional_id_expiration_ms,
+            on_offline=self._end_in_cluster,
         )
         self._state = state_of(config, options)
         self._dynamic_config = DynamicConfig(config)
@@ -84,6 +86,14 @@ class BrokerApp:
 
     def _take_topic_defaults(self) -> None:
         self._log_manager.set_default_config(self._config.log_config)
+
+    def _end_in_cluster(self) -> None:
+        """Stop a broker of a cluster whose log directory has failed: others can lead.
+
+        As kafka 2.0.1 LogManager.handleLogDirFailure with the last directory, but in order.
+        """
+        if self._state.is_shared:
+            signal.raise_signal(signal.SIGTERM)
 
     def load(self) -> None:
         """Open the data directory, and the key stores of listeners.
@@ -116,7 +126,10 @@ class BrokerApp:
         )
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
-        """Serve until a signal asks for the end, then stop in order."""
+        """Serve until a signal asks for the end, then stop in order.
+
+        Raises LogDirectoryError at the end of a broker of a cluster whose log directory has failed.
+        """
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         member = self._member(parts, listeners)
@@ -160,6 +173,10 @@ class BrokerApp:
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
+        if self._log_manager.is_offline and self._state.is_shared:
+            raise LogDirectoryError(
+                f"the log directory {self._config.log_dir} has failed, and others lead in place of this broker"
+            )
 
     def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> Member | None:
         """Make this broker a member of its cluster; None in a cluster of one."""
@@ -193,12 +210,21 @@ class BrokerApp:
                 on_news=on_news,
                 on_connected=parts.controller_loop.catch_up,
             )
+
+        def on_shared_news(news: News) -> None:
+            on_news(news)
+            match news:
+                case BrokerReturned(broker_id) if broker_id == config.broker_id:
+                    parts.own.drop_moved(broker_id, state.topics)
+                case Change(topics=topics) if topics:
+                    parts.own.drop_moved(config.broker_id, state.topics, topics.keys())
+
         return ClusterMember(
             state,
             broker_id=config.broker_id,
             broker=shown,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
-            on_news=on_news,
+            on_news=on_shared_news,
             on_beat=parts.controller_loop.catch_up,
         )
 
@@ -425,7 +451,7 @@ def run(
     on_ready: OnReady,
     options: ServeOptions = SERVED_AS_KAFKA,
 ) -> None:
-    """Load, serve, stop in order. Raises as `BrokerApp.load`, before `on_loaded` is called.
+    """Load, serve, stop in order. Raises as `BrokerApp.load`, before `on_loaded` is called, and as `BrokerApp.run`.
 
     `on_ready` is called once requests are answered and signals stop the broker.
     """

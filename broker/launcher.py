@@ -28,14 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.serve_options import stop_signals
+from minibroker.storage.cluster_settings import settings_of_cluster
 from minibroker.storage.files.socket_path import socket_address
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
-MOST_REPLICAS = 3
-# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
-# before acks=all is answered.
-FETCH_BACKOFF_MS = "100"
 READY_SECONDS = 30.0
 READY_POLL_SECONDS = 0.005
 LOG_LINES_SHOWN = 5
@@ -59,18 +56,6 @@ CALL_BYTES_MAX = 1 << 16
 
 class LaunchFailed(Exception):
     """A broker has not started; the message has its last log lines."""
-
-
-def settings_of_cluster(count: int) -> dict[str, str]:
-    """The settings of each broker, unless the command line has others: topics have a replica on up to three brokers."""
-    replicas = min(MOST_REPLICAS, count)
-    return {
-        "default.replication.factor": str(replicas),
-        "offsets.topic.replication.factor": str(replicas),
-        "transaction.state.log.replication.factor": str(replicas),
-        "transaction.state.log.min.isr": str(min(2, replicas)),
-        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
-    }
 
 
 class Launcher:

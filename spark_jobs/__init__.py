@@ -11,9 +11,15 @@ class JobInfo(NamedTuple):
 
 
 JOBS = {
+    "alerts": JobInfo("alerts", "Alerts about JSON records, from topic to topic, in milliseconds by Real-time Mode."),
     "archive": JobInfo("archive", "Topics to Parquet by topic, date and hour; each record once."),
+    "checkpoint": JobInfo(
+        "checkpoint", "The state in a query's checkpoint; `minibroker jobs checkpoint` has its offsets."
+    ),
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),
+    "replay": JobInfo("replay", "An archive or files back into topics: order, time and partition as they were."),
+    "telemetry": JobInfo("telemetry", "How a broker serves its readers: lag over time, and what fetches wait for."),
     "verify": JobInfo("verify", "Compare a topic with another, or with an archive, record by record."),
 }

@@ -438,7 +438,8 @@ def draw(path: Path, hours: Sequence[Mapping[str, Any]]) -> None:
                 below[begins] += count
         axes.xaxis_date()
         axes.set_ylabel("records an hour")
-        axes.legend()
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(counted), frameon=False)
 
 
 JOB = Job(

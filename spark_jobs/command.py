@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from minibroker.spark_jobs.kafka_options import pair
+from minibroker.spark_jobs.living_line import LivingLine, living_line
 from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -32,6 +34,7 @@ STAGES = {
 }
 REASON_CHARACTERS = 300
 LOOK_AGAIN_SECONDS = 0.2
+PYTHON_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt): ")
 
 
 class JobFailed(RuntimeError):
@@ -68,9 +71,16 @@ def main(job: Job, command_line: Sequence[str] | None = None) -> None:
     arguments = job.options().parse_args(command_line)
     # While Spark starts, Ctrl-C ends the process at once, and the JVM with it: an exception could be lost in there.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with living_line() as line:
+        status = _run(job, arguments, line)
+    if status:
+        sys.exit(status)
+
+
+def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> int:
     if connector_is_missing():
-        _print_stage("connector", arguments)
-    _print_stage("session", arguments)
+        _show_stage("connector", arguments, line)
+    _show_stage("session", arguments, line)
     try:
         spark = spark_session(job.name, master=arguments.master, config=_session_settings(arguments))
     except (ConnectorUnavailable, OSError) as reason:
@@ -80,18 +90,20 @@ def main(job: Job, command_line: Sequence[str] | None = None) -> None:
             planned = job.plan(spark, arguments)
             for frame in [planned] if isinstance(planned, DataFrame) else planned:
                 frame.explain("formatted")
-            return
-        _print_stage("query", arguments)
-        status = job.run(spark, arguments, _set_by_signals())
+            return 0
+        _show_stage("query", arguments, line)
+        if line is not None:
+            line.watch(spark)
+        return job.run(spark, arguments, _set_by_signals())
     except JobFailed as failed:
         sys.exit(f"{job.name}: {failed}")
     except (PySparkException, Py4JError) as error:
         # Spark's log has the query's plan and the trace.
         sys.exit(f"{job.name}: {job.subject(arguments)}: {_reason(error)}")
     finally:
+        if line is not None:
+            line.say("stopping Spark")
         spark.stop()
-    if status:
-        sys.exit(status)
 
 
 @contextmanager
@@ -129,12 +141,18 @@ def _session_settings(arguments: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
-def _print_stage(stage: str, arguments: argparse.Namespace) -> None:
-    print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
+def _show_stage(stage: str, arguments: argparse.Namespace, line: LivingLine | None) -> None:
+    if line is not None:
+        line.say(STAGES[stage])
+    if line is None or arguments.json:
+        print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
 
 
 def _reason(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:REASON_CHARACTERS]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    # Of a trace in Python, what was raised.
+    raised = [line for line in lines if PYTHON_EXCEPTION.match(line)] if "Traceback" in str(error) else []
+    return (raised or lines)[0][:REASON_CHARACTERS]
 
 
 def _set_by_signals() -> threading.Event:

@@ -59,14 +59,20 @@ def transform(
     """
     flight = F.from_json(F.col("value").cast("string"), FLIGHT)
     delay = F.col("departure_delay_minutes")
+    is_flight = F.col("origin").isNotNull()
     return (
         records.select(flight.alias("flight"))
         .select("flight.*")
-        .observe("input", F.count_if(F.col("scheduled_departure").isNull()).alias("unreadable"))
+        .observe(
+            "input",
+            F.count_if(F.col("scheduled_departure").isNull()).alias("unreadable"),
+            F.unix_millis(F.max(F.when(is_flight, F.col("scheduled_departure")))).alias("latest_ms"),
+            F.count_if(~is_flight & F.col("scheduled_departure").isNotNull()).alias("ends"),
+        )
         .withWatermark("scheduled_departure", watermark)
         # The second condition is never true. It names the event time, and so keeps Spark's optimizer from moving the
         # filter below the watermark, where the end of the stream would be filtered out before it is seen.
-        .where(F.col("origin").isNotNull() | (F.col("scheduled_departure") < F.lit("0001-01-01").cast("timestamp")))
+        .where(is_flight | (F.col("scheduled_departure") < F.lit("0001-01-01").cast("timestamp")))
         .groupBy(F.window("scheduled_departure", window, startTime=window_start), "origin", "carrier")
         .agg(
             F.count(F.lit(1)).alias("flights"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_AGAIN_SECONDS = 0.5
+NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # of the batches before there is one
 
 
 def micro_batches(
@@ -18,14 +20,19 @@ def micro_batches(
 ) -> Iterator[dict[str, Any]]:
     """Yield facts about each micro-batch until the query ends, `stop` is set, or the watermark reaches `until`.
 
-    `counters` are the names that the query observes with `DataFrame.observe`. Raises the query's error.
+    `counters` are the names that the query observes with `DataFrame.observe`. A query whose stream ends with records
+    that are later than all others observes `latest_ms`, without those, and `ends`, their count: they and the watermark
+    that they bring about are not shown. Raises the query's error.
     """
     seen = -1
     records = 0
+    has_ended = False
     running = True
     while running:
         running = not query.awaitTermination(LOOK_AGAIN_SECONDS)  # type: ignore[arg-type]  # a fraction is fine
-        if stop.is_set():
+        if stop.is_set() and running:
+            # What is written next is that the tasks were cancelled, each with its trace.
+            SparkSession.active().sparkContext.setLogLevel("OFF")
             query.stop()
         for progress in query.recentProgress:
             # Idle triggers repeat the last batch's id with no rows.
@@ -40,6 +47,9 @@ def micro_batches(
             observed: dict[str, Any] = {}
             for row in progress["observedMetrics"].values():
                 observed |= row.asDict()
+            latest = progress["eventTime"].get("max")
+            if "latest_ms" in observed:
+                latest = None if observed["latest_ms"] is None else _time(observed["latest_ms"])
             yield {
                 "batch": seen,
                 "records": progress["numInputRows"],
@@ -47,10 +57,18 @@ def micro_batches(
                 "behind": sum(behind(source) for source in progress["sources"]),
                 **{name: observed.get(name) or 0 for name in counters},
                 "too_late": sum(state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]),
-                "watermark": watermark,
-                "latest": progress["eventTime"].get("max"),
+                "watermark": None if has_ended or watermark == NO_WATERMARK else watermark,
+                "latest": latest,
+                "has_ended": has_ended,
                 "milliseconds": progress["batchDuration"],
             }
+            # The watermark of the next batch is that of the records in this one.
+            has_ended = has_ended or bool(observed.get("ends"))
+
+
+def _time(ms: int) -> str:
+    """A time as Spark writes those of its progress."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def behind(source: Any) -> int:
@@ -76,6 +94,8 @@ def sentence(facts: dict[str, Any], *, left_out: Sequence[str] = (), fate: str =
         text += f", {facts['behind']:,} behind"
     if facts["watermark"]:
         text += f", watermark {facts['watermark']}"
+    if facts["has_ended"]:
+        text += ", the stream has ended"
     for trouble in (*left_out, "too_late"):
         if facts[trouble]:
             text += f", {facts[trouble]:,} {trouble.replace('_', ' ')}: {fate}"

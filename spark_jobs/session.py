@@ -58,6 +58,9 @@ IVY_SETTINGS = """\
 QUIET_LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
+# As the root's: otherwise Spark sets a level of its own, and prints so.
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = error
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR

@@ -16,6 +16,12 @@ Offsets = dict[str, dict[int, int]]  # by topic and partition
 READ_COMMITTED = "read_committed"
 
 
+def names(spark: SparkSession, options: Mapping[str, str]) -> list[str]:
+    """Return the names of all topics, without Kafka's internal ones."""
+    with _admin(spark, options) as admin:
+        return sorted(str(name) for name in admin.listTopics().names().get())
+
+
 def partitions(spark: SparkSession, options: Mapping[str, str], topics: Iterable[str]) -> dict[str, list[int]]:
     """Return the partitions of those topics that exist."""
     jvm: Any = spark.sparkContext._jvm
@@ -54,6 +60,13 @@ def offsets(
 
         spec = kafka.clients.admin.OffsetSpec
         return ask(spec.earliest()), ask(spec.latest())
+
+
+def committed_metadata(spark: SparkSession, options: Mapping[str, str], group: str) -> list[str]:
+    """Return what a consumer group has noted beside its offsets."""
+    with _admin(spark, options) as admin:
+        committed = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+        return [str(committed[partition].metadata()) for partition in committed if committed[partition] is not None]
 
 
 @contextmanager

@@ -354,7 +354,7 @@ def draw(path: Path, binned: Sequence[Mapping[str, Any]], of: Sequence[Range], c
         axes.set_xlabel("offset")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         if binned:
-            axes.legend(loc="upper right", ncols=len(KINDS))
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(KINDS), frameon=False)
 
 
 JOB = Job(

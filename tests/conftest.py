@@ -29,7 +29,18 @@ BY_BOOK = "tests/broker/test_conversations.py"
 # These go to one worker: they share a Spark session, which is a JVM.
 SPARK = {
     f"tests/spark_jobs/test_{name}.py"
-    for name in ("archive", "exactly_once", "flight_delays", "kafka_source", "secured_kafka", "transform", "verify")
+    for name in (
+        "alerts",
+        "archive",
+        "exactly_once",
+        "flight_delays",
+        "kafka_source",
+        "replay",
+        "secured_kafka",
+        "telemetry",
+        "transform",
+        "verify",
+    )
 }
 # The longest first, so that no worker ends with one of them while the others have nothing left.
 LONGEST_FIRST = ("spark", "integration", "slow")

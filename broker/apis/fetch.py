@@ -124,7 +124,7 @@ class FetchApis:
             rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
         reader = None
         if body.replica_id == CONSUMER_REPLICA_ID:
-            reader = self._positions.of(request.client_id, client.host)
+            reader = self._positions.of(request.client_id, client.host, len(requested))
             reader.note_request(requested, [each.topic_partition for each in unknown] if unknown else ())
         charge = client.charge
         if charge is not None:

@@ -41,6 +41,7 @@ class Image(NamedTuple):
     """The cluster as a controller sees it. `is_unclean` is the default of topics for unclean elections.
 
     Brokers that are `leaving` are about to end: they obey until then, and nothing is given to them.
+    Replicas that are `offline` were in a log directory of a live broker that has failed.
     Where `is_shared`, other brokers have replicas too: a topic that is deleted stays until all its replicas are.
     """
 
@@ -52,6 +53,7 @@ class Image(NamedTuple):
     is_unclean: bool = False
     is_shared: bool = False
     leaving: frozenset[int] = frozenset()
+    offline: frozenset[Replica] = frozenset()
 
     @property
     def staying(self) -> Collection[int]:
@@ -64,6 +66,13 @@ class Image(NamedTuple):
         if not self.being_deleted:
             return self.topics
         return {name: topic for name, topic in self.topics.items() if name not in self.being_deleted}
+
+    def of(self, topic_partition: TopicPartition) -> Image:
+        """The image without the brokers whose replica of a partition is offline."""
+        offline = {broker_id for each, broker_id in self.offline if each == topic_partition}
+        if not offline:
+            return self
+        return self._replace(brokers={each: broker for each, broker in self.brokers.items() if each not in offline})
 
     def may_be_unclean(self, topic: TopicState) -> bool:
         own = topic.configs.get(UNCLEAN)
@@ -256,12 +265,49 @@ def brokers_changed(
     for name, topic in image.kept_topics.items():
         for number, state in topic.partitions.items():
             topic_partition = TopicPartition(name, number)
-            after = after_brokers(image, topic, state, returned, gone, epochs.get(topic_partition, -1))
+            own_image = image.of(topic_partition)
+            after = after_brokers(own_image, topic, state, returned, gone, epochs.get(topic_partition, -1))
             if after is not state:
                 changed[topic_partition] = after
             elif any(replica in returned for replica in state.replicas):
                 repeated[topic_partition] = state
     return roles_anew(image, changed, repeated, returned)
+
+
+def log_directory_failed(image: Image, broker_id: int) -> Plan:
+    """A log directory of a broker has failed: repeat its roles to it, so that its answer names the replicas that were
+    there. As kafka 2.0.1 KafkaController.onBrokerLogDirFailure."""
+    states = {
+        TopicPartition(name, number): state
+        for name, topic in image.kept_topics.items()
+        for number, state in topic.partitions.items()
+        if broker_id in state.replicas and state.had_leader
+    }
+    return Plan(decisions={broker_id: leaders(image, states).get(broker_id, [])})
+
+
+def replicas_offline(image: Image, replicas: Collection[Replica]) -> Plan:
+    """Replicas are offline, as the image has them: others lead, and they are not in sync any more.
+
+    As kafka 2.0.1 KafkaController.onReplicasBecomeOffline.
+    """
+    states: dict[TopicPartition, PartitionState] = {}
+    shown: set[str] = set()
+    for topic_partition in {each for each, _ in replicas}:
+        before = image.state_of(topic_partition)
+        if before is None:
+            continue
+        shown.add(topic_partition.topic)
+        gone = [broker_id for each, broker_id in replicas if each == topic_partition]
+        topic = image.topics[topic_partition.topic]
+        after = after_brokers(image.of(topic_partition), topic, before, (), gone, -1)
+        if after is not before:
+            states[topic_partition] = after
+    if not shown:
+        return NOTHING
+    topics = changed_topics(image, states)
+    seen = {name: topics.get(name, image.topics[name]) for name in shown}
+    return Plan(Change(topics) if topics else None, with_update(image, leaders(image, states), seen, first=False))
 
 
 def controller_elected(image: Image) -> Plan:
@@ -353,7 +399,8 @@ def shut_down(image: Image, broker_id: int) -> Plan:
     for name, topic in image.kept_topics.items():
         for number, state in topic.partitions.items():
             others = tuple(each for each in state.in_sync_replicas if each not in leaving)
-            live = [each for each in state.replicas if each in others and each in image.brokers]
+            brokers = image.of(TopicPartition(name, number)).brokers
+            live = [each for each in state.replicas if each in others and each in brokers]
             if live and (state.leader == broker_id or others != state.in_sync_replicas):
                 leader = live[0] if state.leader == broker_id else state.leader
                 states[TopicPartition(name, number)] = successor(image, state, leader, others)
@@ -379,10 +426,11 @@ def elect(
     outcomes: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
     for topic_partition in topic_partitions:
         state = image.state_of(topic_partition)
-        error, message = refused_election(image, state, is_unclean=is_unclean)
+        own_image = image.of(topic_partition)
+        error, message = refused_election(own_image, state, is_unclean=is_unclean)
         outcomes[topic_partition] = error, message
         if error is ErrorCode.NONE and state is not None:
-            leader = next(each for each in state.replicas if each in image.staying)
+            leader = next(each for each in state.replicas if each in own_image.staying)
             states[topic_partition] = successor(
                 image, state, leader, (leader,) if is_unclean else state.in_sync_replicas
             )
@@ -402,7 +450,7 @@ def choose_leader(image: Image, topic_partition: TopicPartition, broker_id: int,
     if broker_id not in state.replicas:
         message = f"broker {broker_id} has no replica of {topic_partition}; its replicas: {listed(state.replicas)}"
         raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, message)
-    if broker_id not in image.brokers:
+    if broker_id not in image.of(topic_partition).brokers:
         raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {broker_id} is not alive; start it first")
     is_in_sync = broker_id in state.in_sync_replicas
     if not is_in_sync and not is_unclean:
@@ -472,7 +520,7 @@ def elect_preferred(image: Image, asked: Collection[TopicPartition]) -> Plan:
         each: successor(image, state, state.replicas[0], state.in_sync_replicas)
         for each in asked
         if (state := image.state_of(each)) is not None
-        and state.replicas[0] in image.brokers
+        and state.replicas[0] in image.of(each).brokers
         and state.replicas[0] in state.in_sync_replicas
     }
     change = Change(changed_topics(image, states), asked_elections=frozenset())
@@ -553,7 +601,7 @@ def replicas_of(
     found: dict[int, dict[TopicPartition, PartitionState]] = {}
     for topic_partition, state in states:
         for broker_id in state.replicas:
-            if broker_id in image.brokers:
+            if broker_id in image.brokers and (topic_partition, broker_id) not in image.offline:
                 found.setdefault(broker_id, {})[topic_partition] = state
     return found
 
@@ -583,7 +631,7 @@ def with_update(
     image: Image, roles: Mapping[int, Sequence[Decision]], topics: Mapping[str, TopicState | None], *, first: bool
 ) -> dict[int, list[Decision]]:
     """The decisions of each live broker, with the topics that change in its metadata before or after its roles."""
-    seen = {name: None if topic is None else metadata_of(topic) for name, topic in topics.items()}
+    seen = {name: None if topic is None else metadata_of(topic, image.offline) for name, topic in topics.items()}
     known = {name: each for name, each in seen.items() if each is None or each.partitions}
     update = [UpdateMetadata(image.controller_id, image.controller_epoch, image.brokers, known)]
     return {
@@ -592,9 +640,13 @@ def with_update(
     }
 
 
-def metadata_of(topic: TopicState) -> TopicMetadata:
+def metadata_of(topic: TopicState, offline: Collection[Replica]) -> TopicMetadata:
     """A topic with the partitions that clients see."""
     partitions = topic.partitions
     if not all(state.had_leader for state in partitions.values()):
         partitions = {number: state for number, state in partitions.items() if state.had_leader}
-    return TopicMetadata(topic.name, topic.topic_id, partitions)
+    offline_replicas: dict[int, tuple[int, ...]] = {}
+    for (name, number), broker_id in offline:
+        if name == topic.name:
+            offline_replicas[number] = (*offline_replicas.get(number, ()), broker_id)
+    return TopicMetadata(topic.name, topic.topic_id, partitions, offline_replicas)

@@ -27,10 +27,19 @@ from minibroker.broker.cluster.state import (
     Change,
     ClusterState,
     ControllerChanged,
+    LogDirectoryFailed,
     News,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import NO_LEADER, Broker, Decision, Obeyed, StopReplica, UpdateMetadata
+from minibroker.broker.replica.decisions import (
+    NO_LEADER,
+    Broker,
+    Decision,
+    LeaderAndIsr,
+    Obeyed,
+    StopReplica,
+    UpdateMetadata,
+)
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -64,6 +73,7 @@ class ControllerLoop:
         self._unattended: set[int] = set()  # brokers that ended while no broker controlled
         self._leaving: set[int] = set()  # brokers that are about to end, and have not yet
         self._is_behind = False  # whether a plan could not be stored
+        self._offline: set[Replica] = set()  # in log directories of live brokers that have failed
         self._deleted: set[Replica] = set()  # of topics that are being deleted
 
     def image(self) -> Image:
@@ -77,6 +87,7 @@ class ControllerLoop:
             config.unclean_leader_election_enable,
             state.is_shared,
             frozenset(self._leaving),
+            frozenset(self._offline),
         )
 
     def start(self, newest_epochs: Mapping[TopicPartition, int]) -> None:
@@ -178,10 +189,24 @@ class ControllerLoop:
         self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.being_deleted}
 
     def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
-        """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it."""
+        """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it.
+
+        Replicas that it cannot serve, for their log directory has failed, are offline.
+        """
         self._note_deleted(broker_id, decision, obeyed)
+        if isinstance(decision, LeaderAndIsr):
+            self._take_offline(broker_id, decision, obeyed)
         if isinstance(decision, StopReplica):
             self._react(lambda image: NOTHING)
+
+    def _take_offline(self, broker_id: int, decision: LeaderAndIsr, obeyed: Obeyed) -> None:
+        codes = {each: obeyed.failures[each].code if each in obeyed.failures else None for each in decision.partitions}
+        failed = {(each, broker_id) for each, code in codes.items() if code is ErrorCode.KAFKA_STORAGE_ERROR}
+        new = failed - self._offline
+        if new:
+            self._offline |= new
+            logger.warning("broker %d has lost a log directory, with %d of its replicas", broker_id, len(failed))
+            self._react(partial(controller.replicas_offline, replicas=new))
 
     def _note_deleted(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
         if not self._state.is_shared or obeyed.error is not ErrorCode.NONE:
@@ -260,8 +285,10 @@ class ControllerLoop:
                 self._unattended.discard(broker_id)
             case BrokerGone(broker_id):
                 self._leaving.discard(broker_id)
+                self._offline = {replica for replica in self._offline if replica[1] != broker_id}
             case ControllerChanged():
                 self._leaving.clear()
+                self._offline.clear()
         if not self.is_active:
             self._watch_others(news)
             return
@@ -275,6 +302,8 @@ class ControllerLoop:
                 self._channels.forget(broker_id)
                 self._reach_brokers()
                 self._react(partial(controller.brokers_changed, gone=[broker_id]))
+            case LogDirectoryFailed(broker_id):
+                self._react(partial(controller.log_directory_failed, broker_id=broker_id))
             case Change(controller_epoch=None) as change:
                 self._on_change(change)
 

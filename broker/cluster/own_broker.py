@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import trio
 
+from minibroker.broker.cluster.controller import logs_of
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.replica.decisions import Decision, Obeyed, UpdateMetadata
+from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.replica.decisions import Decision, Obeyed, StopReplica, UpdateMetadata
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 # Called with a partition, and whether this broker leads it now, or no longer.
 OnLeadership = Callable[[TopicPartition, bool], None]
@@ -55,6 +60,27 @@ class OwnBroker:
                 for topic_partition in topic_partitions:
                     notice(topic_partition, is_leader)
         return obeyed
+
+    def drop_moved(
+        self, broker_id: int, topics: Mapping[str, TopicState], names: Collection[str] | None = None
+    ) -> None:
+        """Delete the logs of partitions that have moved to other brokers, of all topics without names.
+
+        The controller sends StopReplica for them, but it may have ended before that arrived, and the next one does not
+        know of a move that is over. `topics` are those of the state, as new as any decision. A log of no known
+        partition stays.
+        """
+        moved = [
+            each
+            for each in self._replica_manager.log_manager.logs
+            if (names is None or each.topic in names)
+            and (topic := topics.get(each.topic)) is not None
+            and each.partition in topic.partitions
+            and broker_id not in logs_of(topic, each.partition)
+        ]
+        if moved:
+            logger.info("%s: moved to other brokers", ", ".join(map(str, moved)))
+            self.obey(StopReplica(broker_id, self._controller_epoch, True, moved))
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Apply a topic's configs, to its open logs at once. Raises KafkaError(INVALID_CONFIG)."""

@@ -103,13 +103,19 @@ class BrokerGone(NamedTuple):
     broker_id: int
 
 
+class LogDirectoryFailed(NamedTuple):
+    """A log directory of a broker has failed; the broker knows which of its replicas were there."""
+
+    broker_id: int
+
+
 class ControllerChanged(NamedTuple):
     """Another controller has been elected, NO_CONTROLLER for none."""
 
     controller_id: int
 
 
-News = BrokerReturned | BrokerGone | ControllerChanged | Change
+News = BrokerReturned | BrokerGone | LogDirectoryFailed | ControllerChanged | Change
 
 
 class Sections:

@@ -6,7 +6,7 @@ the last fetch of each partition is kept, and the groups that this client id has
 
 A fetch updates a dict with its rows as they were decoded. An answer with records replaces a row by the place in the log
 where these end; the offset there is looked up when it is asked for. All is in memory: at most `READERS_MAX` clients and
-about `POSITIONS_MAX` partitions, those that fetched last, for `KEPT_MS`.
+twice `POSITIONS_MAX` partitions, those that fetched last, for `KEPT_MS`.
 """
 
 from __future__ import annotations
@@ -105,14 +105,19 @@ class FetchPositions:
         self._clock = clock
         self._readers: dict[tuple[str, str], Reader] = {}
         self._numbers = count(1)
+        self._rows_since_made_room = 0
 
-    def of(self, client_id: str | None, host: str) -> Reader:
-        """Return the reader of this name; the first call makes it, and room for it."""
+    def of(self, client_id: str | None, host: str, rows: int = 0) -> Reader:
+        """Return the reader of this name; a new one, and so many rows since room was made, make room again."""
         key = client_id or "", host
         reader = self._readers.get(key)
-        if reader is None:
+        self._rows_since_made_room += rows
+        if reader is None or self._rows_since_made_room > POSITIONS_MAX:
             now_ms = self._clock.monotonic_ms()
             self._make_room(now_ms)
+            self._rows_since_made_room = rows
+            reader = self._readers.get(key)
+        if reader is None:
             reader = self._readers[key] = Reader(next(self._numbers), *key, now_ms)
         return reader
 

@@ -13,30 +13,25 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from minibroker.administered import Administered
 from minibroker.cluster_clock import ClusterClock
 from minibroker.cluster_verbs import ClusterVerbs
 from minibroker.errors import BrokerError
-from minibroker.process import START_TIMEOUT_SECONDS, WAIT_SECONDS, Broker, is_paused
+from minibroker.process import START_TIMEOUT_SECONDS, Broker, is_paused, secured
+from minibroker.storage.cluster_settings import replicas_of, settings_of_cluster
 
 if TYPE_CHECKING:
+    from minibroker.acl import Acl
     from minibroker.cluster_connection import ClusterConnection
     from minibroker.control import Control
-    from minibroker.records import Given, Record
-
-MOST_REPLICAS = 3
-# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
-# before acks=all is answered.
-FETCH_BACKOFF_MS = 100
-
-T = TypeVar("T")
 
 
-class Cluster(ClusterVerbs):
+class Cluster(Administered, ClusterVerbs):
     """Brokers with the ids 1, 2, ...; `start` and `close` them, or use it in a `with`.
 
     `brokers`: how many.
@@ -45,6 +40,7 @@ class Cluster(ClusterVerbs):
     up to three brokers (`default.replication.factor`), and so have those of the coordinators.
     `racks`: the rack of each broker, in the order of their ids.
     `log_prefix`: where the brokers log, `PREFIX-1.log` and so on; kept if it is given.
+    `security`, `users`, `mechanisms` and `acls` are those of `Broker`, the same for all.
     Other arguments are those of `Broker`, for each of them. All have `clock` and `faults`.
 
     A Cluster is not thread-safe.
@@ -58,6 +54,10 @@ class Cluster(ClusterVerbs):
         settings: Mapping[str, object] | None = None,
         racks: Sequence[str] | None = None,
         log_prefix: str | os.PathLike[str] | None = None,
+        security: str | None = None,
+        users: Mapping[str, str] | Iterable[str] = (),
+        mechanisms: Sequence[str] | None = None,
+        acls: Iterable[Acl] | None = None,
         **of_each: Any,
     ) -> None:
         if brokers < 1:
@@ -66,8 +66,14 @@ class Cluster(ClusterVerbs):
             raise ValueError(f"{len(racks)} racks for {brokers} brokers; each broker has one")
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-cluster-"))
         self._data_dir = self._work_dir if data_dir is None else Path(data_dir)
-        replicas = min(MOST_REPLICAS, brokers)
-        common = settings_of_cluster(replicas) | dict(settings or {})
+        common: dict[str, object] = {**settings_of_cluster(brokers), **(settings or {})}
+        try:
+            self._security = secured(
+                security, self._work_dir / "certificates", users=users, mechanisms=mechanisms, acls=acls
+            )
+        except BaseException:
+            shutil.rmtree(self._work_dir)
+            raise
         self._brokers = {
             broker_id: Broker(
                 data_dir=self._data_dir / str(broker_id),
@@ -79,12 +85,13 @@ class Cluster(ClusterVerbs):
                 },
                 control=True,
                 log_file=None if log_prefix is None else f"{os.fspath(log_prefix)}-{broker_id}.log",
+                security=self._security,
                 **of_each,
             )
             for broker_id in range(1, brokers + 1)
         }
         self._clock = ClusterClock(self._controls)
-        self._default_replicas = replicas
+        self._default_replicas = replicas_of(brokers)
         atexit.register(self.close)
 
     def start(self, broker_id: int | None = None, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Cluster:
@@ -194,38 +201,6 @@ class Cluster(ClusterVerbs):
         for number in range(partitions):
             self.until_leader(name, number)
 
-    def produce(self, topic: str, records: Iterable[Given], *, partition: int | None = None) -> list[Record]:
-        """Append records with acks=all, as `Broker.produce`, at the leaders of their partitions."""
-        from minibroker.records import append_records
-
-        if isinstance(records, str | bytes):
-            raise TypeError(f"records must be a list, such as [{records!r}]")
-        with self._administered() as connection:
-            return append_records(connection, topic, records, partition=partition)
-
-    def records(
-        self,
-        topic: str,
-        n: int | None = None,
-        *,
-        timeout: float = WAIT_SECONDS,
-        partition: int | None = None,
-        read_committed: bool = False,
-    ) -> list[Record]:
-        """The records of a topic, as `Broker.records`, from the leaders of its partitions."""
-        from minibroker.topic_reader import read_records
-
-        with self._administered() as connection:
-            return read_records(
-                connection, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed
-            )
-
-    def wait_for(self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS) -> T:
-        """Call `condition` until it returns something true, and return that, as `Broker.wait_for`."""
-        from minibroker.waiting import wait_for
-
-        return wait_for(condition, timeout=timeout, check=lambda: None, scene=lambda: "")
-
     @contextlib.contextmanager
     def _administered(self) -> Iterator[ClusterConnection]:
         from minibroker.cluster_connection import ClusterConnection
@@ -240,6 +215,12 @@ class Cluster(ClusterVerbs):
                 yield ClusterConnection(connected)
             except KafkaError as error:
                 raise BrokerError(f"the cluster refused: {error.message}") from error
+
+    def _check_alive(self) -> None:
+        """Wait on: brokers of a cluster end as tests want it."""
+
+    def _scene(self) -> str:
+        return ""
 
     def _controls(self) -> dict[int, Control]:
         return {
@@ -276,14 +257,3 @@ class Cluster(ClusterVerbs):
 
     def _not_running(self) -> list[Broker]:
         return [broker for broker in self._brokers.values() if not broker.is_running]
-
-
-def settings_of_cluster(replicas: int) -> dict[str, object]:
-    """The settings of brokers that keep each topic on this many of them."""
-    return {
-        "default.replication.factor": replicas,
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": min(2, replicas),
-        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
-    }

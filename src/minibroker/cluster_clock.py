@@ -34,7 +34,8 @@ class ClusterClock:
 
         The first minute goes by in steps of a sixth of zookeeper.session.timeout.ms, and in each of them from deadline
         to deadline: followers go on fetching, and a paused broker expires. The rest goes by in 50 steps at most, in
-        each of which what is due happens once: a follower may then leave the in-sync replicas, and come back at once.
+        each of which what is due happens once. After a step that is longer than replica.lag.time.max.ms followers may
+        fetch first: one that still does not leaves the in-sync replicas a moment after the advance.
         Raises BrokerError for a negative time, and beyond 100 years in all.
         """
         left = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)

@@ -16,11 +16,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 
+from minibroker.administered import Administered
 from minibroker.errors import BrokerError, SettingWarning
 from minibroker.protocol.text import reason_of
 from minibroker.unknown_arguments import refusing_unknown
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from minibroker.control import Control
     from minibroker.explain import Chosen, Explanation
     from minibroker.faults import Faults
-    from minibroker.records import Given, Record
     from minibroker.security import Security
     from minibroker.transcript.exchanges import Transcript
 
@@ -43,7 +43,6 @@ READY_POLL_SECONDS = 0.005
 DEATH_SECONDS = 0.5
 OF_ITS_ADDRESS = {"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"}
 LOG_LINES_SHOWN = 20
-WAIT_SECONDS = 5.0
 NOT_STARTED = "the broker was not started; call start(), or use it in a `with`"
 UNKNOWN_SETTING = " is not a setting of Kafka"  # in the broker's log
 HOW_TO_TAKE_IT = (
@@ -76,6 +75,37 @@ def is_paused(pid: int) -> bool:
         return False
 
 
+def secured(
+    security: str | Security | None,
+    directory: Path,
+    *,
+    users: Mapping[str, str] | Iterable[str],
+    mechanisms: Sequence[str] | None,
+    acls: Iterable[Acl] | None,
+    host: str = "127.0.0.1",
+) -> Security | None:
+    """The security that these arguments of `Broker` ask for; None for an open broker.
+
+    Raises ValueError, and BrokerError where certificates cannot be made.
+    """
+    if security is None:
+        if users or mechanisms or acls is not None:
+            raise ValueError('users, mechanisms and acls are of a secured broker, such as security="SASL_SSL"')
+        return None
+    if not isinstance(security, str):
+        return security
+    from minibroker.security import DEFAULT_MECHANISMS, Security
+
+    return Security(
+        security,
+        directory,
+        users=users,
+        mechanisms=DEFAULT_MECHANISMS if mechanisms is None else mechanisms,
+        acls=acls,
+        host=host,
+    )
+
+
 def frames_of_ours() -> int:
     """How many frames of this package are on the stack, up to that of the code that uses it."""
     frame: FrameType | None = sys._getframe(1)
@@ -85,7 +115,7 @@ def frames_of_ours() -> int:
     return count
 
 
-class Broker:
+class Broker(Administered):
     """A broker process; `start` and `close` it, or use it in a `with`.
 
     `data_dir`: the data directory, which is kept; None for a temporary one, which `close` removes.
@@ -128,7 +158,7 @@ class Broker:
         control: bool = False,
         metrics: bool = False,
         transcript: bool | str | os.PathLike[str] = False,
-        security: str | None = None,
+        security: str | Security | None = None,
         users: Mapping[str, str] | Iterable[str] = (),
         mechanisms: Sequence[str] | None = None,
         acls: Iterable[Acl] | None = None,
@@ -148,7 +178,14 @@ class Broker:
         self._counts = metrics
         self._transcript_path = self._transcript_file(transcript)
         try:
-            self._security = self._secured(security, users=users, mechanisms=mechanisms, acls=acls)
+            self._security = secured(
+                security,
+                self._work_dir / "certificates",
+                users=users,
+                mechanisms=mechanisms,
+                acls=acls,
+                host=listen.rpartition(":")[0],
+            )
         except BaseException:
             shutil.rmtree(self._work_dir)
             raise
@@ -305,88 +342,6 @@ class Broker:
                 configs=configs or {},
             )
 
-    def produce(self, topic: str, records: Iterable[Given], *, partition: int | None = None) -> list[Record]:
-        """Append records to a topic with acks=all; return them with their partitions, offsets and times.
-
-            broker.produce("orders", [b"a value", ("a key", "a value"), None, Record(b"value", headers=(("n", b"1"),))])
-
-        Each is a value, a pair of a key and a value, or a `Record`; text becomes UTF-8, and None is null. Without
-        `partition`, keys go where Kafka's Java client sends them, records without a key to each partition in turn. A
-        topic that is missing is created as for any producer. Raises BrokerError.
-        """
-        from minibroker.records import append_records
-
-        if isinstance(records, str | bytes):
-            raise TypeError(f"records must be a list, such as [{records!r}]")
-        with self._administered() as connection:
-            return append_records(connection, topic, records, partition=partition)
-
-    def records(
-        self,
-        topic: str,
-        n: int | None = None,
-        *,
-        timeout: float = WAIT_SECONDS,
-        partition: int | None = None,
-        read_committed: bool = False,
-    ) -> list[Record]:
-        """The records of a topic, from its start, in the order of partitions and offsets.
-
-            assert [record.value for record in broker.records("orders", n=2)] == [b"one", b"two"]
-
-        With `n`, wait until there are that many, for at most `timeout` seconds; more than `n` are returned if more
-        have come, so a comparison finds duplicates. Without `n`, return those that are there. `partition` reads one
-        partition, `read_committed` leaves out the records of open and of aborted transactions. Raises WaitError when
-        the time is over, with what came instead, and BrokerError.
-        """
-        from minibroker.topic_reader import read_records
-
-        with self._administered() as connection:
-            return read_records(
-                connection, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed
-            )
-
-    def client_settings(self, library: str, *, user: str | None = None, mechanism: str | None = None) -> Any:
-        """The settings with which that library connects, and on a secured broker logs in, in the library's own form.
-
-            Producer(broker.client_settings("confluent-kafka", user="alice"))
-
-        For "confluent-kafka", "java" and "spark" (options) a dict of properties; for "kafka-python" and "aiokafka"
-        keyword arguments; for "kcat" a list of arguments; for "kafkajs" the object of `new Kafka`, and for "franz-go"
-        brokers, files and user, both as JSON has them. Without `user` it is for the super user, without `mechanism` by
-        the broker's first. Raises ValueError for one that the broker does not have, and BrokerError before `start`.
-        """
-        from minibroker.client_settings import Access, client_settings
-
-        if self._security is not None:
-            access = self._security.access(self.bootstrap_servers, user, mechanism)
-        elif user is not None or mechanism is not None:
-            raise ValueError("an open broker has no users; start it with Broker(security=..., users=...)")
-        else:
-            access = Access(self.bootstrap_servers)
-        return client_settings(library, access)
-
-    def add_acls(self, *acls: Acl) -> None:
-        """Allow or deny more to users of a secured broker, from their next request on. Raises BrokerError."""
-        from minibroker.administration import create_acls
-
-        with self._administered() as connection:
-            create_acls(connection, acls)
-
-    def remove_acls(self, *acls: Acl) -> None:
-        """Remove rules, each given as it was added, from the next request on. Raises BrokerError."""
-        from minibroker.administration import delete_acls
-
-        with self._administered() as connection:
-            delete_acls(connection, acls)
-
-    def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic, by name, without internal topics. Raises BrokerError."""
-        from minibroker.topic_offsets import topic_partitions
-
-        with self._administered() as connection:
-            return {name: len(numbers) for name, numbers in topic_partitions(connection).items()}
-
     def lag(self, group: str, topic: str | None = None) -> int:
         """How many records a group has still to commit: in `topic`, or in all topics in which it has committed any.
 
@@ -397,18 +352,6 @@ class Broker:
 
         with self._administered() as connection:
             return lag_of(connection, group, topic)
-
-    def wait_for(self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS) -> T:
-        """Call `condition` until it returns something true; return that.
-
-            broker.wait_for(lambda: broker.lag("billing") == 0)
-
-        AssertionError and BrokerError of the condition count as not yet. Raises WaitError after `timeout` seconds, with
-        the last result or error, the topics and the groups; and BrokerError as soon as the broker has died.
-        """
-        from minibroker.waiting import wait_for
-
-        return wait_for(condition, timeout=timeout, check=self._check_alive, scene=self._scene)
 
     def reset(self) -> None:
         """Delete all topics and groups, in milliseconds; a new broker takes a third of a second. Raises BrokerError.
@@ -647,30 +590,6 @@ class Broker:
         if self._security is None:
             return self._listen
         return self._security.listeners(self._listen, self._administration or ADMINISTRATION_ADDRESS)
-
-    def _secured(
-        self,
-        protocol: str | None,
-        *,
-        users: Mapping[str, str] | Iterable[str],
-        mechanisms: Sequence[str] | None,
-        acls: Iterable[Acl] | None,
-    ) -> Security | None:
-        """Raises ValueError, and BrokerError where certificates cannot be made."""
-        if protocol is None:
-            if users or mechanisms or acls is not None:
-                raise ValueError('users, mechanisms and acls are of a secured broker, such as security="SASL_SSL"')
-            return None
-        from minibroker.security import DEFAULT_MECHANISMS, Security
-
-        return Security(
-            protocol,
-            self._work_dir / "certificates",
-            users=users,
-            mechanisms=DEFAULT_MECHANISMS if mechanisms is None else mechanisms,
-            acls=acls,
-            host=self._listen.rpartition(":")[0],
-        )
 
     def _fill(self, security: Security) -> None:
         """Give the broker its users and rules. Raises BrokerError."""

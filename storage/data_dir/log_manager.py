@@ -56,7 +56,8 @@ _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
 class LogManager:
     """The logs of one directory. Call `lock` and `load` first, `close` last.
 
-    It belongs to one thread; `flush_dirty_logs`, and the functions that methods return, may run in another.
+    It belongs to one thread; `flush_dirty_logs`, and the functions that methods return, may run in another. In either
+    `on_offline` is called, once the directory has failed.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class LogManager:
         broker_id: int,
         topic_overrides: Mapping[str, Mapping[str, str]] | None = None,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+        on_offline: Callable[[], None] = lambda: None,
     ) -> None:
         self.log_dir = log_dir
         self.default_config = default_config
@@ -78,6 +80,7 @@ class LogManager:
         self._producer_expiration_ms = producer_expiration_ms
         self._logs: dict[TopicPartition, Log] = {}
         self._logs_of_topics: dict[str, dict[TopicPartition, Log]] = {}
+        self._on_offline = on_offline
         self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
         self._lock = DirectoryLock(log_dir)
         # Deleted partitions that a checkpoint may still have.
@@ -367,6 +370,7 @@ class LogManager:
         logger.critical("%s is offline: %s", self.log_dir, reason)
         for log in list(self._logs.values()):
             log.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.log_dir} is offline")
+        self._on_offline()
 
     def close(self) -> None:
         """Flush and close all logs, write the checkpoints and the clean marker, unlock.

@@ -27,6 +27,7 @@ from minibroker.broker.cluster.controller import (
     new_partition,
     rebalance_leaders,
     replicas_deleted,
+    replicas_offline,
     shut_down,
     topics_appeared,
 )
@@ -86,6 +87,29 @@ def test_partitions_of_brokers_that_are_gone_are_led_by_others(
 
     assert after(plan) == expected
     assert sent(plan) == dict.fromkeys(alive, "U" if expected is None else "UL")
+
+
+@pytest.mark.parametrize(
+    ("isr", "offline", "expected"),
+    [
+        ((1, 2, 3), 1, After(2, 5, (2, 3))),
+        ((1, 2, 3), 3, After(1, 5, (1, 2))),
+        ((1,), 1, After(-1, 5, (1,))),
+        ((1, 2), 3, None),
+    ],
+)
+def test_replicas_of_a_log_directory_that_has_failed_are_offline(
+    isr: tuple[int, ...], offline: int, expected: After | None
+) -> None:
+    state = LED_BY_1._replace(in_sync_replicas=isr)
+    image = image_of(state)._replace(offline=frozenset({(T0, offline)}))
+
+    plan = replicas_offline(image, [(T0, offline)])
+
+    assert after(plan) == expected
+    seen = [each.topics["t"] for each in plan.decisions[offline] if isinstance(each, UpdateMetadata)]
+    assert [topic and topic.offline_replicas for topic in seen] == [{0: (offline,)}]
+    assert not any(isinstance(each, LeaderAndIsr) for each in plan.decisions[offline])
 
 
 @pytest.mark.parametrize(

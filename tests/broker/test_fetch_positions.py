@@ -62,6 +62,8 @@ async def test_a_client_is_at_the_end_of_what_it_got(
     await traced.broker.fetch(*rows, client_id=SPARK, **options)
 
     assert positions(traced) == {SPARK: fetched}
+    [reader] = traced.broker.parts.fetch_positions.all()
+    assert len(reader.positions) == len(fetched)  # made-up names take no memory
 
 
 async def test_a_fetch_from_elsewhere_counts_and_one_that_waits_too(traced: Traced) -> None:
@@ -93,11 +95,12 @@ async def test_followers_are_no_readers(traced: Traced) -> None:
 
 async def test_the_time_of_a_partition_is_that_of_its_last_fetch(traced: Traced) -> None:
     clock = traced.broker.clock
-    ticks = iter([1_000, 2_000, 5_000])
-    clock.monotonic_ms = lambda: next(ticks, 5_000)  # type: ignore[method-assign]
+    now_ms = 2_000
+    clock.monotonic_ms = lambda: now_ms  # type: ignore[method-assign]
     clock.wall_now_ms = 105_000
 
-    await traced.broker.fetch(("orders", 0, 0), client_id=SPARK)  # a new reader, and its answer
+    await traced.broker.fetch(("orders", 0, 0), client_id=SPARK)
+    now_ms = 5_000
     await traced.broker.fetch(("orders", 1, 0), client_id=SPARK)
 
     [row] = traced.calls.fetches()["rows"]
@@ -143,8 +146,16 @@ async def test_what_is_kept_is_bounded_by_readers_by_partitions_and_by_time(
     await traced.broker.fetch(("orders", 0, 6), client_id="e")
     assert list(positions(traced)) == ["a", "d", "e"]
 
+    for _ in range(3):  # no new client comes
+        now_ms += 1
+        await traced.broker.fetch(("orders", 0, 6), ("orders", 1, 0), client_id="e")
+        await traced.broker.fetch(("orders", 0, 6), ("orders", 1, 0), client_id="d")
+    assert list(positions(traced)) == ["d", "e"]
+
     now_ms += fetch_positions.KEPT_MS
-    assert list(positions(traced)) == ["e"]
+    assert list(positions(traced)) == ["d", "e"]
+    now_ms += 1
+    assert list(positions(traced)) == []
 
 
 async def test_many_positions_come_in_pieces(traced: Traced) -> None:

@@ -127,7 +127,7 @@ def test_a_bad_value_of_a_file_names_the_line(tmp_path: Path) -> None:
 
 
 def test_a_key_that_stands_twice_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = write(tmp_path / "s.properties", "broker.id=1\nbroker.id=2\nzookeeper.set.acl=true\n")
+    path = write(tmp_path / "s.properties", "broker.id=1\nbroker.id=2\nzookeeper.sync.time.ms=1\n")
 
     with caplog.at_level(logging.INFO):
         config = load_config(path, [], listen=None, data_dir="d")
@@ -135,7 +135,7 @@ def test_a_key_that_stands_twice_is_warned_of(tmp_path: Path, caplog: pytest.Log
     assert config.broker_id == 2
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "broker.id is set twice: s.properties line 1 and s.properties line 2; the last counts"),
-        ("INFO", "zookeeper.set.acl: no effect, this broker needs no ZooKeeper"),
+        ("INFO", "zookeeper.sync.time.ms: no effect, this broker needs no ZooKeeper"),
     ]
 
 

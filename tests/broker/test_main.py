@@ -142,6 +142,10 @@ def test_a_broker_that_does_not_stop_after_its_parent_has_ended_is_killed(monkey
             ["cannot use ZooKeeper at 127.0.0.1:1: Connection refused; start it, or name another in zookeeper.connect"],
         ),
         (
+            ["--zookeeper", "h:1", "--set", "zookeeper.set.acl=true"],
+            ["zookeeper.set.acl=true: this broker logs in to no ZooKeeper, so its nodes are open; set it to false, .*"],
+        ),
+        (
             ["--zookeeper", "h:1", "--set", "inter.broker.protocol.version=0.10.2", "--act-as", "0.10"],
             ["inter.broker.protocol.version=0.10.2: this broker does not speak it; upgrade .* 0.11 first"],
         ),

@@ -322,7 +322,7 @@ SEEN_ELSEWHERE = {
     " transaction.state.log.min.isr auto.leader.rebalance.enable leader.imbalance.check.interval.seconds"
     " leader.imbalance.per.broker.percentage replica.selector.class",
     "broker/test_member.py": "zookeeper.session.timeout.ms",
-    "broker/test_main.py": "zookeeper.connect zookeeper.connection.timeout.ms",
+    "broker/test_main.py": "zookeeper.connect zookeeper.connection.timeout.ms zookeeper.set.acl",
     "broker/test_peer.py": "controller.socket.timeout.ms",
     "broker/test_peer_login.py": "sasl.mechanism.inter.broker.protocol ssl.endpoint.identification.algorithm",
     "broker/test_tls.py": "ssl.client.auth ssl.enabled.protocols ssl.cipher.suites ssl.principal.mapping.rules"

@@ -22,20 +22,12 @@ from minibroker.broker.cluster.state import (
     BrokerReturned,
     Change,
     ControllerChanged,
-    TopicState,
 )
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.decisions import Broker, PartitionState
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
-
-TOPIC = TopicState(
-    "orders",
-    {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(2, 0, (1, 2), (2, 1))},
-    {"retention.ms": "1000"},
-    uuid.UUID(int=7),
-)
+from tests.broker.state_promises import PROMISES, TOPIC, Promise, broker_at, with_isr
 
 Joined = Callable[[int], SharedState]
 
@@ -58,34 +50,13 @@ def joined(tmp_path: Path) -> Iterator[Joined]:
             each.close()
 
 
-def broker_at(broker_id: int) -> Broker:
-    return Broker({"PLAINTEXT": ("127.0.0.1", 9000 + broker_id)}, "rack")
+@pytest.mark.parametrize("promise", PROMISES)
+def test_a_promise_to_brokers_is_kept(joined: Joined, promise: Promise) -> None:
+    def shown(state: SharedState, is_shown: Callable[[], object]) -> None:
+        state.look()
+        assert is_shown()
 
-
-def with_isr(topic: TopicState, partition: int, in_sync_replicas: tuple[int, ...]) -> TopicState:
-    before = topic.partitions[partition]
-    after = before._replace(in_sync_replicas=in_sync_replicas, state_version=before.state_version + 1)
-    return topic._replace(partitions={**topic.partitions, partition: after})
-
-
-def test_brokers_share_the_cluster_its_topics_and_its_brokers(joined: Joined) -> None:
-    first, second = joined(1), joined(2)
-    assert first.save("the topics", Change({"orders": TOPIC}))
-    second.look()
-    first.look()
-    assert first.cluster_id == second.cluster_id
-    assert second.topics == {"orders": TOPIC}
-    assert first.brokers == second.brokers == {1: broker_at(1), 2: broker_at(2)}
-
-
-def test_leaders_change_partitions_of_one_topic_without_reading_each_other(joined: Joined) -> None:
-    first, second = joined(1), joined(2)
-    first.save("the topics", Change({"orders": TOPIC}))
-    second.look()
-    assert first.save("the ISR", Change({"orders": with_isr(TOPIC, 0, (1,))}))
-    assert second.save("the ISR", Change({"orders": with_isr(TOPIC, 1, (2,))}))
-    first.look()
-    assert first.topics == second.topics == {"orders": with_isr(with_isr(TOPIC, 0, (1,)), 1, (2,))}
+    promise(joined, shown)
 
 
 STALE_CHANGES = {

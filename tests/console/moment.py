@@ -138,6 +138,12 @@ def group_partition(at: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def fetched_partition(at: int) -> dict[str, Any]:
+    row = group_partition(at)
+    client_id, fetched_ms = f"consumer-audit-{at % 4 + 1}", NOW_MS - at * 1_000
+    return row | {"fetched": row.pop("committed"), "client_id": client_id, "host": "10.0.0.7", "fetched_ms": fetched_ms}
+
+
 BROKERS = [
     {"id": 1, "address": "127.0.0.1:9092", "controller": True, "leads": 12, "replicas": 23, "in_sync": 23},
     {"id": 2, "address": "127.0.0.1:9093", "controller": False, "leads": 11, "replicas": 23, "in_sync": 21},
@@ -190,7 +196,10 @@ ANSWERS: dict[str, Any] = {
     ) | {"total": 336_776},
     "/api/topics/flights/messages/5/104239": MESSAGE,
     "/api/topics/flights/groups": page_of(
-        [{"group": "audit", "lag": 12_040, "partitions": 12}, {"group": "billing", "lag": 0, "partitions": 12}],
+        [
+            {"group": "audit", "lag": 12_040, "partitions": 12, "only_fetches": True},
+            {"group": "billing", "lag": 0, "partitions": 12, "only_fetches": False},
+        ],
         looked_through=3,
     ) | {"all": 3},
     "/api/topics/flights/settings": page_of(
@@ -203,7 +212,12 @@ ANSWERS: dict[str, Any] = {
     "/api/groups": page_of([group_row(at) for at in range(3)]),
     "/api/groups/billing": group_row(1) | {
         "protocol": "range", "members": MEMBERS, "partitions": [group_partition(at) for at in range(12)], "lag": 48,
-        "slope": -3.2, "seconds": 3.2, "points": points(40, 900, 20, 340, 60, 48),
+        "fetched": [], "slope": -3.2, "seconds": 3.2, "points": points(40, 900, 20, 340, 60, 48),
+    },
+    "/api/groups/audit": group_row(0) | {
+        "group": "audit", "state": "fetches only", "type": "", "protocol": "", "members": [], "partitions": [],
+        "lag": 48, "slope": -3.2, "seconds": 3.2, "points": points(40, 900, 20, 340, 60, 48),
+        "fetched": [fetched_partition(at) for at in range(12)],
     },
     "/api/clients": {"members": MEMBERS, "groups": 3, "looked_through": 3, "connections": None},
     "/api/transactions": page_of(TRANSACTIONS),

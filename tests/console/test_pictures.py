@@ -23,6 +23,7 @@ PAGES = {
     "settings": ("/topics/flights/settings", "segment.bytes"),
     "groups": ("/groups", "spark-2013"),
     "group": ("/groups/billing", "flights-11"),
+    "fetching-group": ("/groups/audit", "flights-11"),
     "clients": ("/clients", "billing-3"),
     "transactions": ("/transactions", "payments-2"),
     "brokers": ("/brokers", "127.0.0.1:9093"),

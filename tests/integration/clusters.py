@@ -16,9 +16,9 @@ POLL_SECONDS = 0.02
 QUICK_REFRESH = {"topic.metadata.refresh.fast.interval.ms": 50, "retry.backoff.ms": 50, "log_level": 0}
 
 
-def new_topic(admin: AdminClient, name: str, assignment: Sequence[Sequence[int]]) -> str:
+def new_topic(admin: AdminClient, name: str, assignment: Sequence[Sequence[int]], **configs: str) -> str:
     for future in admin.create_topics(
-        [NewTopic(name, len(assignment), replica_assignment=[list(each) for each in assignment])]
+        [NewTopic(name, len(assignment), replica_assignment=[list(each) for each in assignment], config=configs)]
     ).values():
         future.result(WAIT_SECONDS)
     until(lambda: roles(admin, name) == [(brokers[0], sorted(brokers)) for brokers in assignment])

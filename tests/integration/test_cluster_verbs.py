@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from minibroker import BrokerError, Cluster, WaitError
+from minibroker import Acl, BrokerError, Cluster, WaitError
 from minibroker.administration import connected
 from minibroker.protocol.api import API_TABLE, ApiKey
 
@@ -240,3 +240,57 @@ def test_a_verb_that_cannot_be_is_an_error_with_what_is(cluster: Cluster, verb: 
     with pytest.raises((BrokerError, WaitError), match=message):
         verb(cluster)
     cluster.release_follower()
+
+
+def test_an_hour_that_passes_at_once_leaves_live_followers_in_sync_and_no_held_one(cluster: Cluster) -> None:
+    def isr_changes() -> int:
+        return sum(each.log_file.read_text().count(": ISR [") for each in cluster.brokers)
+
+    cluster.produce("t", ["a"])
+    cluster.until_high_watermark("t", 0, 1)
+    before = isr_changes()
+    cluster.clock.advance(3600)
+    cluster.produce("t", ["b"])
+    cluster.until_high_watermark("t", 0, 2)
+    assert isr_changes() == before
+
+    cluster.hold_follower(2, "t", 0)
+    cluster.clock.advance(3600)
+    cluster.until_isr("t", 0, {1, 3})
+
+
+@pytest.mark.parametrize("end", ["isolate", pytest.param("kill", marks=pytest.mark.nightly)])
+def test_a_replica_that_moved_away_goes_though_the_controller_does_not_reach_its_broker(
+    cluster: Cluster, end: str
+) -> None:
+    controller = cluster.controller
+    away, other = (each for each in cluster.broker_ids if each != controller)
+    cluster.move_leader("t", 0, controller)
+    if end == "kill":
+        cluster.kill(away)
+    else:
+        cluster.isolate(controller, away, "to")
+    moved = [("t", [(0, [controller, other])])]
+    with cluster.broker(controller)._administered() as connection:
+        connection.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=0, topics=moved)
+        cluster.wait_for(lambda: connection.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None).topics == [])
+    cluster.kill(controller)
+    cluster.restore()
+
+    cluster.until_isr("t", 0, {controller, other})
+    cluster.wait_for(lambda: not (cluster.broker(away).data_dir / "t-0").exists())
+    assert away not in cluster.replicas("t")
+
+
+@pytest.mark.nightly
+def test_a_secured_cluster_has_its_users_at_each_broker() -> None:
+    with Cluster(security="SASL_SSL", users=["alice"], acls=[Acl("alice", "all", topic="orders")]) as cluster:
+        cluster.create_topic("orders")
+        alice = Producer({**cluster.client_settings("confluent-kafka", user="alice"), "acks": "all", **QUIET})
+        for value in ("one", "two"):
+            alice.produce("orders", value)
+            assert alice.flush(20) == 0
+            if value == "one":
+                cluster.kill(cluster.leader_of("orders"))
+
+        assert [each.value for each in cluster.records("orders", n=2)] == [b"one", b"two"]

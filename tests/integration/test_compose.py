@@ -201,6 +201,16 @@ def test_three_brokers_replicate_in_one_container(stack: Stack) -> None:
 
 
 @pytest.mark.nightly
+def test_two_brokers_and_one_of_apache_kafka_are_one_cluster(stack: Stack) -> None:
+    printed = stack.follow("Beside Apache Kafka")
+
+    assert sorted(re.findall(r"^\d$", printed, re.MULTILINE)) == list("123456789")
+    assert re.findall(r"^ +(\d)  mixed-\d:9092", printed, re.MULTILINE) == ["1", "2", "3"]
+    listed = AdminClient({"bootstrap.servers": "localhost:29093"}).list_topics(timeout=SECONDS)
+    assert {broker.port for broker in listed.brokers.values()} == {29092, 29093, 29094}
+
+
+@pytest.mark.nightly
 def test_the_job_runs_unchanged_on_a_spark_cluster(stack: Stack) -> None:
     printed = stack.follow("A Spark cluster")
 

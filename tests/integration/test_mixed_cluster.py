@@ -3,6 +3,7 @@ nothing else than one of them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,9 +15,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.frames import FrameError, ask, metadata
+from minibroker.cli.app import main
+from tests.integration.brokers import Minibroker
 from tests.integration.mixed_cluster import MixedCluster, produce, read
 
 OURS = 3
+SOON: dict[str, str | int] = {"replica.high.watermark.checkpoint.interval.ms": 500}  # finds a directory that fails
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mi
     try:
         cluster.start_kafka(1)
         cluster.start_kafka(2)
-        cluster.start_ours(OURS)
+        start(cluster, OURS)
         yield cluster
     finally:
         cluster.close()
@@ -68,7 +72,7 @@ def restart(cluster: MixedCluster, broker_id: int) -> None:
 def start(cluster: MixedCluster, broker_id: int) -> None:
     cluster.await_gone(broker_id)
     if broker_id == OURS:
-        cluster.start_ours(OURS)
+        cluster.start_ours(OURS, **SOON)
     else:
         cluster.start_kafka(broker_id)
 
@@ -85,6 +89,20 @@ def test_minibroker_follows_a_leader_of_kafka(cluster: MixedCluster) -> None:
     assert produce(cluster.bootstrap(1), "followed", values(100)) == list(range(100))
     assert cluster.await_same_logs("followed", OURS, 1)
     cluster.await_isr("followed", 1, OURS)
+
+
+def test_the_status_of_replicas_of_both_kinds_is_shown(
+    cluster: MixedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("shown", [1, OURS])
+    produce(cluster.bootstrap(1), "shown", values(10))
+
+    def replicas() -> list[tuple[int, ...]]:
+        assert main(["cluster", "status", "shown", "-b", cluster.bootstrap(1), "-o", "json"]) == 0
+        names = ("broker_id", "log_start_offset", "high_watermark", "log_end_offset")
+        return [tuple(row[name] for name in names) for row in json.loads(capsys.readouterr().out)]
+
+    cluster.eventually(lambda: replicas() == [(1, 0, 10, 10), (OURS, 0, 10, 10)], lambda: str(replicas()))
 
 
 def test_a_topic_that_minibroker_creates_for_a_client_is_led_as_kafkas_controller_says(cluster: MixedCluster) -> None:
@@ -196,6 +214,29 @@ def test_a_stopped_minibroker_hands_its_partitions_over(cluster: MixedCluster) -
     assert followed.in_sync_replicas == (2,)
     start(cluster, OURS)
     cluster.await_isr("handed", 1, OURS)
+
+
+@pytest.mark.nightly
+def test_a_minibroker_that_has_lost_its_log_directory_ends_and_others_lead(cluster: MixedCluster) -> None:
+    cluster.create_topic("directory", [OURS, 1])
+    cluster.await_isr("directory", OURS, 1)
+    produce(cluster.bootstrap(OURS), "directory", values(1))
+    ours = cluster.brokers[OURS]
+    aside = ours.data_dir.rename(ours.data_dir.with_name("aside"))
+    try:
+        assert isinstance(ours, Minibroker)
+        assert ours.wait_for_exit() == 1
+        assert (
+            "has failed, and others lead in place of this broker; name another directory with --data-dir DIR"
+            in ours.log_text
+        )
+    finally:
+        aside.rename(ours.data_dir)
+    state = cluster.state("directory")
+    assert state is not None
+    assert (state.leader, state.in_sync_replicas) == (1, (1,))
+    start(cluster, OURS)
+    cluster.await_isr("directory", 1, OURS)
 
 
 @pytest.mark.nightly

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.cluster.zk import nodes
+from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.mixed_cluster import MixedCluster, produce
+from tests.integration.wire import connection_to
 
 OURS = 3
 ROTATED = ([1, 2, OURS], [2, OURS, 1], [OURS, 1, 2])  # the replicas of three partitions
@@ -213,6 +215,59 @@ def test_a_replica_that_lacks_records_leads_only_where_that_is_allowed(
     }
     assert chains == {"unclean": UNCLEAN_CHAIN, "clean": CLEAN_CHAIN}
     assert cluster.controller == controller
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("controller", "other"), [(1, OURS), (OURS, 1)])
+def test_others_take_over_what_is_in_a_log_directory_that_fails(
+    cluster: MixedCluster, tmp_path: Path, controller: int, other: int
+) -> None:
+    directories = [tmp_path / "one", tmp_path / "two"]
+    two: dict[str, str | int] = {
+        "log.dirs": ",".join(map(str, directories)),
+        "replica.high.watermark.checkpoint.interval.ms": 500,
+    }
+    for broker_id in (controller, other):
+        start(cluster, broker_id)
+    cluster.start_kafka(2, **SETTINGS, **two)
+    roles = {"led": (2, other), "followed": (other, 2)}
+    topics = {f"{role}-{number}": replicas for role, replicas in roles.items() for number in range(2)}
+    for topic, replicas in topics.items():
+        cluster.create_topic(topic, replicas)
+        cluster.await_isr(topic, *replicas)
+        produce(cluster.bootstrap(), topic, ["before"])
+    failing = next(each for each in directories if (each / "led-0-0").is_dir())
+    lost = {topic for topic in topics if (failing / f"{topic}-0").is_dir()}
+    assert {topic.partition("-")[0] for topic in lost} == {"led", "followed"}
+    aside = failing.rename(tmp_path / "aside")
+    for topic, replicas in topics.items():
+        in_sync = (other,) if topic in lost else replicas
+        state = cluster.await_isr(topic, *in_sync)
+        assert (state.leader, state.leader_epoch) == (in_sync[0], 1 if topic in lost else 0)
+        produce(cluster.bootstrap(), topic, ["meanwhile"])
+    offline = {topic: (2,) if topic in lost else () for topic in topics}
+    for broker_id in (controller, other):
+        cluster.eventually(partial(shows_offline, cluster, broker_id, offline), lambda: str(offline))
+    cluster.stop(2)
+    failing.unlink(missing_ok=True)
+    aside.rename(failing)
+    cluster.await_gone(2)
+    cluster.start_kafka(2, **SETTINGS, **two)
+    for topic in topics:
+        cluster.await_state(topic, 0, lambda state: len(state.in_sync_replicas) == 2)
+    assert set(offline_of(cluster, controller).values()) == {()}
+    assert cluster.controller == controller
+
+
+def shows_offline(cluster: MixedCluster, broker_id: int, offline: Mapping[str, Sequence[int]]) -> bool:
+    return offline_of(cluster, broker_id) == offline
+
+
+def offline_of(cluster: MixedCluster, broker_id: int) -> Mapping[str, Sequence[int]]:
+    """The offline replicas of each topic's partition, as a broker shows them."""
+    with connection_to(cluster.bootstrap(broker_id)) as connection:
+        answer = connection.call(ApiKey.METADATA, 5, topics=None, allow_auto_topic_creation=False)
+    return {topic.name: tuple(topic.partitions[0].offline_replicas) for topic in answer.topics}
 
 
 @pytest.mark.nightly

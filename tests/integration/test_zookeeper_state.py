@@ -18,29 +18,22 @@ from minibroker.broker.cluster.state import (
     BrokerReturned,
     Change,
     ControllerChanged,
-    TopicState,
 )
-from minibroker.broker.cluster.zk import nodes, zookeeper_state
+from minibroker.broker.cluster.zk import messages, nodes, zookeeper_state
 from minibroker.broker.cluster.zk.client import Ensemble, SessionExpired, ZooKeeperClient
 from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
 from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.decisions import NO_LEADER, Broker, PartitionState
+from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from tests.broker.state_promises import PROMISES, TOPIC, Promise, broker_at, with_isr
 
 SESSION_MS = 4000
 SHOWN_SECONDS = 10.0
 POLL_SECONDS = 0.05
-TOPIC = TopicState(
-    "orders",
-    {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(2, 0, (1, 2), (2, 1))},
-    {"retention.ms": "1000"},
-    uuid.UUID(int=7),
-)
-
 Joined = Callable[[int], ZooKeeperState]
 
 
@@ -59,7 +52,7 @@ def zookeeper(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def joined(zookeeper: int, request: pytest.FixtureRequest) -> Iterator[Joined]:
     """Opens the state for a broker of the test's own cluster, and shows the broker to it."""
     opened: list[ZooKeeperState] = []
-    ensemble = Ensemble([("127.0.0.1", zookeeper)], f"/{request.node.name[:40]}/kafka")
+    ensemble = Ensemble([("127.0.0.1", zookeeper)], f"/{uuid.uuid4().hex}/kafka")
 
     def join(broker_id: int) -> ZooKeeperState:
         state = ZooKeeperState(
@@ -73,16 +66,6 @@ def joined(zookeeper: int, request: pytest.FixtureRequest) -> Iterator[Joined]:
     yield join
     for each in opened:
         each.close()
-
-
-def broker_at(broker_id: int) -> Broker:
-    return Broker({"PLAINTEXT": ("127.0.0.1", 9000 + broker_id)}, "rack")
-
-
-def with_isr(topic: TopicState, partition: int, in_sync_replicas: tuple[int, ...]) -> TopicState:
-    before = topic.partitions[partition]
-    after = before._replace(in_sync_replicas=in_sync_replicas, state_version=before.state_version + 1)
-    return topic._replace(partitions={**topic.partitions, partition: after})
 
 
 def shown(state: ZooKeeperState, is_shown: Callable[[], object]) -> None:
@@ -100,16 +83,9 @@ def stat_of(state: ZooKeeperState, path: str) -> object:
     return state.client.ask_all([Exists(path)])[0]
 
 
-def test_brokers_share_the_cluster_its_topics_and_its_brokers(joined: Joined) -> None:
-    first, second = joined(1), joined(2)
-    assert first.save("the topics", Change({"orders": TOPIC}))
-    shown(second, lambda: second.topics)
-    shown(first, lambda: len(first.brokers) == 2)
-    assert first.cluster_id == second.cluster_id
-    assert second.topics == first.topics
-    assert second.topics["orders"]._replace(topic_id=TOPIC.topic_id) == TOPIC
-    assert first.brokers == second.brokers == {1: broker_at(1), 2: broker_at(2)}
-    assert joined(3).topics == first.topics
+@pytest.mark.parametrize("promise", PROMISES)
+def test_a_promise_to_brokers_is_kept(joined: Joined, promise: Promise) -> None:
+    promise(joined, shown)
 
 
 def test_a_topic_that_is_made_again_has_another_id(joined: Joined) -> None:
@@ -123,20 +99,6 @@ def test_a_topic_that_is_made_again_has_another_id(joined: Joined) -> None:
     assert len(ids) == 2
     assert state.client.children(nodes.TOPICS) == []
     assert state.client.children("/config/topics") == []
-
-
-def test_a_state_that_does_not_follow_is_refused_and_read_again(joined: Joined) -> None:
-    leader, other = joined(1), joined(2)
-    leader.save("the topic", Change({"orders": TOPIC}))
-    shown(other, lambda: other.topics)
-    known = other.topics["orders"]
-    assert leader.save("the ISR", Change({"orders": with_isr(leader.topics["orders"], 0, (1,))}))
-    assert not other.save("the ISR", Change({"orders": with_isr(known, 0, (1, 2))}))
-    state = other.topics["orders"].partitions[0]
-    assert (state.in_sync_replicas, state.state_version) == ((1,), 1)
-    assert other.save("the ISR", Change({"orders": with_isr(other.topics["orders"], 0, (1, 2))}))
-    shown(leader, lambda: leader.topics["orders"].partitions[0].state_version == 2)
-    assert not leader.save("the topic", Change({"orders": TOPIC}))  # states of a topic that was made before
 
 
 def test_changes_of_leaders_are_news_and_notifications(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,19 +129,6 @@ def test_the_first_claim_wins_and_a_controller_before_changes_nothing(joined: Jo
     assert not first.save("the topic", Change({"orders": TOPIC}, controller_epoch=1))
     assert not first.topics
     assert first.controller_epoch == 2
-
-
-def test_a_controller_that_resigns_is_followed_by_another(joined: Joined) -> None:
-    first, second = joined(1), joined(2)
-    first.claim_controller()
-    shown(second, lambda: second.controller_id == 1)
-    second.take_news()
-    first.resign_controller()
-    assert (first.is_controller, first.controller_id) == (False, NO_CONTROLLER)
-    shown(second, lambda: second.controller_id == NO_CONTROLLER)
-    assert second.take_news() == [ControllerChanged(NO_CONTROLLER)]
-    assert second.claim_controller()
-    assert (second.controller_epoch, second.take_news()) == (2, [ControllerChanged(2)])
 
 
 def test_a_broker_is_gone_with_its_session_and_its_id_is_free_then(joined: Joined) -> None:
@@ -340,6 +289,13 @@ def test_a_large_topic_is_stored_in_several_steps(joined: Joined) -> None:
     partitions = {number: PartitionState(1, 0, (1,), (1,)) for number in range(5000)}
     state.save("the topic", Change({"large": TOPIC._replace(name="large", partitions=partitions)}))
     shown(other, lambda: "large" in other.topics and other.topics["large"].partitions == partitions)
+
+
+def test_nodes_with_acls_are_named_with_what_opens_them(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_only = messages.WORLD_ANYONE.replace(b"\x1f", b"\x01")  # as those that another user has created
+    monkeypatch.setattr(messages, "WORLD_ANYONE", read_only)
+    with pytest.raises(ZooKeeperStateError, match=r"NO_AUTH; its nodes have ACLs, .* zookeeper-security-migration\.sh"):
+        joined(1)
 
 
 def test_what_is_no_zookeeper_is_named(tmp_path: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from minibroker import Broker
 from minibroker.cli.app import main
 from minibroker.spark_jobs import JOBS
 
@@ -43,4 +48,135 @@ def test_without_spark_the_message_has_the_next_step(
 
     assert main(["jobs", "run", "delays"]) == 1
 
-    assert "pip install 'minibroker[spark]'" in capsys.readouterr().err
+    assert "pip install -e '.[spark]'" in capsys.readouterr().err
+
+
+QUERY = "5b70bfb1-556f-4a1a-87ab-7d6abd9a3adf"
+
+
+class CheckpointFolder(NamedTuple):
+    """A checkpoint, written as Spark 4.2 writes it."""
+
+    folder: Path
+
+    def write(self, path: str, *documents: Any, version: str = "v1") -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join([version, *map(json.dumps, documents)]))
+
+    def plan(self, number: int, *offsets: Any) -> None:
+        self.write(
+            f"offsets/{number}", {"batchWatermarkMs": 0, "batchTimestampMs": 1000 * number, "conf": {}}, *offsets
+        )
+
+    def commit(self, number: int) -> None:
+        self.write(f"commits/{number}", {"nextBatchWatermarkMs": 0})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    (tmp_path / "metadata").write_text(json.dumps({"id": QUERY}))
+    return CheckpointFolder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("flights", partitions=2)
+        for partition in (0, 1):
+            running.produce("flights", [b"flight"] * 10, partition=partition)
+        main(["topics", "delete-records", "flights", "-b", running.bootstrap_servers, "-p", "0", "--before", "4"])
+        yield running
+
+
+def checkpoint_of(folder: CheckpointFolder, broker: Broker, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    status = main(["jobs", "checkpoint", str(folder.folder), "-b", broker.bootstrap_servers, "-o", "json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("committed", "planned", "status", "notes", "following"),
+    [
+        ({"0": 10, "1": 10}, None, 0, ["", ""], "batch 8 waits for records: all are read"),
+        ({"0": 5, "1": 10}, None, 0, ["", ""], "batch 8 runs next; 5 offsets are unread"),
+        (
+            {"0": 5, "1": 9},
+            {"0": 7, "1": 10},
+            0,
+            ["", ""],
+            "batch 8 was planned and not committed: it runs again, over 3 off",
+        ),
+        ({"0": 4}, None, 0, ["", "new"], "batch 8 runs next; 16 offsets are unread"),
+        ({"0": 1, "1": 10}, None, 1, ["lost to retention or DeleteRecords: 3", ""], "a start fails for what is gone"),
+        ({"0": 11, "1": 10}, None, 1, ["made anew", ""], "a start fails"),
+        ({"0": 10, "1": 10, "2": 0}, None, 1, ["", "", "does not exist"], "a start fails"),
+    ],
+)
+def test_a_checkpoint_is_shown_beside_what_its_topic_has_now(
+    folder: CheckpointFolder,
+    broker: Broker,
+    capsys: pytest.CaptureFixture[str],
+    committed: dict[str, int],
+    planned: dict[str, int] | None,
+    status: int,
+    notes: list[str],
+    following: str,
+) -> None:
+    folder.plan(6, {"flights": {"0": 0}})
+    folder.commit(6)
+    folder.plan(7, {"flights": committed}, 17)
+    folder.commit(7)
+    if planned is not None:
+        folder.plan(8, {"flights": planned}, 17)
+
+    exit_status, found = checkpoint_of(folder, broker, capsys)
+    main(["jobs", "checkpoint", str(folder.folder), "-b", broker.bootstrap_servers])
+
+    assert exit_status == status
+    assert found["committed"]["batch"] == 7
+    assert found["next"].startswith(following)
+    shown = capsys.readouterr().out.splitlines()
+    rows = [line for line in shown if line.startswith("flights ")]
+    assert [note in row for note, row in zip(notes, rows, strict=True)] == [True] * len(notes)
+    assert shown[-1] == found["next"]
+    assert "  a source that is not Kafka, at 17" in shown
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_query_that_has_only_begun_is_shown_with_its_start(
+    folder: CheckpointFolder, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("sources/0/0", {"gone": {"0": 3}}, version="\0v1")
+
+    exit_status, found = checkpoint_of(folder, broker, capsys)
+
+    assert (exit_status, found["committed"], found["planned"]) == (1, None, None)
+    assert [(each["topic"], each["committed"], each["log_end"]) for each in found["partitions"]] == [("gone", 3, None)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda folder: (folder / "metadata").unlink(), "is no checkpoint of a Spark query: it has no file `metadata`"),
+        (lambda folder: (folder / "metadata").write_text(""), "metadata is damaged: it is not JSON"),
+        (lambda folder: (folder / "offsets/7").write_text(""), "offsets/7 is damaged: it is empty, or no text"),
+        (lambda folder: (folder / "offsets/7").write_text("v9\n{}"), "offsets/7 is damaged: it does not begin as v1"),
+        (lambda folder: (folder / "offsets/7").write_text("v1\n{}"), "offsets/7 is damaged: it ends too early"),
+        (lambda folder: (folder / "offsets/7").write_text("v1\n{}\n{"), "offsets/7 is damaged: it is not JSON"),
+        (lambda folder: (folder / "offsets/7").unlink(), "offsets/7 is damaged: it is missing"),
+    ],
+)
+def test_a_directory_that_is_no_checkpoint_gets_one_line(
+    folder: CheckpointFolder, capsys: pytest.CaptureFixture[str], damage: Any, line: str
+) -> None:
+    folder.plan(7, {"flights": {"0": 1}})
+    folder.commit(7)
+    damage(folder.folder)
+
+    assert main(["jobs", "checkpoint", str(folder.folder), "-b", "127.0.0.1:9"]) == 1
+
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert line in complaint

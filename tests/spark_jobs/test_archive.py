@@ -22,6 +22,7 @@ from minibroker.spark_jobs.archive import BYTES, Values, lost
 from minibroker.spark_jobs.command import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.sink_table import SinkTable
+from tests.spark_jobs.kafka_rows import KAFKA_ROW
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
@@ -33,10 +34,6 @@ AVRO = json.dumps(
     {"type": "record", "name": "R", "fields": [{"name": name, "type": ["null", "long"]} for name in ("a", "b")]}
 )
 WIDER = json.dumps(json.loads(AVRO) | {"fields": [*json.loads(AVRO)["fields"], {"name": "c", "type": "string"}]})
-KAFKA_ROW = (
-    "topic string, partition int, offset long, timestamp timestamp, timestampType int, key binary, value binary,"
-    " headers array<struct<key string, value binary>>"
-)
 
 
 def rows_of(spark: SparkSession, values: Sequence[bytes | None], decoding: Values, **late: Any) -> list[Row]:

@@ -251,9 +251,9 @@ def shown(view: View, console: Console) -> list[str]:
     return captured.get().splitlines()
 
 
-def batch_of(*, latest: str | None, watermark: str, number: int = 7) -> dict[str, Any]:
+def batch_of(*, latest: str | None, watermark: str | None, number: int = 7) -> dict[str, Any]:
     facts = {"batch": number, "records": 40_000, "milliseconds": 1234}
-    return facts | {"latest": latest, "watermark": watermark}
+    return facts | {"latest": latest, "watermark": watermark, "has_ended": watermark is None}
 
 
 def test_a_terminal_shows_the_days_written_and_those_that_fill() -> None:
@@ -279,7 +279,7 @@ def test_the_days_fit_however_many_they_are_and_all_are_written_in_the_end(days:
     view = View(console, FIRST_DAY, days)
     begun = shown(view, console)
 
-    view.batch(batch_of(latest=None, watermark="2014-06-01T00:00:00.000Z"))
+    view.batch(batch_of(latest=None, watermark=None))
 
     assert max(len(line) for line in begun + shown(view, console)) <= COLUMNS
     assert (view.days_written, view.days_filling) == (days, 0)

@@ -102,8 +102,10 @@ def test_a_job_ends_by_itself_when_the_windows_it_is_to_write_are_written(
 
     flight_delays.run(spark, flight_delays.options().parse_args(arguments), stop=threading.Event())
 
-    last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert "2013-01-31T05:00" <= last["watermark"] <= "2013-02-10"
+    batches = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (batches[-1]["has_ended"], batches[-1]["watermark"]) == (True, None)
+    times = [batch[name] for batch in batches for name in ("latest", "watermark") if batch[name]]
+    assert max(times) < "2013-01-31T05:00", "the end of the stream shows through"
     result.check(result.read(job.output), january.expected)
 
 

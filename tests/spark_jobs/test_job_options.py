@@ -1,13 +1,16 @@
-"""The flight job's options, and the line it prints for a batch; no Spark is started."""
+"""Options of jobs, the line of a batch, and when an alert comes by its state; no Spark is started."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from minibroker.spark_jobs import flight_delays, kafka_options, micro_batches
+from minibroker.spark_jobs.alerts import KeyState, Rule, judge
 
+MINUTE_MS = 60_000
 NEEDED = ("--bootstrap-servers", "b:9092", "--subscribe", "flights", "--output", "out", "--checkpoint", "at")
 
 
@@ -35,7 +38,7 @@ def test_an_option_of_the_source_may_have_an_equals_sign_in_its_value() -> None:
     [({}, "watermark w"), ({"unreadable": 1000, "too_late": 2}, "1,000 unreadable: not in the result, 2 too late")],
 )
 def test_records_that_are_not_in_the_result_are_counted(troubles: dict[str, Any], end: str) -> None:
-    facts = {"batch": 3, "records": 7, "records_so_far": 1234, "watermark": "w", "behind": 0}
+    facts = {"batch": 3, "records": 7, "records_so_far": 1234, "watermark": "w", "behind": 0, "has_ended": False}
     facts |= {"unreadable": 0, "too_late": 0, "milliseconds": 1500}
 
     line = micro_batches.sentence(facts | troubles, left_out=["unreadable"])
@@ -43,3 +46,37 @@ def test_records_that_are_not_in_the_result_are_counted(troubles: dict[str, Any]
     assert line.startswith("batch 3: 7 records in 1.5 s, 1,234 so far, watermark w")
     assert end in line
     assert bool(troubles) == ("not in the result" in line)
+
+
+def rule(**state: Any) -> Rule:
+    return Rule("celsius > 80", StructType(), **state)
+
+
+@pytest.mark.parametrize(
+    ("state", "minutes", "alerted"),
+    [
+        ({"times": 3}, [1, 2, 300, 301, 302, 303], {300: 3, 303: 3}),
+        ({"times": 3, "within_ms": 10 * MINUTE_MS}, [1, 2, 12, 13, 14], {14: 3}),
+        ({"once": True}, [1, 2, -3, 4, 5], {1: 1, 4: 1}),
+        ({"times": 2, "once": True}, [1, 2, 3, -4, 5, -6, 7, 8], {2: 2, 8: 2}),
+        ({"times": 2, "within_ms": 5 * MINUTE_MS, "once": True}, [1, 7, 12, 13], {12: 2}),
+    ],
+)
+def test_an_alert_counts_the_matches_before(state: dict[str, Any], minutes: list[int], alerted: dict[int, int]) -> None:
+    kept = KeyState()
+    found = {}
+    for minute in minutes:  # below 0: no match
+        kept, matches = judge(rule(**state), kept, is_match=minute > 0, at_ms=abs(minute) * MINUTE_MS)
+        if matches:
+            found[minute] = matches
+
+    assert found == alerted
+
+
+@pytest.mark.parametrize(("minutes", "kept"), [([1, 2], KeyState()), ([1], KeyState((MINUTE_MS,)))])
+def test_a_key_that_is_done_with_keeps_no_state(minutes: list[int], kept: KeyState) -> None:
+    state = KeyState()
+    for minute in minutes:
+        state, _ = judge(rule(times=2), state, is_match=True, at_ms=minute * MINUTE_MS)
+
+    assert state == kept

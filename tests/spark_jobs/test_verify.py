@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from minibroker.spark_jobs import archive, verify
 from minibroker.spark_jobs.command import JobFailed, stoppable
-from tests.spark_jobs.test_archive import KAFKA_ROW
+from tests.spark_jobs.kafka_rows import KAFKA_ROW
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
@@ -134,6 +134,7 @@ def test_a_topic_and_its_archive_are_equal_until_a_record_is_added_or_deleted(
     assert (tmp_path / "differences.png").stat().st_size > 5000
 
 
+@pytest.mark.nightly  # the replay's tests compare committed records of two topics
 def test_two_topics_are_compared_by_what_transactions_committed(
     verified: Verified, kafka: Kafka, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ class ReplyCode(IntEnum):
     OK = 0
     CONNECTION_LOSS = -4
     NO_NODE = -101
+    NO_AUTH = -102
     BAD_VERSION = -103
     NODE_EXISTS = -110
     NOT_EMPTY = -111

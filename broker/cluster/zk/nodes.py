@@ -255,6 +255,16 @@ class PartitionsNode(NamedTuple):
         return cls([TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows])
 
 
+class LogDirectoryEventNode(NamedTuple):
+    """A log directory of this broker has failed."""
+
+    broker_id: int
+
+    @classmethod
+    def decode(cls, data: bytes) -> LogDirectoryEventNode:
+        return cls(int(from_json(data)["broker"]))
+
+
 class ReassignmentNode(NamedTuple):
     """The replicas that partitions are to have."""
 

@@ -28,6 +28,7 @@ from minibroker.broker.cluster.state import (
     Change,
     Configs,
     ControllerChanged,
+    LogDirectoryFailed,
     Moves,
     News,
     OldOffsets,
@@ -73,6 +74,10 @@ ISRS_SHOWN_SECONDS: Final = 60.0
 PLAINTEXT: Final = "PLAINTEXT"
 STALE: Final = (ReplyCode.BAD_VERSION, ReplyCode.NO_NODE, ReplyCode.NODE_EXISTS, ReplyCode.NOT_EMPTY)
 UNREADABLE: Final = (ValueError, KeyError, TypeError)  # a node that no broker has written
+OPEN_NODES: Final = (
+    "its nodes have ACLs, and this broker cannot log in: open them with zookeeper-security-migration.sh"
+    " --zookeeper.acl=unsecure, and set zookeeper.set.acl=false at all brokers"
+)
 NOT_TRIED: Final = (0, -2)  # of a write of a multi beside the one that failed
 
 
@@ -176,9 +181,9 @@ class ZooKeeperState:
             self.reload()
         except (ConnectionLost, ZooKeeperError, SessionExpired, *UNREADABLE) as error:
             servers = ",".join(f"{host}:{port}" for host, port in self.ensemble.servers)
-            raise ZooKeeperStateError(
-                f"cannot use ZooKeeper at {servers}: {error}; start it, or name another in zookeeper.connect"
-            ) from error
+            is_closed = isinstance(error, ZooKeeperError) and error.code == ReplyCode.NO_AUTH
+            next_step = OPEN_NODES if is_closed else "start it, or name another in zookeeper.connect"
+            raise ZooKeeperStateError(f"cannot use ZooKeeper at {servers}: {error}; {next_step}") from error
         self._news.clear()
         return []
 
@@ -440,11 +445,15 @@ class ZooKeeperState:
             self._note(BrokerGone(broker_id))
 
     def _clear_notifications(self) -> None:
-        """As the controller, remove notifications of changed in-sync replicas: the watches have shown them before."""
+        """As the controller, take the notifications: of log directories that have failed, and of changed in-sync
+        replicas, which the watches have shown before."""
         if self.is_controller:
             for path in (nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS):
-                names = self.client.children(path, watch=True)
-                self.client.ask_all([Delete(f"{path}/{name}") for name in names])
+                paths = [f"{path}/{name}" for name in self.client.children(path, watch=True)]
+                if path == nodes.LOG_DIR_EVENTS:
+                    events = [nodes.LogDirectoryEventNode.decode(self.client.data(each).data) for each in paths]
+                    self._news.extend(LogDirectoryFailed(each) for each in {event.broker_id for event in events})
+                self.client.ask_all([Delete(each) for each in paths])
 
     def show_changed_isrs(self) -> None:
         """Show the controller which in-sync replicas leaders of this broker have changed.

@@ -67,6 +67,7 @@ class KafkaSettings:
     reserved_broker_max_id = setting(INT, 1000, at_least(0), "the greatest broker.id that may be given")
     zookeeper_connect = optional(STRING, ANY, "HOST:PORT,.../root of the ZooKeeper that `serve --zookeeper` joins")
     zookeeper_connection_timeout_ms = optional(INT, ANY, "the wait for ZooKeeper at a start; else its session timeout")
+    zookeeper_set_acl = setting(BOOLEAN, False, ANY, "refused with `serve --zookeeper`, which does not log in")
     zookeeper_session_timeout_ms = setting(INT, 6000, ANY, "a broker of a cluster that stands still for this expires")
     broker_rack = optional(STRING, ANY, "the broker's rack in Metadata")
 

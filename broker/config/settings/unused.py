@@ -49,7 +49,6 @@ ONLY_CHECKED = {
 UNUSED = {
     NO_ZOOKEEPER: """
         zookeeper.max.in.flight.requests                       int       10 1
-        zookeeper.set.acl                                      boolean   false
         zookeeper.sync.time.ms                                 int       2000
     """,
     ONE_LOOP: """

@@ -47,7 +47,7 @@ with warnings.catch_warnings():
     from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeGroupsRequest
-    from kafka.protocol.consumer import FetchRequest
+    from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
     from kafka.protocol.metadata import MetadataRequest
     from kafka.protocol.producer import ProduceRequest
     from kafka.structs import OffsetAndMetadata
@@ -68,6 +68,7 @@ __all__ = [
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
+    "ListOffsetsRequest",
     "ProduceRequest",
 ]
 __all__ += ["ResourcePattern", "ResourcePatternFilter"]

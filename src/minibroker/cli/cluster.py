@@ -8,22 +8,32 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.bootstrap import BOOTSTRAP_VARIABLE, Cluster
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.cli.completion import topic_names
 from minibroker.cli.options import Output, show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
-from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.cli.parameters import (
+    BootstrapOption,
+    CommandConfigOption,
+    OutputOption,
+    PropertiesOption,
+    cluster_of,
+    on_cluster,
+)
 from minibroker.errors import EXIT_OK, BadValue, BrokerError, CommandFailed
 
 if TYPE_CHECKING:
-    from minibroker.served_cluster import Process
+    from minibroker.any_cluster.cluster_status import ClusterStatus
+    from minibroker.served_cluster import Process, ServedCluster
 
 Direction = Literal["both", "to", "from"]
 
@@ -54,32 +64,35 @@ Done = tuple[str, str]  # what was done, and to what
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
+@contextmanager
+def served(data_dir: Path) -> Iterator[ServedCluster]:
+    """The cluster that is served there. Raises CommandFailed and BadValue, also for later failures."""
+    from minibroker.served_cluster import ServedCluster
+    from minibroker.waiting import WaitError
+
+    try:
+        yield ServedCluster(data_dir)
+    except (BrokerError, WaitError) as error:
+        raise CommandFailed(str(error)) from error
+    except ValueError as error:
+        raise BadValue(str(error)) from error
+
+
 def on_served(command: Command) -> Command:
     """Give a command `--data-dir` and `--output`, and the cluster there as its parameter `cluster`.
 
-    A command with a parameter `output` prints by itself; any other returns what it did, and to what.
+    It returns what it did, and to what.
     """
     signature = inspect.signature(command, eval_str=True)
-    prints = "output" in signature.parameters
     keywords = [each.replace(kind=KEYWORD) for each in signature.parameters.values() if each.name != "cluster"]
     keywords.append(inspect.Parameter("data_dir", KEYWORD, annotation=DataDirOption, default=DEFAULT_DATA_DIR))
-    if not prints:
-        keywords.append(inspect.Parameter("output", KEYWORD, annotation=OutputOption, default="text"))
+    keywords.append(inspect.Parameter("output", KEYWORD, annotation=OutputOption, default="text"))
 
     @functools.wraps(command)
     def run(*, data_dir: Path, output: Output, **arguments: Any) -> int:
-        from minibroker.served_cluster import ServedCluster
-        from minibroker.waiting import WaitError
-
-        if prints:
-            arguments["output"] = output
-        try:
-            done = command(cluster=ServedCluster(data_dir), **arguments)
-        except (BrokerError, WaitError) as error:
-            raise CommandFailed(str(error)) from error
-        except ValueError as error:
-            raise BadValue(str(error)) from error
-        return EXIT_OK if prints else report([Outcome(done[1], done[0])], output)
+        with served(data_dir) as cluster:
+            done = command(cluster=cluster, **arguments)
+        return report([Outcome(done[1], done[0])], output)
 
     run.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in keywords}
@@ -118,24 +131,50 @@ def describe(cluster: Cluster, output: OutputOption = "text") -> int:
     return EXIT_OK
 
 
-@app.command("status", epilog="Example: minibroker cluster status orders")
-@on_served
+@app.command("status", epilog="Example: minibroker cluster status orders -b 127.0.0.1:9092")
 def status(
-    cluster: Any,
     topic: Annotated[
         str | None,
         typer.Argument(metavar="TOPIC", show_default=False, help="Show the replicas of this topic, by broker."),
     ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            show_default=False,
+            help=f"The directory that `serve --brokers` was started with; {DEFAULT_DATA_DIR} without an address.",
+        ),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    properties: PropertiesOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = "text",
 ) -> None:
-    """Show the brokers; or of a topic each replica, as its own broker knows it."""
+    """Show the brokers; or of a topic each replica, as its own broker knows it.
+
+    By an address any Kafka cluster is shown, as far as Kafka's protocol has it.
+    """
+    if data_dir is not None and bootstrap is not None:
+        raise BadValue("--data-dir and --bootstrap-server name two clusters; give one of them")
+    if bootstrap is None and (data_dir is not None or BOOTSTRAP_VARIABLE not in os.environ):
+        with served(data_dir or DEFAULT_DATA_DIR) as cluster:
+            show(cluster, topic, output)
+        return
+    from minibroker.any_cluster.cluster_status import cluster_status
+
+    with cluster_status(cluster_of(bootstrap, properties, command_config)) as cluster:
+        show(cluster, topic, output)
+
+
+def show(cluster: ServedCluster | ClusterStatus, topic: str | None, output: Output) -> None:
     if topic is None:
         show_brokers(cluster, output)
     else:
         show_replicas(cluster, topic, output)
 
 
-def show_brokers(cluster: Any, output: Any) -> None:
+def show_brokers(cluster: ServedCluster | ClusterStatus, output: Output) -> None:
     found = cluster.status()
     seen = {row["broker_id"]: row for row in found["brokers"]}
     documents = [
@@ -163,7 +202,7 @@ def state_text(row: dict[str, Any]) -> str:
     return f"{row['state']}, expired"
 
 
-def show_replicas(cluster: Any, topic: str, output: Any) -> None:
+def show_replicas(cluster: ServedCluster | ClusterStatus, topic: str, output: Output) -> None:
     partitions = cluster.partitions(topic)
     if not partitions:
         raise CommandFailed(f"topic {topic} does not exist; `minibroker topics list` shows them all")
@@ -181,10 +220,10 @@ def show_replicas(cluster: Any, topic: str, output: Any) -> None:
             number,
             each.broker_id,
             each.role,
-            each.leader_epoch,
-            each.log_start_offset,
-            each.high_watermark,
-            each.log_end_offset,
+            *(
+                "" if fact is None else fact
+                for fact in (each.leader_epoch, each.log_start_offset, each.high_watermark, each.log_end_offset)
+            ),
             ",".join(map(str, sorted(each.in_sync_replicas))),
             each.hold or "",
         )

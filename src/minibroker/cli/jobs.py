@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from minibroker.cli.checkpoint import EPILOG as CHECKPOINT_EPILOG
+from minibroker.cli.checkpoint import checkpoint
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import OutputOption
 from minibroker.errors import BadValue, CommandFailed
@@ -58,8 +60,16 @@ def run(
     job = JOBS.get(name)
     if job is None:
         raise BadValue(f"there is no job {name!r}; there are {', '.join(JOBS)}")
-    if importlib.util.find_spec("pyspark") is None:
-        raise CommandFailed("Spark is not installed; pip install 'minibroker[spark]', and have a JDK 17 or later")
+    require_spark()
     # In place of this process: a signal for the command is one for the job.
     command = [sys.executable, "-m", f"minibroker.spark_jobs.{job.module}", *(arguments or [])]
     os.execv(sys.executable, command + ["--json"] * (output == "json"))
+
+
+def require_spark() -> None:
+    """Raises CommandFailed with the next step if there is no Spark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise CommandFailed("Spark is not installed; in the clone of minibroker: pip install -e '.[spark]'")
+
+
+app.command("checkpoint", epilog=CHECKPOINT_EPILOG)(checkpoint)

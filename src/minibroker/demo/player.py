@@ -98,6 +98,6 @@ class Player:
         if self._stop.is_set():
             raise ReplayStopped
         self._say(
-            f"Replayed all {self.flights:,} flights, and to each partition one record 15 days later: it ends the "
-            "stream, for a day is written only when later records have come"
+            f"Replayed all {self.flights:,} flights, and ended the stream in each partition: a day is written only "
+            "when no flight of it can come any more"
         )

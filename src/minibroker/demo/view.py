@@ -82,9 +82,10 @@ class View:
         """Show a micro-batch of the Spark job."""
         end = self._first_day + self._days * DAY
         if facts["latest"]:
-            # The end of the stream is later than the last flight.
             self.read_to = min(max(self.read_to, datetime.fromisoformat(facts["latest"])), end)
-        if facts["watermark"]:
+        if facts["has_ended"]:
+            self.written_to = end
+        elif facts["watermark"]:
             self.written_to = min(max(self.written_to, datetime.fromisoformat(facts["watermark"])), end)
         seconds = facts["milliseconds"] / 1000
         self._spark = f"micro-batch {facts['batch']}: {facts['records']:,} records in {seconds:.1f} s"

@@ -92,7 +92,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
-    panel('Lag', { about: 'of the last ten minutes' }, h('div', { class: 'body lag' }, facts, line)),
+    panel('Lag', { about: h('span', { title: 'It keeps the lag of all groups, and what their fetches waited for, as Parquet' }, 'of the last ten minutes; longer by ', h('code', {}, 'minibroker jobs run telemetry')) }, h('div', { class: 'body lag' }, facts, line)),
     ofMembers,
     ofPartitions,
     ofFetches,

@@ -1,0 +1,165 @@
+"""Reads the checkpoint of a Spark query from its files, without Spark: what it has committed, and what it has planned.
+
+Spark writes the offsets of a micro-batch to `offsets/N` before it runs, and `commits/N` when it has ended. So a batch
+with offsets and without a commit runs again, over the same offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minibroker.errors import CommandFailed
+
+LOG_VERSION = "v1"
+NO_OFFSET = "-"
+
+# Of a Kafka source: by topic, by partition.
+TopicOffsets = dict[str, dict[int, int]]
+
+
+class Source(NamedTuple):
+    """The position of a source at the end of a batch; `topics` are None unless it is Spark's Kafka source."""
+
+    offset: Any
+    topics: TopicOffsets | None
+
+
+class Batch(NamedTuple):
+    number: int
+    planned_ms: int
+    watermark_ms: int  # 0 for none
+    sources: list[Source]
+
+
+class StateOperator(NamedTuple):
+    """An operator with state, and the size of its files."""
+
+    operator: int
+    name: str
+    stores: list[str]
+    partitions: int
+    bytes: int
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint; either batch is None if there is none. A planned one is not committed yet."""
+
+    query: str
+    committed: Batch | None
+    planned: Batch | None
+    start: list[Source]  # where the sources began
+    operators: list[StateOperator]
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read a checkpoint. Raises CommandFailed with one line if it is none, or damaged."""
+    if not folder.is_dir():
+        raise CommandFailed(f"{folder} is no directory; name the checkpointLocation of a query, on this machine")
+    if not (folder / "metadata").is_file():
+        raise CommandFailed(
+            f"{folder} is no checkpoint of a Spark query: it has no file `metadata`; name its checkpointLocation"
+        )
+    query = str(_json(folder / "metadata", (folder / "metadata").read_text(errors="replace"))["id"])
+    planned, committed = (_newest(folder / name) for name in ("offsets", "commits"))
+    return Checkpoint(
+        query,
+        None if committed is None else _batch(folder, committed),
+        _batch(folder, planned) if planned is not None and planned != committed else None,
+        [_initial(path) for path in _numbered(folder / "sources")],
+        [_operator(path) for path in _numbered(folder / "state")],
+    )
+
+
+def _numbered(folder: Path) -> list[Path]:
+    """The files or folders that have a number as their name, in its order."""
+    found = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def _newest(folder: Path) -> int | None:
+    return max((int(path.name) for path in _numbered(folder)), default=None)
+
+
+def _batch(folder: Path, number: int) -> Batch:
+    path = folder / "offsets" / str(number)
+    lines = _lines(path)
+    if len(lines) < 2:
+        raise _damaged(path, "it ends too early")
+    metadata = _json(path, lines[0])
+    return Batch(
+        number,
+        int(metadata.get("batchTimestampMs", 0)),
+        int(metadata.get("batchWatermarkMs", 0)),
+        [_source(path, line) for line in lines[1:]],
+    )
+
+
+def _initial(folder: Path) -> Source:
+    path = folder / "0"
+    return _source(path, _lines(path)[0]) if path.is_file() else Source(None, None)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file of Spark's metadata log behind its version."""
+    try:
+        version, *lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise _damaged(
+            path, "it is missing" if isinstance(error, FileNotFoundError) else "it is empty, or no text"
+        ) from error
+    # The Kafka source begins its file with a zero, for versions of Spark before 2.1.
+    if version.lstrip("\0") != LOG_VERSION or not lines:
+        raise _damaged(path, f"it does not begin as {LOG_VERSION} of Spark's log")
+    return lines
+
+
+def _source(path: Path, line: str) -> Source:
+    if line == NO_OFFSET:
+        return Source(None, None)
+    offset = _json(path, line)
+    try:
+        topics = {topic: {int(each): int(at) for each, at in found.items()} for topic, found in offset.items()}
+    except (AttributeError, TypeError, ValueError):  # of another source: a number, or an object of numbers
+        return Source(offset, None)
+    return Source(offset, topics)
+
+
+def _operator(folder: Path) -> StateOperator:
+    stores: list[str] = []
+    name, partitions = "?", len(_numbered(folder))
+    for path in _metadata_of(folder / "_metadata"):
+        found = _json(path, _lines_of_any_version(path)[-1])
+        name = str(found["operatorInfo"]["operatorName"])
+        stores = [str(each["storeName"]) for each in found["stateStoreInfo"]]
+        partitions = max((int(each["numPartitions"]) for each in found["stateStoreInfo"]), default=partitions)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return StateOperator(int(folder.name), name, stores, partitions, size)
+
+
+def _metadata_of(folder: Path) -> Iterator[Path]:
+    """Yield the newest file about an operator: of v2 one for some batches, of v1 one for all."""
+    if newest := _numbered(folder / "v2"):
+        yield newest[-1]
+    elif (folder / "metadata").is_file():
+        yield folder / "metadata"
+
+
+def _lines_of_any_version(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines:
+        raise _damaged(path, "it is empty")
+    return lines
+
+
+def _json(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _damaged(path, "it is not JSON where it should be") from error
+
+
+def _damaged(path: Path, what: str) -> CommandFailed:
+    return CommandFailed(f"{path} is damaged: {what}; the query cannot go on from it either, unless it is restored")

@@ -1,0 +1,25 @@
+"""The settings of brokers that are a cluster on one machine, of `serve --brokers` and of `Cluster` alike."""
+
+from __future__ import annotations
+
+MOST_REPLICAS = 3
+# A follower that asks a new leader before that has heard of it asks again after this time; Kafka's second would pass
+# before acks=all is answered.
+FETCH_BACKOFF_MS = 100
+
+
+def replicas_of(brokers: int) -> int:
+    """The replicas of a topic, unless it names a number."""
+    return min(MOST_REPLICAS, brokers)
+
+
+def settings_of_cluster(brokers: int) -> dict[str, str]:
+    """The settings of each of so many brokers, unless it is given others."""
+    replicas = replicas_of(brokers)
+    return {
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, replicas)),
+        "replica.fetch.backoff.ms": str(FETCH_BACKOFF_MS),
+    }

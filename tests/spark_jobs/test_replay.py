@@ -1,0 +1,159 @@
+"""The replay: records as they were, each once, at their time, through a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from minibroker.spark_jobs import replay, sending, verify
+from minibroker.spark_jobs.command import JobFailed
+
+if TYPE_CHECKING:
+    from tests.spark_jobs.conftest import Kafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+RECORDS = 120
+
+
+def test_a_row_of_an_archive_goes_to_its_partition_by_its_offset(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("t", 3, 7, None, None, bytearray(b"v"), None)], ARCHIVE_ROW)
+
+    (row,) = replay.transform(rows, topic="u").collect()
+
+    assert (row.topic, row.lane, row.to_partition, row.position, row.value) == ("u", 3, 3, 7, b"v")
+
+
+ARCHIVE_ROW = (
+    "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"
+    " headers array<struct<key string, value binary>>"
+)
+
+
+def test_rows_without_a_value_are_sent_as_json_in_the_order_of_time_and_of_the_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = ["key,timestamp,n", "k,2026-01-01 00:00:02,1", "k,2026-01-01 00:00:01,2", "k,2026-01-01 00:00:01,3"]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    arguments = ["--input", str(tmp_path), "--format", "csv", "--topic", "t"]
+
+    source = replay.read(spark, replay.options().parse_args(arguments))
+    rows = replay.transform(source, topic="t", lanes={"t": 4}).orderBy("position").collect()
+
+    assert [(row.position, row.value) for row in rows] == [(0, b'{"n":"2"}'), (1, b'{"n":"3"}'), (2, b'{"n":"1"}')]
+    assert {(row.key, row.to_partition) for row in rows} == {(b"k", None)}
+    assert rows[0].timestamp_ms == 1_767_225_601_000
+
+
+class Replayed:
+    """A topic with keys, headers and times, as Parquet; the job's options for it."""
+
+    def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *, apart_ms: int = 1000) -> None:
+        self.spark, self.kafka = spark, kafka
+        self.source, self.target = kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        for number in range(RECORDS):
+            headers: list[tuple[str, str | bytes | None]] = [("n", b"%d" % number), ("n", None)] if number % 3 else []
+            at = 1_700_000_000_000 + number * apart_ms
+            value = None if number == 7 else b"%d" % (number // 2)
+            producer.produce(self.source, value, b"key", number % 2, timestamp=at, headers=headers)
+        assert producer.flush(30) == 0
+        read = spark.read.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap)
+        read = read.option("subscribe", self.source).option("includeHeaders", "true")
+        read.load().orderBy(F.rand(1)).write.parquet(str(folder / "rows"))
+        self.command_line = ["-b", kafka.bootstrap, "--input", str(folder / "rows"), "--topic", self.target, "--json"]
+
+    def run(self, *more: str) -> None:
+        assert replay.run(self.spark, replay.options().parse_args([*self.command_line, *more]), threading.Event()) == 0
+
+    def is_equal(self) -> bool:
+        command_line = ["-b", self.kafka.bootstrap, "--subscribe", self.source, "--against-topic", self.target]
+        command_line += ["--isolation-level", "read_committed"]
+        return verify.run(self.spark, verify.options().parse_args(command_line), threading.Event()) == 0
+
+
+@pytest.fixture
+def replayed(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> Replayed:
+    return Replayed(spark, kafka, tmp_path)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
+
+
+def test_each_record_is_sent_once_as_it_was_through_a_crash_in_a_transaction(
+    replayed: Replayed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send = sending.Lane.send
+
+    def crash_half_way(lane: Any, rows: Any) -> None:
+        send(lane, rows)
+        if rows[-1][0] >= 30:  # in a transaction
+            raise RuntimeError("crashed")
+
+    # The module travels to the executors as it is now.
+    monkeypatch.setattr(sending, "COMMIT_EVERY_RECORDS", 10)
+    monkeypatch.setattr(sending, "CHECK_EVERY_RECORDS", 7)
+    monkeypatch.setattr(sending.Lane, "send", crash_half_way)
+    with pytest.raises(Exception, match="crashed"):
+        replayed.run()
+    monkeypatch.setattr(sending.Lane, "send", send)
+    replayed.run()
+    sent = last_line(capsys)["sent"]
+    replayed.run()
+
+    assert 0 < sent < RECORDS  # what was committed before the crash is not sent again
+    assert last_line(capsys)["sent"] == 0
+    assert replayed.is_equal()
+
+
+def test_records_are_sent_at_their_times(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replayed = Replayed(spark, kafka, tmp_path, apart_ms=100)
+    began = time.monotonic()
+    replayed.run("--speed", "8", "--delivery", "at-least-once", "--picture", str(tmp_path / "replay.png"))
+
+    assert time.monotonic() - began > (RECORDS - 1) * 0.1 / 8
+    assert last_line(capsys)["sent"] == RECORDS
+    assert replayed.is_equal()
+    assert (tmp_path / "replay.png").stat().st_size > 5000
+
+
+def test_a_topic_with_too_few_partitions_is_refused_unless_keys_choose_them(replayed: Replayed, kafka: Kafka) -> None:
+    replayed.command_line[replayed.command_line.index(replayed.target)] = narrow = kafka.create_topic()
+
+    with pytest.raises(JobFailed, match=f"{narrow} has no partition 1, .*--partitions key"):
+        replayed.run()
+    replayed.run("--partitions", "key")
+
+
+@pytest.mark.nightly  # a task that crashes in a transaction is in every run
+def test_a_job_killed_half_way_sends_each_record_once(replayed: Replayed) -> None:
+    command = [sys.executable, "-m", "minibroker.spark_jobs.replay", *replayed.command_line, "--speed", "10"]
+    for seconds in (3, 5):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "promise" in json.loads(line):
+                break
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    replayed.run()
+
+    assert replayed.is_equal()
