@@ -307,7 +307,7 @@ def test_a_group_with_its_lag_and_for_how_long_it_has_waited(
     assert 0 <= partition["seconds"] < 60
     assert [point[1] for point in found["points"]] == [3]
     assert [(row["group"], row["lag"], row["topics"]) for row in listed] == [(group, 3, [topic])]
-    assert of_topic == [{"group": group, "lag": 3, "partitions": 1}]
+    assert of_topic == [{"group": group, "lag": 3, "partitions": 1, "only_fetches": False}]
     assert lags == {topic: [{"group": group, "lag": 3}]}
 
 

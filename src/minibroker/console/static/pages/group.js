@@ -106,7 +106,8 @@ export function show(view) {
       return
     }
     const onlyFetches = shown.state === ONLY_FETCHES
-    actions.inert = actions.hidden = ofMembers.hidden = ofPartitions.hidden = onlyFetches
+    actions.inert = ofMembers.hidden = ofPartitions.hidden = onlyFetches
+    actions.hidden = onlyFetches || !view.mayChange
     ofFetches.hidden = shown.fetched.length === 0
     setText(about, [onlyFetches ? `${ONLY_FETCHES}, commits nothing` : shown.state, ...(shown.members && !onlyFetches ? [counted(shown.members.length, 'member')] : []), ...(isOther(shown.type) ? [`protocol type ${shown.type}`] : []), ...(shown.protocol ? [shown.protocol] : [])].join(', '))
     setFacts(facts, [
