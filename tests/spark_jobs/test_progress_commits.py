@@ -13,10 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install -e '.[demo]'")
 
+from kafka.errors import KafkaTimeoutError
 from pyspark.sql import SparkSession
 
 from minibroker import Broker
 from minibroker.cli.app import main
+from minibroker.spark_jobs import progress_commits
 from minibroker.spark_jobs.progress_commits import ProgressCommits, commit_progress
 from tests.minibroker.records_by_hand import Records
 
@@ -96,10 +98,16 @@ def test_only_the_query_that_is_named_is_committed() -> None:
         assert (commits._groups, commits._newest) == ({}, {})
 
 
-def test_a_commit_that_fails_is_logged_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_that_fails_is_logged_and_nothing_else(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(**settings: object) -> None:  # kafka-python's own leaves its sockets open then
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(progress_commits, "KafkaAdminClient", unreachable)
     with (
         caplog.at_level(logging.WARNING, "minibroker.spark_jobs.progress_commits"),
-        Session().commits("127.0.0.1:9", bootstrap_timeout_ms=100) as commits,
+        Session().commits("127.0.0.1:9") as commits,
     ):
         commits.onQueryProgress(progress("a", "sums", KafkaV2=json.dumps({TOPIC: {"0": 3}})))
         commits.onQueryTerminated(cast(Any, SimpleNamespace(runId="a")))
