@@ -26,22 +26,14 @@ NIGHTLY = "nightly"
 TEST_BY_TEST = {"tests/test_recipes.py"}
 # The files of conversations are shared among the workers, each by its name before the title.
 BY_BOOK = "tests/broker/test_conversations.py"
-# These go to one worker: they share a Spark session, which is a JVM.
+# Each of the two goes to one worker, whose tests share a Spark session, which is a JVM.
 SPARK = {
-    f"tests/spark_jobs/test_{name}.py"
-    for name in (
-        "alerts",
-        "archive",
-        "exactly_once",
-        "flight_delays",
-        "kafka_source",
-        "progress_commits",
-        "replay",
-        "secured_kafka",
-        "telemetry",
-        "transform",
-        "verify",
-    )
+    f"tests/spark_jobs/test_{name}.py": session
+    for session, names in {
+        "spark's source": ("flight_delays", "kafka_source", "progress_commits", "secured_kafka", "transform", "verify"),
+        "spark jobs": ("alerts", "archive", "exactly_once", "replay", "telemetry"),
+    }.items()
+    for name in names
 }
 # The longest first, so that no worker ends with one of them while the others have nothing left.
 LONGEST_FIRST = ("spark", "integration", "slow")
@@ -76,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 
 class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file's tests go to one worker, which makes the fixtures of the file once; SPARK is as one file."""
+    """A file's tests go to one worker, which makes the fixtures of the file once; a session of SPARK is as one file."""
 
     def __init__(self, config: pytest.Config, log: object = None) -> None:
         super().__init__(config, log)
@@ -88,7 +80,7 @@ class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
             return nodeid
         if file == BY_BOOK:
             return nodeid.partition(": ")[0]
-        return "spark" if file in SPARK else file
+        return SPARK.get(file, file)
 
 
 @pytest.hookimpl(optionalhook=True)
