@@ -127,6 +127,7 @@ async def test_groups_of_a_client_are_those_that_it_joins_and_commits_to(traced:
     assert row["host"] == "127.0.0.1"
 
 
+@pytest.mark.pure  # its limits are made small
 async def test_what_is_kept_is_bounded_by_readers_by_partitions_and_by_time(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ class Kafka(NamedTuple):
     def produce(self, topic: str, values: list[str], *, partition: int = 0, first_ms: int = 1_000_000) -> None:
         """Send the values, a second of event time apart."""
         failures: list[str] = []
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0})
         for number, value in enumerate(values):
             producer.produce(
                 topic,

@@ -33,7 +33,7 @@ def test_the_page_shows_the_broker_and_a_group_that_reads_all(tmp_path: Path) ->
     log = tmp_path / "console.log"
     with processes.broker(tmp_path / "data", log=tmp_path / "broker.log", control=True) as broker:
         replay.create_topic(broker.address, "flights", partitions=4)
-        producer = Producer({"bootstrap.servers": broker.address})
+        producer = Producer({"bootstrap.servers": broker.address, "log_level": 0})
         for number in range(RECORDS):
             producer.produce("flights", b"a flight", partition=number % 4)
         assert producer.flush(PATIENCE_SECONDS) == 0

@@ -193,7 +193,7 @@ def test_null_keys_and_values_empty_ones_and_headers_of_one_name_are_read_as_the
         (None, b"value", None),
         (b"", b"", [("", b"")]),
     ]
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     for key, value, headers in sent:
         producer.produce(topic, value, key, headers=headers)
     assert producer.flush(30) == 0

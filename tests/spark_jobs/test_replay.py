@@ -63,7 +63,7 @@ class Replayed:
     def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *, apart_ms: int = 1000) -> None:
         self.spark, self.kafka = spark, kafka
         self.source, self.target = kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)
-        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         for number in range(RECORDS):
             headers: list[tuple[str, str | bytes | None]] = [("n", b"%d" % number), ("n", None)] if number % 3 else []
             at = 1_700_000_000_000 + number * apart_ms

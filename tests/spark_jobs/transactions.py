@@ -127,7 +127,7 @@ class Transactors:
 
     def _opened(self, name: str) -> Producer:
         settings = {"transactional.id": f"{self._topic}-{name}", "linger.ms": 5, "batch.num.messages": 500}
-        producer = Producer({**self._address, **settings, "connections.max.idle.ms": 2000})
+        producer = Producer({**self._address, **settings, "connections.max.idle.ms": 2000, "log_level": 0})
         self._retried(lambda: producer.init_transactions(END_SECONDS))
         return producer
 
