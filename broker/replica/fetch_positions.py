@@ -81,13 +81,14 @@ class Reader:
         """Note an answer."""
         self.fetched_ms = now_ms
         for result in answered:
-            if not result.records:
-                continue
-            topic_partition, _, high_watermark, _, _, _, records, start, _, _ = result
-            source = records.records if isinstance(records, ConvertedSlice) else records
-            if isinstance(source, FileSlice) and source.size_bytes > 0 and start is not None:
-                end_position = source.position + source.size_bytes
-                self.positions[topic_partition] = new(Delivered, (start, end_position, high_watermark, now_ms))
+            records = result.records
+            if isinstance(records, ConvertedSlice):
+                records = records.records
+            if isinstance(records, FileSlice) and records.size_bytes > 0 and result.start is not None:
+                end_position = records.position + records.size_bytes
+                self.positions[result.topic_partition] = new(
+                    Delivered, (result.start, end_position, result.high_watermark, now_ms)
+                )
 
     def names(self) -> list[str]:
         """Return the groups of these clients, the newest last; without any, the one that the client id names."""
