@@ -25,7 +25,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType, 
 
 from minibroker.spark_jobs.command import Job, job_parser, main
 from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
-from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start_files
 
 LATE_FROM_MINUTES = 15
 WINDOW_DAYS = 1
@@ -89,16 +89,8 @@ def transform(
 
 def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
     """Start writing Parquet files, each window once: of the present records, or every so many seconds for ever."""
-    writer = (
-        delays.writeStream.queryName("flight_delays")
-        .format("parquet")
-        .outputMode("append")
-        .option("path", output)
-        .option("checkpointLocation", checkpoint)
-    )
-    if every_seconds is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every_seconds} seconds").start()
+    writer = delays.writeStream.queryName("flight_delays").outputMode("append")
+    return start_files(writer, output=output, checkpoint=checkpoint, every_seconds=every_seconds)
 
 
 def options() -> argparse.ArgumentParser:

@@ -10,9 +10,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 LOOK_AGAIN_SECONDS = 0.5
 NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # of the batches before there is one
+
+
+def start_files(
+    writer: DataStreamWriter, *, output: str, checkpoint: str, every_seconds: float | None
+) -> StreamingQuery:
+    """Start writing Parquet files: of the present records, or every so many seconds for ever."""
+    writer = writer.format("parquet").option("path", output).option("checkpointLocation", checkpoint)
+    if every_seconds is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{every_seconds} seconds").start()
 
 
 def micro_batches(

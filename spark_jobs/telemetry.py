@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from minibroker.spark_jobs.command import Job, job_parser, main
 from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
-from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start_files
 from minibroker.spark_jobs.report import picture, table
 
 STAGES = ("request_queue", "local", "remote", "throttle", "response_queue", "response_send")
@@ -150,16 +150,8 @@ def _reason() -> Column:
 
 def write(readings: DataFrame, *, output: str, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
     """Start writing Parquet files by kind of reading: of the present records, or every so many seconds for ever."""
-    writer = (
-        readings.writeStream.queryName("telemetry")
-        .format("parquet")
-        .partitionBy("kind")
-        .option("path", output)
-        .option("checkpointLocation", checkpoint)
-    )
-    if every_seconds is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every_seconds} seconds").start()
+    writer = readings.writeStream.queryName("telemetry").partitionBy("kind")
+    return start_files(writer, output=output, checkpoint=checkpoint, every_seconds=every_seconds)
 
 
 def readers(readings: DataFrame) -> DataFrame:
