@@ -27,7 +27,7 @@ from minibroker.spark_jobs import sending, topic_offsets
 from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, stoppable
 from minibroker.spark_jobs.kafka_options import add_bootstrap, broker_options, pair
 from minibroker.spark_jobs.report import picture, table
-from minibroker.spark_jobs.sink_table import SinkTable
+from minibroker.spark_jobs.sink_table import read_tables
 
 FORMATS = ("csv", "json", "parquet")
 KEPT = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -44,11 +44,10 @@ def read(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Open an archive, with what is in quarantine unless that is left out, or files. Raises JobFailed."""
     if arguments.archive:
         names = ["records"] if arguments.without_quarantine else ["records", "quarantine"]
-        tables = [SinkTable(spark, f"{arguments.archive}/{name}").read() for name in names]
-        found = [rows.select(*KEPT) for rows in tables if rows is not None]
-        if not found:
+        kept = read_tables(spark, arguments.archive, names, KEPT)
+        if kept is None:
             raise JobFailed(f"there is no archive in {arguments.archive}: neither records nor quarantine")
-        rows = found[0] if len(found) == 1 else found[0].unionByName(found[1])
+        rows = kept
     else:
         reader = spark.read.options(header="true") if arguments.format == "csv" else spark.read
         rows = reader.format(arguments.format).load(arguments.input)

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
@@ -219,3 +220,10 @@ def _with_partition_types(schema: StructType) -> StructType:
     return StructType(
         [StructField(field.name, PARTITION_TYPES.get(field.name, field.dataType), field.nullable) for field in schema]
     )
+
+
+def read_tables(spark: SparkSession, folder: str, names: Sequence[str], columns: Sequence[str]) -> DataFrame | None:
+    """Return these columns of the tables of a folder that there are, one after the other; None if there is none."""
+    tables = [SinkTable(spark, f"{folder}/{name}").read() for name in names]
+    found = [rows.select(*columns) for rows in tables if rows is not None]
+    return reduce(DataFrame.unionByName, found) if found else None

@@ -23,7 +23,7 @@ from minibroker.spark_jobs import topic_offsets
 from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, stoppable
 from minibroker.spark_jobs.kafka_options import add_bootstrap, add_isolation_level, broker_options
 from minibroker.spark_jobs.report import picture, table
-from minibroker.spark_jobs.sink_table import SinkTable
+from minibroker.spark_jobs.sink_table import read_tables
 
 # The exit status: 1 is for a comparison that could not be made, 2 for options.
 DIFFERENT = 3
@@ -84,11 +84,9 @@ def read_archive(spark: SparkSession, folder: str, of: Sequence[Range]) -> tuple
 
     Raises JobFailed if there is no archive.
     """
-    tables = [SinkTable(spark, f"{folder}/{name}").read() for name in ("records", "quarantine")]
-    found = [rows.select(*LANE, "offset", *FIELDS) for rows in tables if rows is not None]
-    if not found:
+    rows = read_tables(spark, folder, ["records", "quarantine"], [*LANE, "offset", *FIELDS])
+    if rows is None:
         raise JobFailed(f"there is no archive in {folder}: neither records nor quarantine")
-    rows = found[0] if len(found) == 1 else found[0].unionByName(found[1])
     within = F.broadcast(spark.createDataFrame(list(of), "topic string, partition int, begin long, end long"))
     offset = F.col("offset")
     placed = rows.where(F.col("topic").isin(sorted({each.topic for each in of}))).join(within, list(LANE), "left")
