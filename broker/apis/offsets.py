@@ -34,7 +34,7 @@ from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.text import utf16_length
 
 NOT_GIVEN = -1
-FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
+FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 MAX_TIMESTAMP_MS = 2**63 - 1
 COMMITTED = OffsetCommitResponse.type
 GROUP_ERROR = OffsetFetchResponse.field("error_code")
@@ -92,12 +92,8 @@ class OffsetApis:
             return committed(errors | self._commit_v0(body.group_id, commits))
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         commit = Commit(body.group_id, identity, commits, errors)
-        without_group = (
-            ErrorCode.GROUP_ID_NOT_FOUND
-            if request.api_version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
-            else ErrorCode.ILLEGAL_GENERATION
-        )
-        return then(self._offsets.commit(commit, without_group), committed)
+        has_member_epochs = request.api_version >= FIRST_VERSION_WITH_MEMBER_EPOCHS
+        return then(self._offsets.commit(commit, has_member_epochs=has_member_epochs), committed)
 
     def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
         """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""

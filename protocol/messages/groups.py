@@ -13,7 +13,6 @@ from minibroker.protocol.primitives import (
     ErrorMessage,
     GroupId,
     Int8sb,
-    Int16sb,
     Int32sb,
     Int64sb,
     NullableString,
@@ -336,18 +335,6 @@ OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
         "partitions" / array(
             "partition" / PartitionIndex,
             "error_code" / ErrorCode16)),
-)  # fmt: skip
-
-# What the consumers of a group write for one another: later versions have more fields after these.
-ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
-    "version" / Int16sb,
-    "topics" / array_of(TopicName),
-)  # fmt: skip
-ConsumerProtocolAssignment = versions("ConsumerProtocolAssignment", 0, 0,
-    "version" / Int16sb,
-    "assigned_partitions" / array(
-        "topic" / TopicName,
-        "partitions" / array_of(PartitionIndex)),
 )  # fmt: skip
 
 
