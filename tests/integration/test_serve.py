@@ -76,6 +76,30 @@ def test_the_server_properties_that_kafka_ships_set_the_listener_and_the_data_di
     assert "ERROR" not in broker.log_text
 
 
+def test_topics_are_there_when_the_broker_is_ready_unless_they_exist(start_minibroker: StartMinibroker) -> None:
+    arguments = (
+        "--create-topics",
+        "orders:3, state:1:1:compact\nclicks,no such topic,copied:1:2",
+        "--set",
+        "num.partitions=2",
+    )
+    broker = start_minibroker(*arguments).wait_until_ready()
+
+    assert {each: partitions_of(broker, each) for each in ("orders", "state", "clicks")} == {
+        "orders": 3,
+        "state": 1,
+        "clicks": 2,
+    }
+    assert "cannot create topic no such topic: Topic name" in broker.log_text
+    assert "cannot create topic copied: Replication factor: 2 larger than available brokers: 1." in broker.log_text
+    broker.terminate()
+    broker.wait_for_exit()
+
+    again = start_minibroker("--create-topics", "orders:9").wait_until_ready()
+    assert partitions_of(again, "orders") == 3
+    assert "cannot create" not in again.log_text.partition("stopped")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -87,6 +111,7 @@ def test_the_server_properties_that_kafka_ships_set_the_listener_and_the_data_di
         pytest.param(["--transcript", "{}/no/such"], ["cannot write --transcript"], id="a transcript in no folder"),
         pytest.param(["--transcript", "{}"], ["cannot write --transcript"], id="a transcript in place of a folder"),
         pytest.param(["--transcript", "{}/bad.properties"], ["not a transcript"], id="a transcript over another file"),
+        pytest.param(["--create-topics", "a:b"], ["--create-topics: 'a:b' is not NAME:PARTITIONS"], id="odd topics"),
         pytest.param(["--data-dir", "{}/file"], ["{}/file"], id="data in a file"),
         pytest.param(["--data-dir", "{}/file/data"], ["{}/file/data"], id="data below a file"),
         pytest.param(["--data-dir", "/proc/data"], ["/proc/data"], id="a data directory that cannot be made"),
