@@ -283,6 +283,8 @@ def serve(arguments: list[str]) -> int:
     stop_at_once_on_signals()
     options = parse_arguments(arguments)
     try:
+        if not sys.platform.startswith("linux") and (options.brokers or options.cluster) is not None:
+            raise StartFailed("several brokers on one machine share locks of Linux; serve one, or run the image")
         if options.brokers is not None:
             launch_cluster(options, arguments)
         else:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
 
+from benchmarks.processes import ROOT
 from minibroker.broker.serve_options import stop_signals
 from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import StartMinibroker
 from tests.integration.hostile_batches import valid
+from tests.integration.members import wait_until
 from tests.integration.topics import create_topic
 from tests.integration.wire import connection_to, read
 from tests.requests import by_name, fetch_body, frame, produce_body
@@ -129,6 +134,37 @@ def test_a_failed_start_prints_one_line(
 
     for word in said:
         assert word.format(tmp_path) in line
+
+
+def test_a_broker_serves_on_a_system_that_is_not_linux(tmp_path: Path) -> None:
+    """As far as Linux can stand in for it: tests/without_linux.py."""
+    address = f"127.0.0.1:{free_port()}"
+    files = {name: str(tmp_path / name) for name in ("data-dir", "ready-file", "control")}
+    options = [f"--{name}={path}" for name, path in files.items()]
+    command = [sys.executable, "-m", "tests.without_linux", "serve", f"--listen={address}", *options]
+    command += ["--set", "log.segment.bytes=500000"]
+    values = [b"%d" % number + b"x" * 1000 for number in range(2000)]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, cwd=ROOT, stderr=log) as broker:
+        try:
+            wait_until(Path(files["ready-file"]).exists, "the broker to be ready")
+            with KafkaProducer(bootstrap_servers=address) as producer:
+                for value in values:
+                    producer.send("t", value)
+            with closing(
+                KafkaConsumer(
+                    "t",
+                    bootstrap_servers=address,
+                    auto_offset_reset="earliest",
+                    group_id="g",
+                    consumer_timeout_ms=20_000,
+                )
+            ) as consumer:
+                read = [next(consumer).value for _ in values]
+        finally:
+            broker.terminate()
+    assert sorted(read) == sorted(values)
+    assert broker.returncode == 0
+    assert "Error" not in (tmp_path / "log").read_text()
 
 
 def test_a_broker_that_polls_busily_serves_and_then_sleeps(start_minibroker: StartMinibroker) -> None:
