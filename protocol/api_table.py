@@ -99,6 +99,8 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 class Since(NamedTuple):
@@ -307,9 +309,17 @@ DECLARATIONS = (
     Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse,
         since("3.0"), rights=(DESCRIBE.on(TRANSACTIONAL_ID),)),
 )
+# Those that this broker lacks, and our tools ask of others.
+ASKED_OF_OTHERS = (
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse,
+        since("3.7"), rights=()),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
+        since("3.7"), rights=()),
+)
 # fmt: on
 API_TABLE: dict[int, Api] = {api.key: api for api in DECLARATIONS}
-for _api in DECLARATIONS:
+ASKED_TABLE = API_TABLE | {api.key: api for api in ASKED_OF_OTHERS}
+for _api in ASKED_TABLE.values():
     assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
 
 
