@@ -330,7 +330,7 @@ def build(
             authorizer=authorizer,
         ),
         ConsumerGroupApis(groups, positions=fetch_positions, authorizer=authorizer),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config, authorizer),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(state, quotas),

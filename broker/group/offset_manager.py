@@ -121,10 +121,22 @@ class OffsetManager:
     # -- OffsetFetch ------------------------------------------------------------------------------------------
 
     def fetch(
-        self, group_id: str, topic_partitions: Sequence[TopicPartition] | None, *, must_be_stable: bool
+        self,
+        group_id: str,
+        topic_partitions: Sequence[TopicPartition] | None,
+        *,
+        must_be_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
-        """Return the committed offsets of these partitions, of all with None; in any state of the group."""
+        """Return the committed offsets of these partitions, of all with None; in any state of the group.
+
+        A member of the consumer protocol names itself and its epoch.
+        """
         refusal = self._groups.check(group_id, may_be_unnamed=True)
+        group = self._groups.consumer(group_id)
+        if group is not None and refusal is ErrorCode.NONE:
+            refusal = commits.refuse_fetch(group, member_id, member_epoch)
         if refusal is not ErrorCode.NONE:
             return refusal, {}
         offsets = self._offsets_of(group_id) or GroupOffsets()

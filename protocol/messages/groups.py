@@ -168,16 +168,23 @@ OffsetCommitResponse = versions("OffsetCommitResponse", 0, 9,
     flexible=8,
 )  # fmt: skip
 
-OffsetFetchRequest = versions("OffsetFetchRequest", 0, 7,
-    "group_id" / GroupId,
+OffsetFetchRequest = versions("OffsetFetchRequest", 0, 9,
+    "group_id" / GroupId @ until(7),
     "topics" / nullable_array(                                 # null: all, from v2
         "name" / TopicName,
-        "partitions" / array_of(PartitionIndex)),
+        "partitions" / array_of(PartitionIndex)) @ until(7),
+    "groups" / array(
+        "group_id" / GroupId,
+        "member_id" / NullableString @ since(9),               # of a member of the consumer protocol
+        "member_epoch" / Int32sb @ since(9, default=-1),
+        "topics" / nullable_array(                             # null: all
+            "name" / TopicName,
+            "partitions" / array_of(PartitionIndex))) @ since(8),
     "require_stable" / Boolean @ since(7, default=False),
     flexible=6,
 )  # fmt: skip
 
-OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
+OffsetFetchResponse = versions("OffsetFetchResponse", 0, 9,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
         "name" / TopicName,
@@ -186,8 +193,19 @@ OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
             "committed_offset" / Int64sb @ default(-1),
             "committed_leader_epoch" / Int32sb @ since(5, default=-1),
             "metadata" / NullableString @ default(""),
-            "error_code" / ErrorCode16)),
-    "error_code" / ErrorCode16 @ since(2, default=0),
+            "error_code" / ErrorCode16)) @ until(7),
+    "error_code" / ErrorCode16 @ since(2, default=0, until=7),
+    "groups" / array(
+        "group_id" / GroupId,
+        "topics" / array(
+            "name" / TopicName,
+            "partitions" / array(
+                "partition" / PartitionIndex,
+                "committed_offset" / Int64sb @ default(-1),
+                "committed_leader_epoch" / Int32sb @ default(-1),
+                "metadata" / NullableString @ default(""),
+                "error_code" / ErrorCode16)),
+        "error_code" / ErrorCode16) @ since(8),
     flexible=6,
 )  # fmt: skip
 
@@ -345,7 +363,7 @@ def failed_join_group(body: Any, version: int, answer: Any) -> Any:
 
 def failed_offset_fetch(body: Any, version: int, answer: Any) -> Any:
     """The versions that have an error code of their own have no rows then."""
-    return answer._replace(topics=[]) if OffsetFetchResponse.field("error_code").is_in(version) else answer
+    return answer if version < OffsetFetchResponse.field("error_code").first else answer._replace(topics=[])
 
 
 def failed_offset_delete(body: Any, version: int, answer: Any) -> Any:
