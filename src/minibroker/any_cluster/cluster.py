@@ -7,6 +7,7 @@ reports an unreachable cluster within seconds: kafka-python retries until its ti
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import time
 import warnings
@@ -21,6 +22,8 @@ from minibroker.any_cluster.client_properties import for_kafka_python, normalize
 from minibroker.any_cluster.login import Login, logged_in
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.api import ASKED_TABLE
+from minibroker.protocol.api import ApiKey as OwnApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.sasl_client import LoginError
 
@@ -68,10 +71,13 @@ RETRY_SECONDS = 0.1
 OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = OF_COMMANDS
-# As kafka 4.4.0 ApiKeys, after the last that kafka-python knows.
+# As kafka 4.4.0 ApiKeys, after the last that kafka-python knows; 4.3 has none of them.
+NEWEST_RELEASE = (4, 4)
 NEWER_APIS = {93: "StreamsGroupTopologyDescriptionUpdate", 94: "UnregisterController"}
 NO_PROPERTIES: Properties = {}
 CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
+OLDEST_RELEASE = "0.11"  # that commands support
+FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do not take the version before
 CLASSIC = "classic"  # the protocol of groups that kafka-python speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
@@ -204,8 +210,8 @@ def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
 
 
 def release_of(client: Any) -> tuple[int, ...]:
-    """The release of Kafka that the cluster's APIs are those of."""
-    return tuple(client._manager.broker_version or ())
+    """The release of Kafka that the cluster's APIs are those of; kafka-python knows those up to 4.3."""
+    return NEWEST_RELEASE if NEWER_APIS.keys() <= versions_of(client).keys() else client._manager.broker_version or ()
 
 
 def checked(properties: Properties) -> Properties:
@@ -260,6 +266,16 @@ def consumer(addresses: str, settings: Properties) -> Any:
         raise BadValue("group.protocol=consumer takes confluent-kafka; install that, or leave the property out")
     typed = settings_of(settings, KafkaConsumer)
     return KafkaConsumer(**typed, bootstrap_servers=addresses.split(","), enable_auto_commit=False)
+
+
+def check_group_protocol(client: Any, properties: Properties) -> None:
+    """Raises CommandFailed if they ask for the consumer protocol, and the cluster has none, or the preview of 3.7."""
+    is_classic = properties.get("group.protocol", CLASSIC).lower() == CLASSIC
+    _, last = versions_of(client).get(OwnApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 0))
+    if not is_classic and last < FIRST_OF_CONSUMER_PROTOCOL:
+        raise CommandFailed(
+            "the cluster does not have group.protocol=consumer; leave that out, or use Apache Kafka 4.0 or later"
+        )
 
 
 def revocation_listener(on_revoked: Callable[[], None]) -> Any:
@@ -326,7 +342,9 @@ def explained(error: Exception, address: Address) -> str:
     message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
     in_brackets = f" ({message})" if message else ""
     if isinstance(error, (errors.UnsupportedVersionError, errors.UnrecognizedBrokerVersion)):
-        return f"the broker at {address} does not support this request{in_brackets}; use Apache Kafka 0.11 or later"
+        name, release = lacking(message)
+        what = f" ({name})" if name else in_brackets
+        return f"the broker at {address} does not support this request{what}; use Apache Kafka {release} or later"
     if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
         return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
     if isinstance(error, errors.KafkaConfigurationError):
@@ -341,6 +359,19 @@ def explained(error: Exception, address: Address) -> str:
         f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
         "machine can reach its advertised.listeners"
     )
+
+
+def lacking(message: str) -> tuple[str, str]:
+    """The API that kafka-python says the broker lacks, and the release that brought it; no name for anything else."""
+    found = re.search(r"does not support the '(\w+)Request'", message)
+    for api in ASKED_TABLE.values():
+        if found is not None and api.name == found[1]:
+            return api.name, max(api.since.release, OLDEST_RELEASE, key=numbers_of)
+    return "", OLDEST_RELEASE
+
+
+def numbers_of(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")]
 
 
 def error_of(code: int, message: str) -> Any:

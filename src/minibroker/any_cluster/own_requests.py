@@ -31,7 +31,7 @@ class OwnRequest:
 
     def __init__(self, api: Api, body: Any) -> None:
         self.API_KEY = int(api.key)
-        self.name = api.name
+        self.name = api.request.name
         self.min_version, self.max_version = api.versions
         self._body = body
         self.header: OwnHeader | None = None
