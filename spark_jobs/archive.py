@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
 from minibroker.spark_jobs import topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main
+from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, say
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence
@@ -346,20 +346,16 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     try:
         for facts in micro_batches(query, stop=stop):
             facts |= dict.fromkeys(REASONS, 0) | archive.quarantined.pop(facts["batch"], {})
-            _say(arguments, facts, sentence(facts, left_out=REASONS, fate="in quarantine"))
+            say(arguments, facts, sentence(facts, left_out=REASONS, fate="in quarantine"))
     except PySparkException as failure:
         if writer.failures and not isinstance(writer.failures[0], PySparkException | Py4JError):
             raise JobFailed(str(writer.failures[0])) from writer.failures[0]
         raise (writer.failures or [failure])[0] from None
     done = writer.compact()
     if done.files:
-        _say(arguments, {"compacted": done._asdict()}, f"compacted {done.files:,} files into {done.into:,}")
+        say(arguments, {"compacted": done._asdict()}, f"compacted {done.files:,} files into {done.into:,}")
     _report(archive.hours(), arguments)
     return 0
-
-
-def _say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
-    print(json.dumps(facts) if arguments.json else text, flush=True)
 
 
 def _check_they_belong_together(archive: Archive, checkpoint: Checkpoint) -> None:
@@ -391,7 +387,7 @@ def _check_nothing_is_lost(spark: SparkSession, checkpoint: Checkpoint, argument
     except ConnectionError as error:
         raise JobFailed(str(error)) from error
     for each in found:
-        _say(arguments, {"lost": each._asdict()}, f"lost: {each}")
+        say(arguments, {"lost": each._asdict()}, f"lost: {each}")
     if found and arguments.fail_on_data_loss == "true":
         raise JobFailed(f"{found[0]}; go on without them with --fail-on-data-loss false")
 
