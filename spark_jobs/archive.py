@@ -139,13 +139,14 @@ class Archive:
         counted = records.observe("quarantined", *counts)
         good = counted.where(reason.isNull()).drop("reason")
         # Nothing is known yet of a batch that the records had before a crash.
-        known = _observed(good) if self.records.add(batch, good) else None
+        written = self.records.add(batch, good)
+        known = None if written is None else _observed(written)
         if known is not None and not any(known.values()):
             self.quarantine.add_nothing(batch)
             return
-        bad = counted.where(reason.isNotNull())
-        if self.quarantine.add(batch, bad):
-            self.quarantined[batch] = known or _observed(bad)
+        apart = self.quarantine.add(batch, counted.where(reason.isNotNull()))
+        if apart is not None:
+            self.quarantined[batch] = known or _observed(apart)
 
     def hours(self) -> list[dict[str, Any]]:
         """Count what the tables hold by topic, hour and fate: `archived`, or the reason of quarantine."""
