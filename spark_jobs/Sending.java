@@ -9,7 +9,6 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -72,7 +71,7 @@ public final class Sending implements FlatMapFunction, Serializable {
         this.commitEveryMs = commitEveryMs;
     }
 
-    /** Send the rows of a task; return what was sent, by lane and second. */
+    /** Send the rows of a task; return each commit of its lanes. */
     public Iterator call(Object given) throws Exception {
         Iterator rows = (Iterator) given;
         LinkedHashMap lanes = new LinkedHashMap();
@@ -141,7 +140,7 @@ public final class Sending implements FlatMapFunction, Serializable {
         final String topic;
         final UTF8String topicAsRead;
         final int number;
-        final TreeMap counts = new TreeMap(); // by second: records, elapsed time, how late
+        final ArrayList commits = new ArrayList();
         final KafkaProducer producer;
         final KafkaConsumer consumer;
         long next;
@@ -250,20 +249,13 @@ public final class Sending implements FlatMapFunction, Serializable {
                 }
                 consumer.commitSync(progress, TIMEOUT);
             }
-            Long second = Long.valueOf((System.currentTimeMillis() - sending.startsAtMs) / 1000);
-            long[] count = (long[]) counts.get(second);
-            if (count == null) {
-                count = new long[3];
-                counts.put(second, count);
-            }
-            count[0] += uncommitted;
-            count[1] = elapsedMs;
-            count[2] = Math.max(count[2], lateMs);
+            long atMs = System.currentTimeMillis() - sending.startsAtMs;
+            commits.add(atMs + "\t" + uncommitted + "\t0\t" + elapsedMs + "\t" + lateMs);
             uncommitted = 0;
             lateMs = 0;
         }
 
-        /** Commit, end, and add what was sent: topic, lane, second, records, skipped, elapsed and late milliseconds. */
+        /** Commit, end, and add each commit: topic, lane, when, records, skipped, elapsed and late milliseconds. */
         void finish(List sent) {
             if (uncommitted > 0) {
                 commit();
@@ -271,10 +263,8 @@ public final class Sending implements FlatMapFunction, Serializable {
             close();
             String begin = topic + "\t" + number + "\t";
             sent.add(begin + "0\t0\t" + skipped + "\t0\t0");
-            for (Iterator each = counts.entrySet().iterator(); each.hasNext();) {
-                Map.Entry entry = (Map.Entry) each.next();
-                long[] count = (long[]) entry.getValue();
-                sent.add(begin + entry.getKey() + "\t" + count[0] + "\t0\t" + count[1] + "\t" + count[2]);
+            for (Iterator each = commits.iterator(); each.hasNext();) {
+                sent.add(begin + each.next());
             }
         }
 

@@ -110,7 +110,7 @@ def _lane_of_key(key: Column, topic: Column, lanes: Mapping[str, int]) -> Column
 
 
 def write(records: DataFrame, sender: sending.Sender, *, tasks: int, turns: str | None) -> list[dict[str, Any]]:
-    """Send, each lane in one task, and return counts by lane and second; with `turns` the rows need no sorting."""
+    """Send, each lane in one task, and return what each commit sent; with `turns` the rows need no sorting."""
     if sender.pace is None and turns is not None:
         return sender(records, turns)
     lanes = records.repartition(tasks, "topic", "lane")
@@ -281,9 +281,9 @@ def draw(path: Path, sent: Sequence[Mapping[str, Any]], times: float | None) -> 
     total = sum(row["records"] for row in rows)
     title = f"{total:,} records, " + ("as fast as goes" if times is None else f"{times:g} times as fast as they were")
     with picture(path, title) as axes:
-        axes.plot(*_so_far((row["second"], row["records"]) for row in rows), label="sent", lw=2.5)
+        axes.plot(*_so_far((row["at_ms"] / 1000, row["records"]) for row in rows), label="sent", lw=2.5)
         if times is not None:
-            due = _so_far((round(row["planned_ms"] / 1000 / times), row["records"]) for row in rows)
+            due = _so_far((row["planned_ms"] / 1000 / times, row["records"]) for row in rows)
             axes.plot(*due, "--", label="planned", color="#222222")
             axes.legend()
         axes.set_xlabel("seconds")
@@ -292,13 +292,16 @@ def draw(path: Path, sent: Sequence[Mapping[str, Any]], times: float | None) -> 
         axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
-def _so_far(counts: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Sum counts by second, and from the first second on."""
-    by_second: dict[int, int] = {}
-    for second, count in counts:
-        by_second[second] = by_second.get(second, 0) + count
-    seconds = sorted(by_second)
-    return seconds, list(accumulate(by_second[second] for second in seconds))
+def _so_far(counts: Iterable[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """Sum counts by the time of their commit, from where the first of them may have begun."""
+    ordered = sorted(counts)
+    if not ordered:
+        return [], []
+    seconds = [second for second, _ in ordered]
+    return [max(0.0, seconds[0] - sending.COMMIT_EVERY_SECONDS), *seconds], [
+        0,
+        *accumulate(count for _, count in ordered),
+    ]
 
 
 JOB = Job(

@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_name("Sending.java")
 # In the order in which `Sending.java` reads them; a survey needs the first of them only.
 SURVEYED = ("topic", "lane", "position", "to_partition", "timestamp_ms")
 COLUMNS = (*SURVEYED, "key", "value", "headers")
-SENT = ("second", "records", "skipped", "planned_ms", "late_ms")
+SENT = ("at_ms", "records", "skipped", "planned_ms", "late_ms")
 COMMIT_EVERY_SECONDS = 1.0
 COMMIT_EVERY_RECORDS = 100_000
 
@@ -41,7 +41,7 @@ class Sender(NamedTuple):
     pace: Pace | None
 
     def __call__(self, rows: DataFrame, turns: str | None = None) -> list[dict[str, Any]]:
-        """Send rows of COLUMNS, each lane in one task; return what was sent by topic, lane and second.
+        """Send rows of COLUMNS, each lane in one task; return what each commit of a lane sent.
 
         With `turns` a task reads the partitions of the rows in that order.
         """
