@@ -108,7 +108,7 @@ class DecoderWriter:
         if isinstance(kind, Sized):
             return self._sized(kind, path, depth)
         if isinstance(kind, Row):
-            return self.row(path, kind.fields, depth)
+            return self._nullable_row(kind, path, depth) if kind.is_nullable else self.row(path, kind.fields, depth)
         return self._array(kind, path, depth)
 
     def _prefix(self, fixed: str, depth: int) -> str:
@@ -143,6 +143,15 @@ class DecoderWriter:
             line(depth + 1, f"{value} = {read}; pos += {length}")
         else:
             line(depth, f"{value} = {read}; pos += {length}")
+        return value
+
+    def _nullable_row(self, kind: Row, path: str, depth: int) -> str:
+        sign, value = self._source.fresh("v"), self._source.fresh("r")
+        self._pending.append((sign, "b"))
+        self._flush(depth)
+        self._source.line(depth, f"if {sign} < 0: {value} = None")
+        self._source.line(depth, "else:")
+        self._source.line(depth + 1, f"{value} = {self.row(path, kind.fields, depth + 1)}")
         return value
 
     def _array(self, kind: Array, path: str, depth: int) -> str:

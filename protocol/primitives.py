@@ -286,6 +286,23 @@ class ArrayConstruct(Construct):  # type: ignore[misc]
         return obj
 
 
+class NullableConstruct(Construct):  # type: ignore[misc]
+    """A struct that may be null, which a negative byte in front of it says."""
+
+    def __init__(self, struct: Construct) -> None:
+        super().__init__()
+        self._struct = struct
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return (
+            None if Int8sb._parsereport(stream, context, path) < 0 else self._struct._parsereport(stream, context, path)
+        )
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        Int8sb._build(-1 if obj is None else 1, stream, context, path)
+        return obj if obj is None else self._struct._build(obj, stream, context, path)
+
+
 class TaggedField(NamedTuple):
     """A field that is on the wire only if it is not at its default."""
 

@@ -34,6 +34,7 @@ from minibroker.protocol.primitives import (
     CompactLength,
     Int32sb,
     Meaning,
+    NullableConstruct,
     Semantic,
     Sized,
     TaggedField,
@@ -103,10 +104,12 @@ def null_since(first: int) -> Life:
 
 
 class Row:
-    """A struct of fields, not repeated. As a tagged field it is None if it is absent."""
+    """A struct of fields, not repeated. As a tagged field it is None if it is absent; one that may be null begins with
+    a byte, which is negative for None."""
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
+    def __init__(self, fields: tuple[Field, ...], *, is_nullable: bool = False) -> None:
         self.fields = fields
+        self.is_nullable = is_nullable
 
     def __rtruediv__(self, name: str) -> Field:
         return as_field((name, self))
@@ -114,6 +117,10 @@ class Row:
 
 def row(*fields: Any) -> Row:
     return Row(tuple(map(as_field, fields)))
+
+
+def nullable_row(*fields: Any) -> Row:
+    return Row(tuple(map(as_field, fields)), is_nullable=True)
 
 
 class Array:
@@ -226,7 +233,8 @@ def construct_of(kind: Any, version: int, *, is_flexible: bool) -> Construct:
             element = struct_of(kind.fields, version, is_flexible=is_flexible)
         return ArrayConstruct(count, element, is_nullable=kind.is_nullable)
     if isinstance(kind, Row):
-        return struct_of(kind.fields, version, is_flexible=is_flexible)
+        struct = struct_of(kind.fields, version, is_flexible=is_flexible)
+        return NullableConstruct(struct) if kind.is_nullable else struct
     return kind
 
 

@@ -5,7 +5,8 @@ FindCoordinator v0-v4. Version notes: v1 transactional ids · v4 many keys at on
 JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member first gets its id · v5 static members.
 SyncGroup v0-v5. Heartbeat v0-v4. Version notes: v3 keeps a member while the leader assigns.
 LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
-DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups v0-v2.
+DescribeGroups v0-v6. Version notes: v3 authorized operations · v6 GROUP_ID_NOT_FOUND.
+ListGroups v0-v5 (v4 states, v5 types), DeleteGroups v0-v2.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
 FIRST_VERSION_WITH_NULL_PROTOCOL: int = JoinGroupResponse.field("protocol_name").null_first
 FIRST_VERSION_LEAVING_TOGETHER: int = LeaveGroupRequest.field("members").first
 COORDINATED = {KEY_GROUP: GROUP_METADATA_TOPIC, KEY_TRANSACTION: TRANSACTION_STATE_TOPIC}
+FIRST_VERSION_WITH_GROUP_NOT_FOUND: int = DescribeGroupsResponse.field("groups.error_message").first
 STATE_BEFORE_1_1 = "AwaitingSync"  # the name of CompletingRebalance
 
 Body = Any
@@ -208,9 +210,13 @@ class GroupApis:
         rows = []
         for group_id in request.body.groups:
             group = self._coordinator.describe(group_id)
+            is_missing = (
+                group.state == GroupState.DEAD.value and request.api_version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
+            )
             rows.append(
                 make_row(
-                    error_code=group.error,
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_missing else group.error,
+                    error_message=f"Group {group_id} not found." if is_missing else None,
                     group_id=group_id,
                     group_state=self._state_name(group.state),
                     protocol_type=group.protocol_type,
@@ -228,7 +234,7 @@ class GroupApis:
         return STATE_BEFORE_1_1 if awaits else state
 
     def list_groups(self, request: Request, client: Client) -> Body:
-        error, groups = self._coordinator.list(request.body.states_filter)
+        error, groups = self._coordinator.list(request.body.states_filter, request.body.types_filter)
         return ListGroupsResponse(error_code=error, groups=groups)
 
     def delete_groups(self, request: Request, client: Client) -> Body:

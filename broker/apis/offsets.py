@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups.
 
-OffsetCommit v0-v8. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
-retention time · v6 leader epochs · v7 static members.
+OffsetCommit v0-v9. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
+retention time · v6 leader epochs · v7 static members · v9 GROUP_ID_NOT_FOUND.
 OffsetFetch v0-v7. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
 and never metadata · v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only,
 which no open transaction is about to change.
@@ -34,6 +34,7 @@ from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.text import utf16_length
 
 NOT_GIVEN = -1
+FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 MAX_TIMESTAMP_MS = 2**63 - 1
 COMMITTED = OffsetCommitResponse.type
 GROUP_ERROR = OffsetFetchResponse.field("error_code")
@@ -91,7 +92,12 @@ class OffsetApis:
             return committed(errors | self._commit_v0(body.group_id, commits))
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         commit = Commit(body.group_id, identity, commits, errors)
-        return then(self._offsets.commit(commit), committed)
+        without_group = (
+            ErrorCode.GROUP_ID_NOT_FOUND
+            if request.api_version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
+            else ErrorCode.ILLEGAL_GENERATION
+        )
+        return then(self._offsets.commit(commit, without_group), committed)
 
     def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
         """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""

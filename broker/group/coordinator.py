@@ -29,6 +29,8 @@ from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
+CLASSIC = "classic"  # the type of a group in ListGroups
+
 
 class DescribedMember(NamedTuple):
     """Metadata and assignment are empty unless the group is stable."""
@@ -163,16 +165,22 @@ class GroupCoordinator:
         ]
         return DescribedGroup(ErrorCode.NONE, group.state.value, group.protocol_type or "", protocol, members)
 
-    def list(self, states: Sequence[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, str]]]:
-        """Return id, protocol type and state of all groups, or of those in one of `states`."""
+    def list(
+        self, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> tuple[ErrorCode, list[tuple[str, str, str, str]]]:
+        """Return id, protocol type, state and type of all groups, or of those in one of `states`, of one of `types`.
+
+        These are compared as kafka 4.4 GroupMetadataManager.listGroups does: capital letters do not matter.
+        """
         if self._groups.is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         if self._owned.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        wanted_states, wanted_types = {each.lower() for each in states}, {each.lower() for each in types}
         return ErrorCode.NONE, [
-            (group.group_id, group.protocol_type or "", group.state.value)
+            (group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
             for group in self._groups.all()
-            if not states or group.state.value in states
+            if (not states or group.state.value.lower() in wanted_states) and (not types or CLASSIC in wanted_types)
         ]
 
     def delete(self, group_id: str) -> ErrorCode:

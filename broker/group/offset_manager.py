@@ -53,8 +53,13 @@ class OffsetManager:
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> Errors | Pending[Errors]:
-        """Commit offsets of a member, or of a client with generation -1 that uses a group without members."""
+    def commit(
+        self, commit: Commit, without_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION
+    ) -> Errors | Pending[Errors]:
+        """Commit offsets of a member, or of a client with generation -1 that uses a group without members.
+
+        `without_group` is the error of a member whose group is unknown.
+        """
         group_id, identity = commit.group_id, commit.identity
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
@@ -62,7 +67,7 @@ class OffsetManager:
         group = self._groups.get(group_id)
         if group is None:
             if identity.generation_id >= 0:
-                return commit.ended_with(ErrorCode.ILLEGAL_GENERATION)
+                return commit.ended_with(without_group)
             group = self._groups.get_or_add(group_id)
         refusal = refuse_commit(group, identity)
         if refusal is not ErrorCode.NONE:

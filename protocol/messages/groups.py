@@ -12,15 +12,28 @@ from minibroker.protocol.primitives import (
     ErrorCode16,
     ErrorMessage,
     GroupId,
+    Int8sb,
     Int16sb,
     Int32sb,
     Int64sb,
     NullableString,
     PartitionIndex,
     String,
+    TopicId,
     TopicName,
 )
-from minibroker.protocol.schema import array, array_of, default, null_since, nullable_array, since, until, versions
+from minibroker.protocol.schema import (
+    array,
+    array_of,
+    default,
+    null_since,
+    nullable_array,
+    nullable_row,
+    row,
+    since,
+    until,
+    versions,
+)
 
 FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 4,
     "key" / CoordinatorKey @ until(3),                         # a group id, or a transactional id
@@ -129,9 +142,9 @@ LeaveGroupResponse = versions("LeaveGroupResponse", 0, 4,
     flexible=4,
 )  # fmt: skip
 
-OffsetCommitRequest = versions("OffsetCommitRequest", 0, 8,
+OffsetCommitRequest = versions("OffsetCommitRequest", 0, 9,
     "group_id" / GroupId,
-    "generation_id" / Int32sb @ since(1, default=-1),          # -1: not a member, it only commits offsets
+    "generation_id" / Int32sb @ since(1, default=-1),          # or member epoch; -1: no member, it only commits offsets
     "member_id" / String @ since(1),
     "group_instance_id" / NullableString @ since(7),
     "retention_time_ms" / Int64sb @ since(2, until=4, default=-1),
@@ -146,7 +159,7 @@ OffsetCommitRequest = versions("OffsetCommitRequest", 0, 8,
     flexible=8,
 )  # fmt: skip
 
-OffsetCommitResponse = versions("OffsetCommitResponse", 0, 8,
+OffsetCommitResponse = versions("OffsetCommitResponse", 0, 9,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
         "name" / TopicName,
@@ -179,16 +192,17 @@ OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
     flexible=6,
 )  # fmt: skip
 
-DescribeGroupsRequest = versions("DescribeGroupsRequest", 0, 5,
+DescribeGroupsRequest = versions("DescribeGroupsRequest", 0, 6,
     "groups" / array_of(GroupId),
     "include_authorized_operations" / Boolean @ since(3, default=False),
     flexible=5,
 )  # fmt: skip
 
-DescribeGroupsResponse = versions("DescribeGroupsResponse", 0, 5,
+DescribeGroupsResponse = versions("DescribeGroupsResponse", 0, 6,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "groups" / array(
         "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage @ since(6),
         "group_id" / GroupId,
         "group_state" / String,
         "protocol_type" / String,
@@ -204,20 +218,95 @@ DescribeGroupsResponse = versions("DescribeGroupsResponse", 0, 5,
     flexible=5,
 )  # fmt: skip
 
-ListGroupsRequest = versions("ListGroupsRequest", 0, 4,
+ListGroupsRequest = versions("ListGroupsRequest", 0, 5,
     "states_filter" / array_of(String) @ since(4),             # empty: all
+    "types_filter" / array_of(String) @ since(5),              # empty: all
     flexible=3,
 )  # fmt: skip
 
-ListGroupsResponse = versions("ListGroupsResponse", 0, 4,
+ListGroupsResponse = versions("ListGroupsResponse", 0, 5,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "error_code" / ErrorCode16,
     "groups" / array(
         "group_id" / GroupId,
         "protocol_type" / String,
-        "group_state" / String @ since(4)),
+        "group_state" / String @ since(4),
+        "group_type" / String @ since(5)),
     flexible=3,
 )  # fmt: skip
+
+# -- the consumer protocol (KIP-848) --------------------------------------------------------------------------
+
+PARTITIONS_BY_ID = (
+    "topic_id" / TopicId,
+    "partitions" / array_of(PartitionIndex),
+)  # fmt: skip
+
+ConsumerGroupHeartbeatRequest = versions("ConsumerGroupHeartbeatRequest", 0, 1,
+    "group_id" / GroupId,
+    "member_id" / String,                                      # v0: may be empty, the coordinator makes one then
+    "member_epoch" / Int32sb,                                  # 0: joins; -1: leaves; -2: static, and will come back
+    "instance_id" / NullableString,                            # null, or -1: as in its last heartbeat
+    "rack_id" / NullableString,
+    "rebalance_timeout_ms" / Int32sb @ default(-1),
+    "subscribed_topic_names" / array_of(TopicName, is_nullable=True),
+    "subscribed_topic_regex" / NullableString @ since(1),
+    "server_assignor" / NullableString,
+    "topic_partitions" / nullable_array(*PARTITIONS_BY_ID),    # those that it owns
+    flexible=0,
+)  # fmt: skip
+
+ConsumerGroupHeartbeatResponse = versions("ConsumerGroupHeartbeatResponse", 0, 1,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "member_id" / NullableString,
+    "member_epoch" / Int32sb,
+    "heartbeat_interval_ms" / Int32sb,
+    "assignment" / nullable_row(                               # null: as in the last response
+        "topic_partitions" / array(*PARTITIONS_BY_ID)),
+    flexible=0,
+)  # fmt: skip
+
+ConsumerGroupDescribeRequest = versions("ConsumerGroupDescribeRequest", 0, 1,
+    "group_ids" / array_of(GroupId),
+    "include_authorized_operations" / Boolean,
+    flexible=0,
+)  # fmt: skip
+
+ASSIGNMENT = row(
+    "topic_partitions" / array(
+        "topic_id" / TopicId,
+        "topic_name" / TopicName,
+        "partitions" / array_of(PartitionIndex)))  # fmt: skip
+
+ConsumerGroupDescribeResponse = versions("ConsumerGroupDescribeResponse", 0, 1,
+    "throttle_time_ms" / Int32sb,
+    "groups" / array(
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage,
+        "group_id" / GroupId,
+        "group_state" / String,
+        "group_epoch" / Int32sb,
+        "assignment_epoch" / Int32sb,
+        "assignor_name" / String,
+        "members" / array(
+            "member_id" / String,
+            "instance_id" / NullableString,
+            "rack_id" / NullableString,
+            "member_epoch" / Int32sb,
+            "client_id" / String,
+            "client_host" / String,
+            "subscribed_topic_names" / array_of(TopicName),
+            "subscribed_topic_regex" / NullableString,
+            "assignment" / ASSIGNMENT,
+            "target_assignment" / ASSIGNMENT,
+            "member_type" / Int8sb @ since(1, default=-1)),    # 0: of the classic protocol; 1: of the consumer protocol
+        "authorized_operations" / Int32sb @ default(-(2**31))),
+    flexible=0,
+)  # fmt: skip
+
+# -- the ends of groups ---------------------------------------------------------------------------------------
 
 DeleteGroupsRequest = versions("DeleteGroupsRequest", 0, 2,
     "group_names" / array_of(GroupId),

@@ -13,7 +13,7 @@ from typing import Any
 from construct import Construct, ConstructError
 from hypothesis import strategies as st
 
-from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.api import ASKED_TABLE
 from minibroker.protocol.primitives import Sized, Uuid, format_of
 from minibroker.protocol.schema import Array, Field, Message, Row
 
@@ -27,7 +27,7 @@ class Slice:
 
 VERSIONS = [
     (message, version)
-    for api in API_TABLE.values()
+    for api in ASKED_TABLE.values()
     for message in (api.request, api.response)
     for version in range(message.first_version, message.last_version + 1)
 ]

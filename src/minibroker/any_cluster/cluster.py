@@ -29,37 +29,24 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
     from kafka.admin import (
-        ACL,
         AbortTransactionSpec,
-        ACLFilter,
-        ACLOperation,
-        ACLPermissionType,
-        ACLResourcePatternType,
         ConfigResource,
         ConfigResourceType,
         KafkaAdminClient,
         OffsetSpec,
-        ResourcePattern,
-        ResourcePatternFilter,
         UserScramCredentialDeletion,
         UserScramCredentialUpsertion,
     )
-    from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
-    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeGroupsRequest
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+    from kafka.protocol.api_key import ApiKey
     from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
     from kafka.protocol.metadata import MetadataRequest
     from kafka.protocol.producer import ProduceRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
-    "ACL",
-    "ACLFilter",
-    "ACLOperation",
-    "ACLPermissionType",
-    "ACLResourcePatternType",
     "AbortTransactionSpec",
-    "AclResourceType",
     "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
@@ -71,16 +58,21 @@ __all__ = [
     "ListOffsetsRequest",
     "ProduceRequest",
 ]
-__all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
+COORDINATOR_SECONDS = 10.0
+RETRY_SECONDS = 0.1
+OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = OF_COMMANDS
+# As kafka 4.4.0 ApiKeys, after the last that kafka-python knows.
+NEWER_APIS = {93: "StreamsGroupTopologyDescriptionUpdate", 94: "UnregisterController"}
 NO_PROPERTIES: Properties = {}
 CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
+CLASSIC = "classic"  # the protocol of groups that kafka-python speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
 codecs.complete(codec)
@@ -159,17 +151,50 @@ def answer_to(client: Any, request: Any, *, broker: int | None = None) -> Any:
     return manager.run(manager.send, request, broker)
 
 
-def group_rows(client: Any, groups: Collection[str]) -> list[dict[str, Any]]:
-    """A row of DescribeGroups for each group, from its coordinator, with what its members wrote as bytes.
+def at_coordinators(client: Any, keys: Collection[str], question: Callable[[], T], *, kind: int = OF_GROUPS) -> T:
+    """Call `question` once the coordinators of these keys are known, and again if one has moved since; its result.
 
-    kafka-python's own method reads the metadata of every protocol type as a consumer's.
+    A cluster makes the topic of its coordinators at the first question for one, and has none until then.
     """
-    coordinators = client._manager.run(client._find_coordinator_ids, list(groups))
-    rows = []
-    for broker in sorted(set(coordinators.values())):
-        request = DescribeGroupsRequest(groups=[group for group in groups if coordinators[group] == broker])
-        rows += answer_to(client, request, broker=broker).to_dict(json=False)["groups"]
-    return rows
+    deadline = time.monotonic() + COORDINATOR_SECONDS
+    has_moved = False
+    while True:
+        try:
+            client._manager.run(client._find_coordinator_ids, list(keys), kind)
+            return question()
+        except errors.CoordinatorNotAvailableError:
+            if time.monotonic() > deadline:
+                raise
+        except errors.NotCoordinatorError:
+            if has_moved:
+                raise
+            has_moved = True
+            client._manager.cluster._coordinators.clear()  # else it would be asked again
+        time.sleep(RETRY_SECONDS)
+
+
+def by_coordinator(client: Any, groups: Collection[str]) -> dict[int, list[str]]:
+    """The groups of each coordinator, by its broker id."""
+    found: dict[int, list[str]] = {}
+    for group, broker in client._manager.run(client._find_coordinator_ids, list(groups)).items():
+        found.setdefault(broker, []).append(group)
+    return found
+
+
+def versions_of(client: Any) -> dict[int, tuple[int, int]]:
+    """The first and the last version of each API that the cluster's brokers have, by API key."""
+    found: dict[int, tuple[int, int]] = client._manager.broker_version_data.api_versions
+    return found
+
+
+def is_kraft(client: Any) -> bool:
+    """Whether the brokers keep what the cluster is themselves, in Apache Kafka's way without ZooKeeper."""
+    return ApiKey.DescribeQuorum in versions_of(client)
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API; its key for one that is not known here."""
+    return NEWER_APIS.get(key) or (ApiKey(key).name if key in set(ApiKey) else str(key))
 
 
 def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
@@ -230,7 +255,9 @@ def close(producer: Any) -> None:
 
 
 def consumer(addresses: str, settings: Properties) -> Any:
-    """A KafkaConsumer with those normalized properties; it never commits by itself."""
+    """A KafkaConsumer with those normalized properties; it never commits by itself. Raises BadValue."""
+    if settings.get("group.protocol", CLASSIC).lower() != CLASSIC:
+        raise BadValue("group.protocol=consumer takes confluent-kafka; install that, or leave the property out")
     typed = settings_of(settings, KafkaConsumer)
     return KafkaConsumer(**typed, bootstrap_servers=addresses.split(","), enable_auto_commit=False)
 

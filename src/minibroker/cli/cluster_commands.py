@@ -80,12 +80,10 @@ def named(partitions: list[str], *, at_most: int = 5) -> str:
 @on_cluster
 def apis(cluster: Cluster, output: OutputOption = "text") -> int:
     """List the requests a broker answers, with their versions."""
-    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster import api_name, connected, versions_of
 
     with connected(cluster) as client:
-        offered = sorted(
-            (int(key), getattr(key, "name", str(key)), low, high) for key, (low, high) in client.api_versions().items()
-        )
+        offered = sorted((key, api_name(key), *versions) for key, versions in versions_of(client).items())
     names = ("key", "name", "min_version", "max_version")
     documents = [dict(zip(names, row, strict=True)) for row in offered]
     return report_rows(documents, ("KEY", "NAME", "FROM", "TO"), offered, output, left=("NAME",))
