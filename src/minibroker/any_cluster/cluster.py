@@ -11,7 +11,7 @@ import re
 import socket
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, TypeVar
 
@@ -206,7 +206,24 @@ def api_name(key: int) -> str:
 def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
     """The brokers and all topics of the cluster in one answer, and the release of Kafka that its APIs are those of."""
     answer = answer_to(client, MetadataRequest(topics=None, allow_auto_topic_creation=False)).to_dict()
-    return answer, release_of(client)
+    return answer | {"controller_id": controller_of(client, answer)}, release_of(client)
+
+
+def described_cluster(client: Any) -> dict[str, Any]:
+    """The cluster's id, brokers and controller, which is not among its brokers where processes of their own control."""
+    found: dict[str, Any] = client.describe_cluster()
+    return found | {"controller_id": controller_of(client, found)}
+
+
+def controller_of(client: Any, answer: Mapping[str, Any]) -> int:
+    """The id of the controller, below 0 for none. Brokers without ZooKeeper answer with any of them."""
+    if is_kraft(client):
+        try:
+            (topic,) = client.describe_metadata_quorum()["topics"]
+            return int(topic["partitions"][0]["leader_id"])
+        except errors.ClusterAuthorizationFailedError:
+            pass  # without the right to describe the cluster, which most users have not
+    return int(answer["controller_id"])
 
 
 def release_of(client: Any) -> tuple[int, ...]:

@@ -23,11 +23,10 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 @on_cluster
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster import connected, described_cluster
 
     with connected(cluster) as client:
-        cluster, topics = client.describe_cluster(), client.describe_topics()
-    found = health_of(cluster, topics)
+        found = health_of(described_cluster(client), client.describe_topics())
     if output == "json":
         print(json.dumps(found))
     else:
