@@ -24,6 +24,7 @@ from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
 from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
 
 if TYPE_CHECKING:
+    from minibroker.broker.cluster.topic_changes import NewTopic
     from minibroker.broker.config.kafka_config import KafkaConfig
     from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
@@ -99,6 +100,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="read KAFKA_* variables as the apache/kafka image does: KAFKA_LOG_RETENTION_MS is log.retention.ms; "
         "they win over --config, and --set over them",
+    )
+    parser.add_argument(
+        "--create-topics",
+        metavar="TOPICS",
+        help="create these topics, unless they exist, before the broker is ready: orders:3,clicks for three partitions "
+        "and for the default; NAME:PARTITIONS:REPLICAS:CLEANUP_POLICY in full",
     )
     parser.add_argument(
         "--act-as",
@@ -276,6 +283,8 @@ def serve(arguments: list[str]) -> int:
     stop_at_once_on_signals()
     options = parse_arguments(arguments)
     try:
+        if not sys.platform.startswith("linux") and (options.brokers or options.cluster) is not None:
+            raise StartFailed("several brokers on one machine share locks of Linux; serve one, or run the image")
         if options.brokers is not None:
             launch_cluster(options, arguments)
         else:
@@ -334,6 +343,7 @@ def start_and_run(options: argparse.Namespace) -> None:
         if options.check:
             log_warnings(error)
         raise StartFailed(str(error)) from error
+    topics = topics_to_create(options, config)
     check_key_stores(config)
     zookeeper = zookeeper_of(options, config)
     if options.cluster is not None or zookeeper is not None:
@@ -375,8 +385,26 @@ def start_and_run(options: argparse.Namespace) -> None:
                 counts=options.count,
                 cluster_dir=options.cluster,
                 zookeeper=zookeeper,
+                topics=topics,
             ),
         )
+
+
+def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[NewTopic]:
+    """The topics of --create-topics, else of the environment. Raises StartFailed."""
+    from minibroker.broker.config.other_images import CREATE_TOPICS
+
+    from_environment = os.environ.get(CREATE_TOPICS) if options.environment else None
+    text = from_environment if options.create_topics is None else options.create_topics
+    if not text:
+        return []
+    from minibroker.broker.cluster.first_topics import first_topics
+
+    try:
+        return first_topics(text, config)
+    except ValueError as error:
+        source = CREATE_TOPICS if options.create_topics is None else "--create-topics"
+        raise StartFailed(f"{source}: {error}") from error
 
 
 def check_between_brokers(config: KafkaConfig) -> None:

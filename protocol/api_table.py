@@ -308,14 +308,13 @@ DECLARATIONS = (
         rights=(DESCRIBE.on(TRANSACTIONAL_ID), DESCRIBE.on(TOPIC))),
     Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse,
         since("3.0"), rights=(DESCRIBE.on(TRANSACTIONAL_ID),)),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse,
+        since("3.7"), rights=(READ.on(GROUP), DESCRIBE.on(TOPIC).by_handler())),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
+        since("3.7"), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler())),
 )
 # Those that this broker lacks, and our tools ask of others.
-ASKED_OF_OTHERS = (
-    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse,
-        since("3.7"), rights=()),
-    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
-        since("3.7"), rights=()),
-)
+ASKED_OF_OTHERS: tuple[Api, ...] = ()
 # fmt: on
 API_TABLE: dict[int, Api] = {api.key: api for api in DECLARATIONS}
 ASKED_TABLE = API_TABLE | {api.key: api for api in ASKED_OF_OTHERS}

@@ -149,7 +149,7 @@ class DecoderWriter:
         sign, value = self._source.fresh("v"), self._source.fresh("r")
         self._pending.append((sign, "b"))
         self._flush(depth)
-        self._source.line(depth, f"if {sign} < 0: {value} = None")
+        self._source.line(depth, f"if {sign} <= 0: {value} = None")
         self._source.line(depth, "else:")
         self._source.line(depth + 1, f"{value} = {self.row(path, kind.fields, depth + 1)}")
         return value

@@ -135,7 +135,7 @@ class EncoderWriter:
 
     def _null(self, kind: Any) -> tuple[str, str]:
         if isinstance(kind, Row):
-            return ("255", "B")
+            return (str((kind.null or 0) & 0xFF), "B")
         if self._is_flexible:
             return ("0", "B")
         return ("-1", "h" if isinstance(kind, Sized) and kind.kind == "string" else "i")

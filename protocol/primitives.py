@@ -315,19 +315,22 @@ class ArrayConstruct(Construct):  # type: ignore[misc]
 
 
 class NullableConstruct(Construct):  # type: ignore[misc]
-    """A struct that may be null, which a negative byte in front of it says."""
+    """A struct that may be null. The byte in front of it is `null` then, else 1."""
 
-    def __init__(self, struct: Construct) -> None:
+    def __init__(self, struct: Construct, null: int) -> None:
         super().__init__()
         self._struct = struct
+        self._null = null
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         return (
-            None if Int8sb._parsereport(stream, context, path) < 0 else self._struct._parsereport(stream, context, path)
+            None
+            if Int8sb._parsereport(stream, context, path) <= 0
+            else self._struct._parsereport(stream, context, path)
         )
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        Int8sb._build(-1 if obj is None else 1, stream, context, path)
+        Int8sb._build(self._null if obj is None else 1, stream, context, path)
         return obj if obj is None else self._struct._build(obj, stream, context, path)
 
 
@@ -340,7 +343,14 @@ class TaggedField(NamedTuple):
 
     def is_at_default(self, value: Any) -> bool:
         """Whether the value is the default; any empty sequence is, for an array."""
-        return bool((tuple(value) if isinstance(value, list) else value) == self.default)
+        return bool(plain(value) == self.default)
+
+
+def plain(value: Any) -> Any:
+    """A list or a mapping, as construct has an array or a row, as a tuple."""
+    if isinstance(value, Mapping):
+        return tuple(plain(each) for name, each in value.items() if name != "_tagged_fields")
+    return tuple(value) if isinstance(value, list) else value
 
 
 class TaggedFieldsConstruct(Construct):  # type: ignore[misc]

@@ -120,12 +120,18 @@ def id_since(first: int) -> Life:
 
 
 class Row:
-    """A struct of fields, not repeated. As a tagged field it is None if it is absent; one that may be null begins with
-    a byte, which is negative for None."""
+    """A struct of fields, not repeated. As a tagged field it is None if it is absent.
 
-    def __init__(self, fields: tuple[Field, ...], *, is_nullable: bool = False) -> None:
+    One that may be null begins with a byte, which is `null` for None, and else 1.
+    """
+
+    def __init__(self, fields: tuple[Field, ...], *, null: int | None = None) -> None:
         self.fields = fields
-        self.is_nullable = is_nullable
+        self.null = null
+
+    @property
+    def is_nullable(self) -> bool:
+        return self.null is not None
 
     def __rtruediv__(self, name: str) -> Field:
         return as_field((name, self))
@@ -136,7 +142,12 @@ def row(*fields: Any) -> Row:
 
 
 def nullable_row(*fields: Any) -> Row:
-    return Row(tuple(map(as_field, fields)), is_nullable=True)
+    return Row(tuple(map(as_field, fields)), null=-1)
+
+
+def nullable_tagged_row(*fields: Any) -> Row:
+    """A row for a tagged field. Its default is a row, not None, which is on the wire."""
+    return Row(tuple(map(as_field, fields)), null=0)
 
 
 class Array:
@@ -254,7 +265,7 @@ def construct_of(kind: Any, version: int, *, is_flexible: bool) -> Construct:
         return ArrayConstruct(count, element, is_nullable=kind.is_nullable)
     if isinstance(kind, Row):
         struct = struct_of(kind.fields, version, is_flexible=is_flexible)
-        return NullableConstruct(struct) if kind.is_nullable else struct
+        return struct if kind.null is None else NullableConstruct(struct, kind.null)
     return kind
 
 

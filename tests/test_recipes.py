@@ -115,8 +115,12 @@ def test_the_readme_lists_every_recipe() -> None:
 
 
 def first_screen(address: str) -> tuple[list[str], list[str]]:
-    """The commands, and the programs (pytest's, Spark's), that a stranger meets first in the README."""
-    return commands_and_programs((ROOT / "README.md").read_text(encoding="utf-8").partition("## Recipes")[0], address)
+    """The commands, and the programs (pytest's, Spark's), that a stranger meets first in the README.
+
+    Without those of tools that fetch, which test_installing.py runs.
+    """
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Recipes")[0]
+    return commands_and_programs(re.sub(r"^```\nuvx .*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), address)
 
 
 def commands_and_programs(text: str, address: str) -> tuple[list[str], list[str]]:

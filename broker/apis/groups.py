@@ -20,7 +20,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
-from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.coordinator import GroupCoordinator, LeaveAnswer
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
@@ -94,7 +94,6 @@ class GroupApis:
         self._authorizer = authorizer
         self._coordinator = coordinator
         self._profile = profile
-        self._membership = coordinator.membership
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
         self._positions = positions
@@ -145,7 +144,7 @@ class GroupApis:
     def join_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body, version = request.body, request.api_version
         self._positions.note_group(request.client_id, client.host, body.group_id)
-        result = self._membership.join(
+        result = self._coordinator.join(
             JoinRequest(
                 group_id=body.group_id,
                 member_id=body.member_id,
@@ -169,7 +168,7 @@ class GroupApis:
 
     def sync_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        result = self._membership.sync(
+        result = self._coordinator.sync(
             SyncRequest(
                 group_id=body.group_id,
                 identity=identity_of(body),
@@ -183,25 +182,21 @@ class GroupApis:
     # -- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
 
     def heartbeat(self, request: Request, client: Client) -> Body:
-        error = self._membership.heartbeat(
+        error = self._coordinator.heartbeat(
             request.body.group_id,
             identity_of(request.body),
             keeps_while_syncing=request.api_version >= FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING,
         )
         return HeartbeatResponse(error_code=error)
 
-    def leave_group(self, request: Request, client: Client) -> Body:
+    def leave_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         leaving = (
             [MemberIdentity(member.member_id, member.group_instance_id) for member in body.members]
             if request.api_version >= FIRST_VERSION_LEAVING_TOGETHER
             else [MemberIdentity(body.member_id)]
         )
-        error, left = self._membership.leave(body.group_id, leaving)
-        if request.api_version < FIRST_VERSION_LEAVING_TOGETHER and left:
-            error = left[0][1]
-        rows = [(who.member_id, who.group_instance_id, refusal) for who, refusal in left]
-        return LeaveGroupResponse(error_code=error, members=rows)
+        return then(self._coordinator.leave(body.group_id, leaving), partial(has_left, request.api_version))
 
     # -- for administrators -----------------------------------------------------------------------------------
 
@@ -216,7 +211,7 @@ class GroupApis:
             rows.append(
                 make_row(
                     error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_missing else group.error,
-                    error_message=f"Group {group_id} not found." if is_missing else None,
+                    error_message=group.problem if is_missing else None,
                     group_id=group_id,
                     group_state=self._state_name(group.state),
                     protocol_type=group.protocol_type,
@@ -240,6 +235,14 @@ class GroupApis:
     def delete_groups(self, request: Request, client: Client) -> Body:
         names = dict.fromkeys(request.body.group_names)
         return DeleteGroupsResponse(results=[(name, self._coordinator.delete(name)) for name in names])
+
+
+def has_left(version: int, answer: LeaveAnswer) -> Body:
+    error, left = answer
+    if version < FIRST_VERSION_LEAVING_TOGETHER and left:
+        error = left[0][1]
+    rows = [(who.member_id, who.group_instance_id, refusal) for who, refusal in left]
+    return LeaveGroupResponse(error_code=error, members=rows)
 
 
 def client_host(client: Client) -> str:

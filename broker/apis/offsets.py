@@ -1,10 +1,10 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups.
 
 OffsetCommit v0-v9. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
-retention time · v6 leader epochs · v7 static members · v9 GROUP_ID_NOT_FOUND.
-OffsetFetch v0-v8. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
+retention time · v6 leader epochs · v7 static members · v9 members of the consumer protocol.
+OffsetFetch v0-v9. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
 and never metadata · v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only,
-which no open transaction is about to change · v8 several groups.
+which no open transaction is about to change · v8 several groups · v9 members of the consumer protocol.
 OffsetDelete v0.
 """
 
@@ -37,7 +37,7 @@ from minibroker.protocol.rights import Operation
 from minibroker.protocol.text import utf16_length
 
 NOT_GIVEN = -1
-FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
+FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 MAX_TIMESTAMP_MS = 2**63 - 1
 COMMITTED = OffsetCommitResponse.type
 LAST_VERSION_WITHOUT_GROUP_ERROR = OffsetFetchResponse.field("error_code").first - 1
@@ -100,12 +100,8 @@ class OffsetApis:
             return committed(errors | self._commit_v0(body.group_id, commits))
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         commit = Commit(body.group_id, identity, commits, errors)
-        without_group = (
-            ErrorCode.GROUP_ID_NOT_FOUND
-            if request.api_version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
-            else ErrorCode.ILLEGAL_GENERATION
-        )
-        return then(self._offsets.commit(commit, without_group), committed)
+        has_member_epochs = request.api_version >= FIRST_VERSION_WITH_MEMBER_EPOCHS
+        return then(self._offsets.commit(commit, has_member_epochs=has_member_epochs), committed)
 
     def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
         """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""
@@ -165,7 +161,13 @@ class OffsetApis:
             may_know = self._authorizer.decisions(client, Operation.DESCRIBE, ResourceType.TOPIC)
             denied = [each for each in asked or () if not may_know[each.topic]]
             asked = None if asked is None else [each for each in asked if may_know[each.topic]]
-        error, offsets = self._offsets.fetch(group.group_id, asked, must_be_stable=body.require_stable)
+        error, offsets = self._offsets.fetch(
+            group.group_id,
+            asked,
+            must_be_stable=body.require_stable,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
         if error is not ErrorCode.NONE:
             return GROUP_ROW(group.group_id, (), error)
         if asked is None and may_know is not None:

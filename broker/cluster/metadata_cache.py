@@ -34,16 +34,21 @@ class MetadataCache:
         self.brokers: Mapping[int, Broker] = {}
         self.topics: dict[str, TopicMetadata] = {}
         self.topics_by_id: dict[bytes, TopicById] = {}
+        self.version = 0  # grows with each change
+        self.version_of_names = 0  # the last one that brought a new topic
 
     def update(self, update: UpdateMetadata) -> list[TopicPartition]:
         """Take a controller's decision; return the partitions that are gone."""
         self.controller_id = update.controller_id
+        self.version += 1
         if self.brokers != update.brokers:
             self.brokers = update.brokers
         deleted: list[TopicPartition] = []
         for name, topic in update.topics.items():
             self._note_id(name, topic)
             if topic is not None:
+                if name not in self.topics:
+                    self.version_of_names = self.version
                 self.topics[name] = topic
             elif name in self.topics:
                 deleted += [TopicPartition(name, number) for number in self.topics.pop(name).partitions]

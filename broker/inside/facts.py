@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
+from minibroker.broker.group.consumer.group import ConsumerGroup
+from minibroker.broker.group.group import Group
 from minibroker.broker.inside.answers import ERROR_CODE, RECORDS, error_of
 from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts
@@ -390,8 +392,8 @@ class FactsTaker:
             group.generation_id,
             len(group.members),
             member_id,
-            group.protocol,
-            bool(member_id) and group.is_leader(member_id),
+            self._parts.groups.assignor_of(group) if isinstance(group, ConsumerGroup) else group.protocol,
+            bool(member_id) and isinstance(group, Group) and group.is_leader(member_id),
             group.rebalance_reason,
             tuple(islice(group.missed_members, ROWS_MAX)),
             tuple(islice(self._commits(request), ROWS_MAX)) if request.api_key == ApiKey.OFFSET_COMMIT else (),

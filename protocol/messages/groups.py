@@ -13,7 +13,6 @@ from minibroker.protocol.primitives import (
     ErrorMessage,
     GroupId,
     Int8sb,
-    Int16sb,
     Int32sb,
     Int64sb,
     NullableString,
@@ -169,13 +168,15 @@ OffsetCommitResponse = versions("OffsetCommitResponse", 0, 9,
     flexible=8,
 )  # fmt: skip
 
-OffsetFetchRequest = versions("OffsetFetchRequest", 0, 8,
+OffsetFetchRequest = versions("OffsetFetchRequest", 0, 9,
     "group_id" / GroupId @ until(7),
     "topics" / nullable_array(                                 # null: all, from v2
         "name" / TopicName,
         "partitions" / array_of(PartitionIndex)) @ until(7),
     "groups" / array(
         "group_id" / GroupId,
+        "member_id" / NullableString @ since(9),               # of a member of the consumer protocol
+        "member_epoch" / Int32sb @ since(9, default=-1),
         "topics" / nullable_array(                             # null: all
             "name" / TopicName,
             "partitions" / array_of(PartitionIndex))) @ since(8),
@@ -183,7 +184,7 @@ OffsetFetchRequest = versions("OffsetFetchRequest", 0, 8,
     flexible=6,
 )  # fmt: skip
 
-OffsetFetchResponse = versions("OffsetFetchResponse", 0, 8,
+OffsetFetchResponse = versions("OffsetFetchResponse", 0, 9,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
         "name" / TopicName,
@@ -352,18 +353,6 @@ OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
         "partitions" / array(
             "partition" / PartitionIndex,
             "error_code" / ErrorCode16)),
-)  # fmt: skip
-
-# What the consumers of a group write for one another: later versions have more fields after these.
-ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
-    "version" / Int16sb,
-    "topics" / array_of(TopicName),
-)  # fmt: skip
-ConsumerProtocolAssignment = versions("ConsumerProtocolAssignment", 0, 0,
-    "version" / Int16sb,
-    "assigned_partitions" / array(
-        "topic" / TopicName,
-        "partitions" / array_of(PartitionIndex)),
 )  # fmt: skip
 
 

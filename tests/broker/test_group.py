@@ -10,7 +10,7 @@ from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.group_records import GroupRecord
 
 NOW_MS = 1000
-SUBSCRIBED_TO_A = b"\0\0\0\0\0\1\0\1aand more"
+SUBSCRIBED_TO_A = b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xffand more"
 
 
 class Answers:

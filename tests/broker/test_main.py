@@ -28,6 +28,7 @@ from minibroker.broker.__main__ import (
     stop_with_parent,
     zookeeper_of,
 )
+from minibroker.broker.__main__ import serve as serve_here
 from minibroker.broker.config.kafka_config import KafkaConfig, load_config
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 
@@ -163,6 +164,19 @@ def test_a_failure_to_start_has_a_line(serve: Serve, tmp_path: Path, arguments: 
     failures = [line for line in said.splitlines() if " INFO " not in line]
     for line, expected in zip(failures, lines, strict=True):
         assert re.fullmatch(f"minibroker: {expected.format(tmp_path)}", line), line
+
+
+@pytest.mark.parametrize("option", ["--brokers=3", "--cluster=shared"])
+def test_several_brokers_are_refused_where_there_are_no_locks_of_linux(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("minibroker.broker.__main__.stop_at_once_on_signals", lambda: None)
+
+    assert serve_here([option]) == 1
+    assert capsys.readouterr().err == (
+        "minibroker: several brokers on one machine share locks of Linux; serve one, or run the image\n"
+    )
 
 
 def test_the_zookeeper_of_a_settings_file_is_joined_only_when_asked(caplog: pytest.LogCaptureFixture) -> None:

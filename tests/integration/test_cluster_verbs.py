@@ -111,6 +111,7 @@ def test_a_follower_out_of_sync_stays_out_until_it_is_released(cluster: Cluster)
 
 
 def test_followers_are_held_and_lag(cluster: Cluster) -> None:
+    cluster.wait_for(lambda: cluster.replicas("t")[1].follower_ends == {2: 0, 3: 0})  # since it leads, it heard of both
     cluster.lag(2, "t", records=3)
     cluster.hold_follower(3, "t", 0)
     append_to_leader(cluster, 5)

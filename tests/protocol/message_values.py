@@ -87,7 +87,7 @@ def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
         inner = f"{path}.{field.name}" if path else field.name
         if isinstance(field.kind, Array) and field.kind.element is None and isinstance(value, list):
             value = [as_value(message, inner, row, version) for row in value]
-        elif isinstance(field.kind, Row) and value is not None:
+        elif isinstance(field.kind, Row) and value is not None and value is not field.default:
             value = as_value(message, inner, value, version)
         values[field.name] = value
     return message.row(path)(**values)

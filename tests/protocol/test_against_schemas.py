@@ -20,7 +20,7 @@ from tests.protocol.kafka_schemas import WireField, kafka_schemas
 SCHEMAS = kafka_schemas()
 
 # Made with the same tool, but no schema of Kafka's 3.9 has them.
-NOT_KAFKAS = {"ConsumerProtocolAssignment", "ConsumerProtocolSubscription", "InstanceIds", "LeaderEpoch"}
+NOT_KAFKAS = {"InstanceIds", "LeaderEpoch"}
 
 # What a field is called here, and what Kafka calls it.
 KAFKAS_NAMES = {

@@ -36,6 +36,7 @@ from minibroker.protocol.schema import (
     null_since,
     nullable_array,
     nullable_row,
+    nullable_tagged_row,
     row,
     since,
     tagged,
@@ -470,7 +471,7 @@ def test_every_kind_goes_there_and_back() -> None:
 Maybe = versions("Maybe", 0, 0,
     "before" / Int32sb,
     "maybe" / nullable_row("name" / String, "rows" / array("id" / Int32sb)),
-    "tagged" / nullable_row("id" / Int32sb) @ tagged(0, since=0),
+    "tagged" / nullable_tagged_row("id" / Int32sb) @ tagged(0, since=0, default=(0,)),
     flexible=0,
 )  # fmt: skip
 
@@ -481,6 +482,7 @@ Maybe = versions("Maybe", 0, 0,
         (Maybe(), "00000000 ff 00"),
         (Maybe(maybe=Maybe.row("maybe")(name="n")), "00000000 01 026e0100 00"),
         (Maybe(before=5, tagged=Maybe.row("tagged")(id=7)), "00000005 ff 01 00 06 01 00000007 00"),
+        (Maybe(tagged=None), "00000000 ff 01 00 01 00"),
     ],
 )
 def test_row_that_may_be_null_begins_with_a_byte_and_so_does_one_with_a_tag(value: Any, data: str) -> None:

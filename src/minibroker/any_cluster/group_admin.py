@@ -29,8 +29,8 @@ from minibroker.any_cluster.partition_offsets import (
 )
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
+from minibroker.protocol.consumer_protocol import read_assignment
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages.groups import ConsumerProtocolAssignment
 from minibroker.protocol.text import counted
 
 STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
@@ -349,7 +349,7 @@ def member_of(row: Mapping[str, Any], protocol_type: str) -> Member:
 def partitions_in(assignment: bytes) -> list[TopicPartition] | None:
     """The partitions of a consumer's assignment in order; None if it is damaged."""
     try:
-        topics = ConsumerProtocolAssignment.decode(0, assignment)[0].assigned_partitions
+        topics = read_assignment(assignment).assigned_partitions
     except KafkaProtocolError:
         return None
     return sorted(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
