@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.group.consumer.member import MemberState
 from minibroker.broker.group.consumer.topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
@@ -542,6 +543,18 @@ async def test_a_deadline_that_begins_anew_is_no_longer_the_one_before(members: 
         await trio.sleep(5)
 
     assert joined.member_id in group_of(members).members
+
+
+async def test_beside_apache_kafka_2_0_there_are_no_such_groups(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileState, "is_beside_kafka", True)
+    broker = make_broker(**SETTINGS)
+
+    listed = {row.api_key for row in (await broker.call(ApiKey.API_VERSIONS, 0)).api_keys}
+
+    assert ApiKey.JOIN_GROUP in listed
+    assert not {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE} & listed
 
 
 # -- rights ---------------------------------------------------------------------------------------------------
