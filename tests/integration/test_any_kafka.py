@@ -1,6 +1,6 @@
-"""Every command that takes -b, and every page of the console, against Apache Kafka 2.0.1, 3.9.1 and 4.4.0.
+"""Every command that takes -b, and every page of the console, against Apache Kafka 2.0.1, 3.9.1, 4.4.0 and minibroker.
 
-Each Kafka has an authorizer, the groups of its time, and a transaction that is open.
+Each has an authorizer, the groups of its time, and a transaction that is open.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +20,17 @@ from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.cli.app import app
 from tests.console.asking import ask, get
 from tests.console.conftest import console_of
+from tests.integration.brokers import Minibroker
 from tests.integration.later_kafka import LaterKafka
 from tests.integration.members import wait_until
 from tests.integration.newer_members import NewerMember, share_member, streams_member
 from tests.minibroker.command_sessions import run
 from tests.minibroker.commands import running
+from tests.recipes import Command, commands_of, files_of, recipe_text, shell
 
+AT_NIGHT = pytest.mark.nightly
+MINIBROKER = "minibroker"
+LIKE = ("4.0", "2.0")
 EVER = "0.11"
 CONSUMER_PROTOCOL = "4.0"  # with librdkafka, which does not take the preview of 3.9
 NEWER_GROUPS = "4.1"
@@ -134,7 +139,7 @@ CHECKPOINT = {
 }
 PAGES = [
     Try("/readyz", "ok"),
-    Try("/api/cluster", '"version":"RELEASE"'),
+    Try("/api/cluster", '"version":"VERSION"'),
     Try("/api/activity", "null"),
     Try("/api/topics?figures=1", '"name":"orders"'),
     Try("/api/topics/orders", '"end":4'),
@@ -170,16 +175,18 @@ UNTRIED = re.compile("/healthz|/api/(inside|clients/|faults|stream)")
 
 
 class AnyKafka(NamedTuple):
+    """`release` is the one whose groups it has, `version` what the console calls it."""
+
     release: str
+    version: str
     bootstrap: str
-    broker_id: int
     folder: Path
 
     def has(self, since: str) -> bool:
         return numbers(self.release) >= numbers(since)
 
     def filled(self, line: str) -> str:
-        named = {"BROKER": str(self.broker_id), "LINES": f"{self.folder}/lines", "CHECKPOINT": f"{self.folder}/query"}
+        named = {"BROKER": "0", "LINES": f"{self.folder}/lines", "CHECKPOINT": f"{self.folder}/query"}
         return re.sub("|".join(named), lambda found: named[found[0]], line)
 
 
@@ -187,24 +194,40 @@ def numbers(release: str) -> list[int]:
     return [int(part) for part in release.split(".")]
 
 
-@pytest.fixture(scope="module", params=["2.0.1", pytest.param("3.9.1", marks=pytest.mark.nightly), "4.4.0"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("2.0.1", marks=AT_NIGHT), pytest.param("3.9.1", marks=AT_NIGHT), "4.4.0", MINIBROKER],
+)
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyKafka]:
-    release, folder = request.param, tmp_path_factory.mktemp("kafka")
+    folder = tmp_path_factory.mktemp("kafka")
     try:
-        if release == "2.0.1":
-            settings = SETTINGS | ZOOKEEPER_AUTHORIZER
-            broker: Any = ApacheKafka(kafka_jars(), folder / "kafka", settings=settings, heap="512m")
-        else:
-            broker = LaterKafka(folder / "kafka", LATER_SETTINGS, release=release)
-        with ExitStack() as stack:
-            stack.callback(broker.kill)
-            bootstrap = broker.start().bootstrap
-            found = AnyKafka(release, bootstrap, 0, folder)
-            for client in populated(found):
-                stack.callback(client)
+        with started(request.param, folder / "broker") as broker, ExitStack() as clients:
+            release, version = (
+                LIKE if request.param == MINIBROKER else (request.param, request.param.rpartition(".")[0])
+            )
+            found = AnyKafka(release, version, broker.bootstrap, folder)
+            for end in populated(found):
+                clients.callback(end)
             yield found
     except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka {release} cannot be had: {reason}")
+        pytest.skip(f"Apache Kafka {request.param} cannot be had: {reason}")
+
+
+@contextmanager
+def started(name: str, folder: Path) -> Iterator[Any]:
+    """Broker 0, which is alone. Raises KafkaUnavailable."""
+    of_zookeeper = SETTINGS | ZOOKEEPER_AUTHORIZER
+    broker: Any
+    if name == MINIBROKER:
+        broker = Minibroker(folder, settings=of_zookeeper | {"broker.id": "0"})
+    elif name == "2.0.1":
+        broker = ApacheKafka(kafka_jars(), folder, settings=of_zookeeper, heap="512m")
+    else:
+        broker = LaterKafka(folder, LATER_SETTINGS, release=name)
+    try:
+        yield broker.wait_until_ready() if isinstance(broker, Minibroker) else broker.start()
+    finally:
+        broker.kill()
 
 
 def populated(kafka: AnyKafka) -> Iterator[Any]:
@@ -276,7 +299,7 @@ def test_every_page_works(kafka: AnyKafka) -> None:
     with console_of(kafka.bootstrap) as console:
         for each in PAGES:
             answer = ask(console, "GET", kafka.filled(each.line))
-            text, prints = answer.body.decode(), each.prints.replace("RELEASE", kafka.release.rpartition(".")[0])
+            text, prints = answer.body.decode(), each.prints.replace("VERSION", kafka.version)
             works = answer.status == 200 and re.search(prints, text)
             if not (works if kafka.has(each.since) else answer.status in (200, 404, 501)):
                 wrong.append(f"{each.line}: {answer.status} {text[:1000]}")
@@ -295,6 +318,20 @@ def test_metrics_are_served(kafka: AnyKafka) -> None:
             assert b"kafka_brokers 1.0" in response.read()
         process.terminate()
         process.communicate()
+
+
+@AT_NIGHT
+@pytest.mark.parametrize("kafka", ["4.4.0"], indirect=True)
+def test_a_group_moves_to_the_new_protocol_and_back_by_the_recipe(kafka: AnyKafka, tmp_path: Path) -> None:
+    text = recipe_text("new-protocol", kafka.bootstrap).replace("orders", "moving")
+
+    with shell(tmp_path, kafka.bootstrap) as started:
+        started.write(files_of(text))
+        for command in commands_of(text):
+            if command.line.startswith("minibroker serve"):  # as the first job
+                command = Command("sleep 600 &", [])
+            if command.line != "minibroker groups list":  # which has the groups of the other tests too
+                started.run(command)
 
 
 def test_every_command_with_a_cluster_is_tried() -> None:
