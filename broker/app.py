@@ -424,7 +424,7 @@ def way_of(parts: BrokerParts, *, logins: Logins | None = None, faults: FaultInj
     stages = (
         logins and logins.frames,
         faults and faults.frames,
-        Codec(parts.apis),
+        Codec(parts.apis, parts.metadata_cache.topics_by_id),
         Watch(parts.probes),
         logins,
         KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,

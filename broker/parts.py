@@ -292,7 +292,7 @@ def build(
     scram_users = ScramUsers(state)
     families = (
         metadata,
-        ProduceApis(replica_manager, authorizer),
+        ProduceApis(replica_manager, metadata_cache, authorizer),
         FetchApis(
             replica_manager,
             metadata_cache,

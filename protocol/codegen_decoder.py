@@ -188,7 +188,7 @@ class DecoderWriter:
         """Read rows of one size at once; in a flexible version, if none of them has tagged fields."""
         line, source = self._source.line, self._source
         live = [field for field in kind.fields if field.is_in(self._version) and field.tag is None]
-        formats = [fixed_format(field.kind) for field in live]
+        formats = [fixed_format(field.kind_in(self._version)) for field in live]
         if live and None not in formats:
             tail = VARINT_BYTE if self._is_flexible else ""
             layout = struct.Struct(">" + "".join(map(str, formats)) + tail)

@@ -14,6 +14,7 @@ meaning does not change the wire format; it names the subject of a message for t
 
 from __future__ import annotations
 
+import base64
 import codecs
 import io
 import re
@@ -44,8 +45,9 @@ __all__ = [
     "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "Float64",
     "GroupId", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning",
     "NullableBytes", "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId",
-    "Records", "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicId", "TopicName",
-    "TopicPartition", "TransactionalId", "UnsignedVarInt", "UserName", "Uuid",
+    "Records", "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicById",
+    "TopicId", "TopicName", "TopicPartition", "TransactionalId", "UnknownTopicById", "UnsignedVarInt", "UserName",
+    "Uuid", "topic_id_text",
 ]  # fmt: skip
 
 Boolean = Flag
@@ -85,6 +87,32 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TopicById(str):
+    """The name of a topic that a client names by `topic_id`, which goes with it to the answer."""
+
+    __slots__ = ("topic_id",)
+    topic_id: bytes
+
+    def __new__(cls, name: str, topic_id: bytes) -> TopicById:
+        topic = super().__new__(cls, name)
+        topic.topic_id = topic_id
+        return topic
+
+
+class UnknownTopicById(TopicById):
+    """In place of a name that is not known; no topic can be called so."""
+
+    __slots__ = ()
+
+    def __new__(cls, topic_id: bytes) -> UnknownTopicById:
+        return super().__new__(cls, f"id:{topic_id_text(topic_id)}", topic_id)  # type: ignore[return-value]
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Write an id as Kafka does: 22 characters, base64url."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 class Sized:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -84,7 +85,10 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> in
         _show_stage("connector", arguments, line)
     _show_stage("session", arguments, line)
     try:
-        spark = spark_session(job.name, master=arguments.master, config=_session_settings(arguments))
+        # In the main thread pyspark would take SIGINT over, and call the JVM in the middle of another call.
+        with ThreadPoolExecutor(1) as starting:
+            settings = _session_settings(arguments)
+            spark = starting.submit(spark_session, job.name, master=arguments.master, config=settings).result()
     except (ConnectorUnavailable, OSError) as reason:
         sys.exit(f"{job.name}: {reason}")
     try:

@@ -22,7 +22,7 @@ from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.messages.fetch import FetchResponse
+from minibroker.protocol.messages.fetch import FetchResponse, replica_id_of
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.resources import Resource, ResourceType, name_fields, resources_named
@@ -277,7 +277,7 @@ class FactsTaker:
             left_out = (each for each in offsets if each not in seen)
             rows += [self._left_out(*each, offsets[each]) for each in islice(left_out, ROWS_MAX - len(rows))]
         return FetchFacts(
-            asked.replica_id,
+            replica_id_of(asked),
             asked.min_bytes,
             asked.max_bytes,
             asked.max_wait_ms,

@@ -136,7 +136,9 @@ def sample(message: Message, version: int, path: str = "", counter: Iterator[int
     """One value with every field there and no two neighbours alike: arrays of two rows, no nulls."""
     counter = counter or iter(range(1, 10_000))
     live = {
-        field.name: sample_of(message, f"{path}.{field.name}" if path else field.name, field.kind, version, counter)
+        field.name: sample_of(
+            message, f"{path}.{field.name}" if path else field.name, field.kind_in(version), version, counter
+        )
         for field in message.fields_at(path)
         if field.is_in(version)
     }

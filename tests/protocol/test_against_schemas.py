@@ -60,7 +60,7 @@ KAFKAS_NAMES = {
     "state_version": "partition_epoch zk_version",
     "status": "transaction_status",
     "timeout_ms": "transaction_timeout_ms",
-    "topic": "name",
+    "topic": "name topic_id",
     "topics": """
         replica_election_results responses results results_by_topic_v3_and_below topic_data transaction_partitions
         v3_and_below_topics
@@ -75,8 +75,10 @@ UNUSED_TAGS: dict[str, set[str]] = {
     "ApiVersionsResponse": {
         "supported_features", "finalized_features_epoch", "finalized_features", "zk_migration_ready",
     },
-    "FetchRequest": {"cluster_id"},
-    "FetchResponse": {"responses.partitions.current_leader", "responses.partitions.snapshot_id"},
+    "FetchRequest": {
+        "cluster_id", "topics.partitions.replica_directory_id", "topics.partitions.high_watermark",
+    },
+    "FetchResponse": {"responses.partitions.snapshot_id"},
 }  # fmt: skip
 
 # Nullable in every version here, in some only of Kafka's: whoever reads or writes them knows in which.

@@ -177,7 +177,7 @@ def test_spliced_records_count_in_the_frame_size_and_without_them_a_response_is_
     first, second = Slice(1_000_000), Slice(7)
 
     def encoded(*records: object) -> list[Any]:
-        rows = [(number, 0, 1, 1, 0, None, -1, each, None) for number, each in enumerate(records)]
+        rows = [(number, 0, 1, 1, 0, None, -1, each, None, None) for number, each in enumerate(records)]
         return list(encode_response(request, FetchResponse(topics=[("t", rows)])))
 
     chunks = encoded(first, b"", second)

@@ -101,7 +101,7 @@ def test_damaged_message_is_refused_by_both_codecs_or_by_none(message: Message, 
 def live_fields(fields: Sequence[Field], version: int, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Paths of the fields of a version that have a length or a count; `[]` is an element of an array."""
     for field in fields:
-        if not field.is_in(version) or field.tag is not None or not isinstance(field.kind, Array | Sized):
+        if not field.is_in(version) or field.tag is not None or not isinstance(field.kind_in(version), Array | Sized):
             continue
         here = (*path, field.name)
         yield here
@@ -214,7 +214,7 @@ def test_fetch_v0_request_leaves_later_fields_at_their_defaults() -> None:
 
     request, _ = FetchRequest.decode(0, frame)
 
-    assert request == (-1, 500, 1, LARGEST, 0, 0, -1, [("t", [(2, -1, 9, -1, -1, 1024)])], (), "")
+    assert request == (-1, 500, 1, LARGEST, 0, 0, -1, [("t", [(2, -1, 9, -1, -1, 1024)])], (), "", None)
     assert request.topics[0].partitions[0].log_start_offset == -1
 
 
