@@ -47,14 +47,15 @@ export function show(view) {
     { name: 'protocol', label: 'protocol', cell: (row) => row.protocol ?? '–' },
     { name: 'epoch', label: 'epoch', number: true, cell: (row) => number(row.epoch) },
   ]
-  const memberTable = (isNewer) => new Table({
+  const columnsOf = (type) => (type === 'consumer' ? ofNewerMember : type === 'share' || type === 'streams' ? ofNewerMember.slice(1) : [])
+  const memberTable = (type) => new Table({
     label: 'Members',
     noun: 'member',
     key: (row) => row.member_id,
     sort: { column: '', descending: false },
-    columns: isNewer ? [...ofAnyMember.slice(0, -2), ...ofNewerMember, ...ofAnyMember.slice(-2)] : ofAnyMember,
+    columns: [...ofAnyMember.slice(0, -2), ...columnsOf(type), ...ofAnyMember.slice(-2)],
   })
-  /** Each is made when it is first shown. @type {Map<boolean, Table>} */
+  /** Each is made when a group of its type is first shown. @type {Map<string, Table>} */
   const memberTables = new Map()
   const partitionTable = new Table({
     label: 'Partitions of the group',
@@ -139,9 +140,8 @@ export function show(view) {
     if (shown.members === null) fill(members, empty('Members unknown', 'This broker lists the group, and does not describe it.'))
     else if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
     else {
-      const isNewer = shown.epoch !== null
-      const table = memberTables.get(isNewer) ?? memberTable(isNewer)
-      memberTables.set(isNewer, table)
+      const table = memberTables.get(shown.type) ?? memberTable(shown.type)
+      memberTables.set(shown.type, table)
       if (table.element.parentElement !== members) fill(members, table.element)
       table.showAll(shown.members, 0, (row) => row.client_id)
     }
