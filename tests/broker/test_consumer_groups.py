@@ -329,8 +329,12 @@ async def test_a_change_that_cannot_be_stored_changes_nothing(
         ]
         classic = await members.join_classic()
 
+        await members.broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 5, None)], timeout_ms=1000)
+        refused.append(await members.beat("a"))
+
     assert {each.error_code for each in refused} == {classic.error_code} == {ErrorCode.NOT_COORDINATOR}
     assert group_of(members) is before
+    assert (await members.beat("a")).assignment.topic_partitions[0].partitions == [0, 1, 2, 3, 4]
     assert (await members.join("b")).error_code == ErrorCode.NONE
 
 
@@ -485,6 +489,45 @@ async def test_a_classic_member_goes_on_through_an_upgrade_and_back_without_losi
     await members.sync_classic(alone, 0, 1, 2, 3)
 
     assert (alone.generation_id, await members.listed()) == (3, [("Stable", "classic")])
+
+
+async def test_a_classic_member_that_is_gone_when_its_group_is_upgraded_leaves_with_its_session(
+    members: Members,
+) -> None:
+    await classic_group(members)
+    await members.join("new")
+
+    await trio.sleep(11)
+
+    assert (await members.beat("new")).assignment.topic_partitions[0].partitions == [0, 1, 2, 3]
+
+
+async def test_a_new_member_waits_for_the_first_rebalance_of_a_classic_group(make_broker: MakeBroker) -> None:
+    members = await members_of(make_broker(**SETTINGS | {"group_initial_rebalance_delay_ms": 1000}))
+    waiting = await members.broker.park(members.join_classic)
+    early = await members.join("new")
+    await trio.sleep(1.1)
+
+    assert early.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await waiting.seen()).error_code == ErrorCode.NONE
+    assert (await members.join("new")).error_code == ErrorCode.NONE
+
+
+async def test_an_empty_group_becomes_a_classic_one_for_a_new_member_only_and_keeps_its_offsets(
+    members: Members,
+) -> None:
+    await members.join("a")
+    await members.commit("a", members.epochs["a"])
+    await members.beat("a", -1)
+
+    unknown = await members.join_classic("a")
+    kept = await members.listed()
+    joined = await members.join_classic()
+
+    assert (unknown.error_code, joined.error_code) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
+    assert (kept, await members.listed()) == ([("Empty", "consumer")], [("CompletingRebalance", "classic")])
+    fetched = await members.broker.call(ApiKey.OFFSET_FETCH, 5, group_id="g", topics=[("t", [0])])
+    assert fetched.topics[0].partitions[0].committed_offset == 5
 
 
 async def test_joins_that_wait_in_a_classic_group_begin_anew_when_it_is_upgraded(members: Members) -> None:
