@@ -5,7 +5,6 @@ Deadlines, settings, restarts and loads, failures of the log, the way between th
 
 from __future__ import annotations
 
-import struct
 import uuid
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.group_clients import subscription
 
 pytestmark = pytest.mark.time_jumps
 
@@ -34,12 +34,6 @@ SETTINGS: dict[str, object] = {
 }
 # Of kafka 4.4 Utils.computeTopicHash for the topic below, whose brokers have no racks, or two.
 KAFKAS_HASHES = [2440286799289759334, 1251112124776226475]
-
-
-def subscription(*owned: int) -> bytes:
-    """The metadata of a classic member that subscribes to t and still has these partitions of it."""
-    rows = struct.pack(f">i2s1si{len(owned)}i", 1, b"\0\1", b"t", len(owned), *owned) if owned else bytes(4)
-    return struct.pack(">hi2s1si", 1, 1, b"\0\1", b"t", -1) + rows
 
 
 class Members:
@@ -315,6 +309,7 @@ async def test_a_deleted_group_stays_deleted_and_an_empty_one_stays(
     assert await again.listed() == ([] if ends == "deleted" else [("Empty", "consumer")])
 
 
+@pytest.mark.pure
 async def test_a_change_that_cannot_be_stored_changes_nothing(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +333,7 @@ async def test_a_change_that_cannot_be_stored_changes_nothing(
     assert (await members.join("b")).error_code == ErrorCode.NONE
 
 
+@pytest.mark.pure
 async def test_a_removal_that_cannot_be_stored_is_tried_again(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
