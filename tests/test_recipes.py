@@ -35,7 +35,8 @@ ALSO_RUN_ELSEWHERE = {
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
     "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana", "new-protocol",
-    "slow-consumer", "spark-alerts", "spark-lag", "checking-a-history", "fail-over", "lagging-replica", "acks",
+    "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-telemetry", "spark-verify",
+    "checking-a-history", "fail-over", "lagging-replica", "acks",
 }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in
 # Of these many commands, the tests of each command and client try what they do; their text is tried at night.
 AT_NIGHT = ("acls", "grafana", "new-protocol", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
 # The README's first screen has Spark, too.
-WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in ("spark", "spark-alerts", "spark-lag")}
+WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in KNOWN if name.startswith("spark")}
 MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | WITH_SPARK
 
 

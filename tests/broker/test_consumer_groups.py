@@ -530,6 +530,20 @@ async def test_a_classic_member_that_does_not_join_again_or_sync_in_time_is_remo
     assert list(group_of(members).members) == ["new"]
 
 
+async def test_a_deadline_that_begins_anew_is_no_longer_the_one_before(members: Members) -> None:
+    await members.join("new")
+    joined = await members.join_classic()
+    for turn in range(8):
+        if turn == 4:
+            joined = await members.join_classic(joined.member_id)
+            await members.sync_classic(joined)
+        await members.beat_classic(joined)
+        await members.beat("new", topic_partitions=[])
+        await trio.sleep(5)
+
+    assert joined.member_id in group_of(members).members
+
+
 # -- rights ---------------------------------------------------------------------------------------------------
 
 

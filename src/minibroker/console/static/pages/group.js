@@ -1,6 +1,7 @@
 // One group: its members and what they read, how far behind it is, and the reset of its offsets.
 
 import { Failure, change } from '../api.js'
+import { copyTo } from '../copying.js'
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
 import { assignment, counted, duration, number, visible } from '../format.js'
@@ -13,6 +14,11 @@ import { setFacts, signed } from './overview.js'
 import { planTable, positionField } from './plans.js'
 
 const REFRESH_MS = 2000
+const TELEMETRY = [
+  'minibroker explain --api fetch -o json | minibroker produce telemetry &',
+  'while sleep 5; do minibroker metrics show -o json; done | minibroker produce telemetry &',
+  'minibroker jobs run telemetry --subscribe telemetry --output telemetry --checkpoint telemetry-checkpoint --continuous 60 --picture lag.png',
+]
 
 /** @param {import('../view.js').View} view */
 export function show(view) {
@@ -28,6 +34,11 @@ export function show(view) {
     ),
   )
   actions.inert = true // until it is known what the group has
+  const said = h('span', { role: 'status' })
+  const commands = () => [`export MINIBROKER_BOOTSTRAP=${view.cluster?.bootstrap ?? ''} MINIBROKER_CONTROL=CONTROL-SOCKET`, ...TELEMETRY].join('\n') + '\n'
+  const copy = () => copyTo(said, commands(), counted(TELEMETRY.length, 'command'))
+  const title = 'They keep the lag of all groups, and what their fetches waited for, as Parquet (docs/recipes/spark-telemetry.md)'
+  const longer = h('span', { title }, h('code', {}, 'minibroker jobs run telemetry'), ' ', h('button', { type: 'button', class: 'button', onclick: copy }, 'Copy its commands'), ' ', said)
   const facts = h('dl', { class: 'facts' })
   const line = h('figure', {})
   const members = h('div', {})
@@ -100,7 +111,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
-    panel('Lag', { about: h('span', { title: 'It keeps the lag of all groups, and what their fetches waited for, as Parquet' }, 'of the last ten minutes; longer by ', h('code', {}, 'minibroker jobs run telemetry')) }, h('div', { class: 'body lag' }, facts, line)),
+    panel('Lag', { about: h('span', {}, 'of the last ten minutes; for days: ', longer) }, h('div', { class: 'body lag' }, facts, line)),
     ofMembers,
     ofPartitions,
     ofFetches,
