@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
 from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
+from minibroker.storage.quick_groups import QUICK_GROUPS
 
 if TYPE_CHECKING:
+    from minibroker.broker.cluster.topic_changes import NewTopic
     from minibroker.broker.config.kafka_config import KafkaConfig
     from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
@@ -40,8 +42,7 @@ DEFAULT_CONSOLE = "127.0.0.1:8080"
 EVERY_INTERFACE = ("0.0.0.0", "::")
 ANY_ADDRESS = ("", "0.0.0.0", "::")
 THIS_MACHINE = {"127.0.0.1", "localhost", "[::1]"}
-# Kafka waits 3 s for more members before a group's first rebalance, which looks slow on a laptop.
-QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms=0"
+QUICK_SETTINGS = [f"{name}={value}" for name, value in QUICK_GROUPS.items()]
 PORT_MAX = 65_535
 DEFAULT_RECORD_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 16 * 1024 * 1024
@@ -92,13 +93,21 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=[],
         dest="settings",
         help="one setting by Kafka's name, such as log.retention.ms=60000; wins over --config; may be repeated "
-        f"(default {QUICK_FIRST_JOIN} for a broker on this machine without --config, --environment and --act-as)",
+        "(groups are quick on this machine without --config, --environment and --act-as: "
+        + ", ".join(QUICK_SETTINGS)
+        + ")",
     )
     parser.add_argument(
         "--environment",
         action="store_true",
         help="read KAFKA_* variables as the apache/kafka image does: KAFKA_LOG_RETENTION_MS is log.retention.ms; "
         "they win over --config, and --set over them",
+    )
+    parser.add_argument(
+        "--create-topics",
+        metavar="TOPICS",
+        help="create these topics, unless they exist, before the broker is ready: orders:3,clicks for three partitions "
+        "and for the default; NAME:PARTITIONS:REPLICAS:CLEANUP_POLICY in full",
     )
     parser.add_argument(
         "--act-as",
@@ -276,6 +285,8 @@ def serve(arguments: list[str]) -> int:
     stop_at_once_on_signals()
     options = parse_arguments(arguments)
     try:
+        if not sys.platform.startswith("linux") and (options.brokers or options.cluster) is not None:
+            raise StartFailed("several brokers on one machine share locks of Linux; serve one, or run the image")
         if options.brokers is not None:
             launch_cluster(options, arguments)
         else:
@@ -334,6 +345,7 @@ def start_and_run(options: argparse.Namespace) -> None:
         if options.check:
             log_warnings(error)
         raise StartFailed(str(error)) from error
+    topics = topics_to_create(options, config)
     check_key_stores(config)
     zookeeper = zookeeper_of(options, config)
     if options.cluster is not None or zookeeper is not None:
@@ -375,8 +387,26 @@ def start_and_run(options: argparse.Namespace) -> None:
                 counts=options.count,
                 cluster_dir=options.cluster,
                 zookeeper=zookeeper,
+                topics=topics,
             ),
         )
+
+
+def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[NewTopic]:
+    """The topics of --create-topics, else of the environment. Raises StartFailed."""
+    from minibroker.broker.config.other_images import CREATE_TOPICS
+
+    from_environment = os.environ.get(CREATE_TOPICS) if options.environment else None
+    text = from_environment if options.create_topics is None else options.create_topics
+    if not text:
+        return []
+    from minibroker.broker.cluster.first_topics import first_topics
+
+    try:
+        return first_topics(text, config)
+    except ValueError as error:
+        source = CREATE_TOPICS if options.create_topics is None else "--create-topics"
+        raise StartFailed(f"{source}: {error}") from error
 
 
 def check_between_brokers(config: KafkaConfig) -> None:
@@ -400,12 +430,12 @@ def check_between_brokers(config: KafkaConfig) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> list[str]:
-    """The settings of --set, after QUICK_FIRST_JOIN for a broker that is for this machine alone and like no other."""
+    """The settings of --set, after QUICK_SETTINGS for a broker that is for this machine alone and like no other."""
     is_like_another = options.config is not None or options.act_as is not None or options.environment
     named = [each.partition("=")[2] for each in options.settings if each.partition("=")[0].strip() == "listeners"]
     listeners = ",".join(filter(None, [options.listen, *named])).split(",")
     hosts = {each.rpartition("://")[2].rpartition(":")[0] for each in listeners if each}
-    return [QUICK_FIRST_JOIN, *options.settings] if not is_like_another and hosts <= THIS_MACHINE else options.settings
+    return [*QUICK_SETTINGS, *options.settings] if not is_like_another and hosts <= THIS_MACHINE else options.settings
 
 
 def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None:

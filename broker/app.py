@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.cluster.file_state import FileState
+from minibroker.broker.cluster.first_topics import create_first_topics
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerReturned, Change, News
@@ -165,6 +166,7 @@ class BrokerApp:
                             self._join, member, parts, serving.cancel_scope, partial(on_ready, host, port)
                         )
                     else:
+                        await create_first_topics(parts.topic_admin, self._options.topics, are_others=False)
                         settle_memory()
                         on_ready(host, port)
                     if self._options.metrics is not None and calls is not None:
@@ -239,6 +241,7 @@ class BrokerApp:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member.run)
             await parts.own.knows_cluster.wait()
+            await create_first_topics(parts.topic_admin, self._options.topics, are_others=True)
             settle_memory()
             on_ready()
 
@@ -421,7 +424,7 @@ def way_of(parts: BrokerParts, *, logins: Logins | None = None, faults: FaultInj
     stages = (
         logins and logins.frames,
         faults and faults.frames,
-        Codec(parts.apis),
+        Codec(parts.apis, parts.metadata_cache.topics_by_id),
         Watch(parts.probes),
         logins,
         KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,

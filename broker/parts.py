@@ -19,6 +19,7 @@ from minibroker.broker.apis.charge import Charging
 from minibroker.broker.apis.client_quotas import ClientQuotaApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
+from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import GroupApis
@@ -205,10 +206,12 @@ def build(
     groups = GroupCoordinator(
         OffsetStore(group_log, config),
         group_log,
+        metadata_cache,
         config=config,
         clock=clock,
         timer=timers.timer,
         run_steps=background.run_steps,
+        afterwards=afterwards.call,
         observer=probes,
     )
     transaction_log = CoordinatorLog(
@@ -289,7 +292,7 @@ def build(
     scram_users = ScramUsers(state)
     families = (
         metadata,
-        ProduceApis(replica_manager, authorizer),
+        ProduceApis(replica_manager, metadata_cache, authorizer),
         FetchApis(
             replica_manager,
             metadata_cache,
@@ -326,7 +329,8 @@ def build(
             profile=config.profile,
             authorizer=authorizer,
         ),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
+        ConsumerGroupApis(groups, positions=fetch_positions, authorizer=authorizer),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config, authorizer),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(state, quotas),

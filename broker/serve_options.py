@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from minibroker.broker.cluster.topic_changes import NewTopic
     from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
     from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
@@ -27,7 +29,8 @@ class ServeOptions(NamedTuple):
     `console` is the page beside the broker, and ends first. `metrics` serves Prometheus; `counts` counts for the
     metrics from the start. `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`:
     faults to remember. `cluster_dir`: the directory that the brokers of a cluster share; None for a cluster of one.
-    `zookeeper`: the ZooKeeper of a cluster with Apache Kafka, as zookeeper.connect has it."""
+    `zookeeper`: the ZooKeeper of a cluster with Apache Kafka, as zookeeper.connect has it. `topics`: those to create
+    before the broker is ready."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None
@@ -38,3 +41,4 @@ class ServeOptions(NamedTuple):
     counts: bool = False
     cluster_dir: Path | None = None
     zookeeper: str | None = None
+    topics: Sequence[NewTopic] = ()

@@ -6,14 +6,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from minibroker.protocol.api_table import API_TABLE, Api, ApiKey
+from minibroker.protocol.api_table import API_TABLE, ASKED_TABLE, Api, ApiKey
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import TEXT_ERRORS
 
 __all__ = [
-    "API_TABLE", "HEADER", "Api", "ApiKey", "Request", "decode_request", "decode_response", "encode_request",
-    "encode_response", "has_client_id", "joined", "response_has_tags", "skip_header_tags",
+    "API_TABLE", "ASKED_TABLE", "HEADER", "Api", "ApiKey", "Request", "decode_request", "decode_response",
+    "encode_request", "encode_response", "has_client_id", "joined", "response_has_tags", "skip_header_tags",
 ]  # fmt: skip
 
 TESTS_CLIENT_ID = "minibroker-tests"  # of the requests that tests make through `Broker`
@@ -47,6 +47,10 @@ class Request:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.body = body
+
+    def name_topics(self, body: Any) -> None:
+        """Go on with this body, which has the names of topics in place of their ids."""
         self.body = body
 
     def answer_in(self, version: int) -> None:
@@ -123,7 +127,7 @@ def encode_response(request: Request, body: Any) -> list[Any]:
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Any) -> bytes:
     """Encode a whole frame with its size."""
-    api = API_TABLE[api_key]
+    api = ASKED_TABLE[api_key]
     if not has_client_id(api_key, version):
         header = HEADER_WITHOUT_CLIENT_ID.pack(api_key, version, correlation_id)
     else:
@@ -137,7 +141,7 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 
 def decode_response(api_key: int, version: int, frame: bytes | bytearray) -> tuple[int, Any]:
     """Decode a frame without its size to correlation id and body."""
-    api = API_TABLE[api_key]
+    api = ASKED_TABLE[api_key]
     (correlation_id,) = struct.unpack_from(">i", frame)
     position = CORRELATION_BYTES
     if response_has_tags(api, version):

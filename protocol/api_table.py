@@ -19,6 +19,7 @@ from minibroker.protocol.messages import (
     groups,
     inter_broker,
     metadata,
+    newer_groups,
     produce,
     quotas,
     security,
@@ -99,6 +100,12 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    SHARE_GROUP_DESCRIBE = 77
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
 
 
 class Since(NamedTuple):
@@ -210,7 +217,8 @@ DECLARATIONS = (
     Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse, since("0.10", 2, 3, 3, 4),
         rights=(READ.on(GROUP), READ.on(TOPIC)), is_brief=True),
     Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse, since("0.10", 2, 3, 3, 4),
-        rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC)), failed=groups.failed_offset_fetch),
+        rights=(DESCRIBE.on(GROUP).by_handler(since=8), DESCRIBE.on(TOPIC).by_handler(since=8)),
+        failed=groups.failed_offset_fetch),
     Api(ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse,
         since("0.10", 0, 1, 1, 2), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TRANSACTIONAL_ID)), is_brief=True),
     Api(ApiKey.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse, since("0.10", 1, 2, 2, 3),
@@ -305,10 +313,26 @@ DECLARATIONS = (
         rights=(DESCRIBE.on(TRANSACTIONAL_ID), DESCRIBE.on(TOPIC))),
     Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse,
         since("3.0"), rights=(DESCRIBE.on(TRANSACTIONAL_ID),)),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse,
+        since("3.7"), rights=(READ.on(GROUP), DESCRIBE.on(TOPIC).by_handler())),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
+        since("3.7"), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler())),
+)
+# Those that this broker lacks, and our tools ask of others.
+ASKED_OF_OTHERS = (
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, newer_groups.ShareGroupDescribeRequest, newer_groups.ShareGroupDescribeResponse,
+        since("4.1"), rights=()),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, newer_groups.StreamsGroupDescribeRequest,
+        newer_groups.StreamsGroupDescribeResponse, since("4.1"), rights=()),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, newer_groups.DescribeShareGroupOffsetsRequest,
+        newer_groups.DescribeShareGroupOffsetsResponse, since("4.1"), rights=()),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, newer_groups.AlterShareGroupOffsetsRequest,
+        newer_groups.AlterShareGroupOffsetsResponse, since("4.1"), rights=()),
 )
 # fmt: on
 API_TABLE: dict[int, Api] = {api.key: api for api in DECLARATIONS}
-for _api in DECLARATIONS:
+ASKED_TABLE = API_TABLE | {api.key: api for api in ASKED_OF_OTHERS}
+for _api in ASKED_TABLE.values():
     assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
 
 

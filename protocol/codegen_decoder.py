@@ -108,7 +108,7 @@ class DecoderWriter:
         if isinstance(kind, Sized):
             return self._sized(kind, path, depth)
         if isinstance(kind, Row):
-            return self.row(path, kind.fields, depth)
+            return self._nullable_row(kind, path, depth) if kind.is_nullable else self.row(path, kind.fields, depth)
         return self._array(kind, path, depth)
 
     def _prefix(self, fixed: str, depth: int) -> str:
@@ -145,6 +145,15 @@ class DecoderWriter:
             line(depth, f"{value} = {read}; pos += {length}")
         return value
 
+    def _nullable_row(self, kind: Row, path: str, depth: int) -> str:
+        sign, value = self._source.fresh("v"), self._source.fresh("r")
+        self._pending.append((sign, "b"))
+        self._flush(depth)
+        self._source.line(depth, f"if {sign} <= 0: {value} = None")
+        self._source.line(depth, "else:")
+        self._source.line(depth + 1, f"{value} = {self.row(path, kind.fields, depth + 1)}")
+        return value
+
     def _array(self, kind: Array, path: str, depth: int) -> str:
         line = self._source.line
         count = self._prefix("i", depth)
@@ -179,7 +188,7 @@ class DecoderWriter:
         """Read rows of one size at once; in a flexible version, if none of them has tagged fields."""
         line, source = self._source.line, self._source
         live = [field for field in kind.fields if field.is_in(self._version) and field.tag is None]
-        formats = [fixed_format(field.kind) for field in live]
+        formats = [fixed_format(field.kind_in(self._version)) for field in live]
         if live and None not in formats:
             tail = VARINT_BYTE if self._is_flexible else ""
             layout = struct.Struct(">" + "".join(map(str, formats)) + tail)

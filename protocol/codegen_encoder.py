@@ -119,7 +119,7 @@ class EncoderWriter:
             self._pending.append((name, fixed))
         elif isinstance(kind, TaggedFields):
             self._tagged_fields(kind.fields, depth)
-        elif isinstance(kind, Row):
+        elif isinstance(kind, Row) and not kind.is_nullable:
             self.row(kind.fields, name, depth)
         elif kind.is_nullable or is_records(kind):
             self._parts_alone(kind, name, depth)
@@ -134,6 +134,8 @@ class EncoderWriter:
             self._records_then(name, (), depth)
 
     def _null(self, kind: Any) -> tuple[str, str]:
+        if isinstance(kind, Row):
+            return (str((kind.null or 0) & 0xFF), "B")
         if self._is_flexible:
             return ("0", "B")
         return ("-1", "h" if isinstance(kind, Sized) and kind.kind == "string" else "i")
@@ -160,6 +162,10 @@ class EncoderWriter:
         """Write a value that has a length or count and is not null."""
         if isinstance(kind, Array):
             self._elements(kind, name, depth)
+            return
+        if isinstance(kind, Row):
+            self._pending.append(("1", "B"))
+            self.row(kind.fields, name, depth)
             return
         if kind.kind == "string":
             self._source.line(depth, f"{name} = {name}.encode()")

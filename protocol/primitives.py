@@ -14,6 +14,7 @@ meaning does not change the wire format; it names the subject of a message for t
 
 from __future__ import annotations
 
+import base64
 import codecs
 import io
 import re
@@ -44,8 +45,9 @@ __all__ = [
     "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "Float64",
     "GroupId", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning",
     "NullableBytes", "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId",
-    "Records", "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicId", "TopicName",
-    "TopicPartition", "TransactionalId", "UnsignedVarInt", "UserName", "Uuid",
+    "Records", "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicById",
+    "TopicId", "TopicName", "TopicPartition", "TransactionalId", "UnknownTopicById", "UnsignedVarInt", "UserName",
+    "Uuid", "topic_id_text",
 ]  # fmt: skip
 
 Boolean = Flag
@@ -85,6 +87,32 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TopicById(str):
+    """The name of a topic that a client names by `topic_id`, which goes with it to the answer."""
+
+    __slots__ = ("topic_id",)
+    topic_id: bytes
+
+    def __new__(cls, name: str, topic_id: bytes) -> TopicById:
+        topic = super().__new__(cls, name)
+        topic.topic_id = topic_id
+        return topic
+
+
+class UnknownTopicById(TopicById):
+    """In place of a name that is not known; no topic can be called so."""
+
+    __slots__ = ()
+
+    def __new__(cls, topic_id: bytes) -> UnknownTopicById:
+        return super().__new__(cls, f"id:{topic_id_text(topic_id)}", topic_id)  # type: ignore[return-value]
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Write an id as Kafka does: 22 characters, base64url."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 class Sized:
@@ -286,6 +314,26 @@ class ArrayConstruct(Construct):  # type: ignore[misc]
         return obj
 
 
+class NullableConstruct(Construct):  # type: ignore[misc]
+    """A struct that may be null. The byte in front of it is `null` then, else 1."""
+
+    def __init__(self, struct: Construct, null: int) -> None:
+        super().__init__()
+        self._struct = struct
+        self._null = null
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return (
+            None
+            if Int8sb._parsereport(stream, context, path) <= 0
+            else self._struct._parsereport(stream, context, path)
+        )
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        Int8sb._build(self._null if obj is None else 1, stream, context, path)
+        return obj if obj is None else self._struct._build(obj, stream, context, path)
+
+
 class TaggedField(NamedTuple):
     """A field that is on the wire only if it is not at its default."""
 
@@ -295,7 +343,14 @@ class TaggedField(NamedTuple):
 
     def is_at_default(self, value: Any) -> bool:
         """Whether the value is the default; any empty sequence is, for an array."""
-        return bool((tuple(value) if isinstance(value, list) else value) == self.default)
+        return bool(plain(value) == self.default)
+
+
+def plain(value: Any) -> Any:
+    """A list or a mapping, as construct has an array or a row, as a tuple."""
+    if isinstance(value, Mapping):
+        return tuple(plain(each) for name, each in value.items() if name != "_tagged_fields")
+    return tuple(value) if isinstance(value, list) else value
 
 
 class TaggedFieldsConstruct(Construct):  # type: ignore[misc]

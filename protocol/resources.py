@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from minibroker.protocol.message_rows import rows, rows_at
-from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.primitives import Meaning, topic_id_text
 from minibroker.protocol.schema import Message
 
 
@@ -76,6 +76,8 @@ class NameField(NamedTuple):
             for name in (row[self.path[-1]] or ()) if self.place is None else (row[self.place],):
                 if resource_type is ResourceType.CLUSTER:
                     yield Resource(resource_type, CLUSTER_NAME)
+                elif isinstance(name, bytes):
+                    yield Resource(resource_type, topic_id_text(name))
                 elif name is not None:  # null: named by an id, or not named
                     yield Resource(resource_type, name)
 

@@ -34,6 +34,7 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15  # as kafka 4.1; no rule of ours has it
 
     __hash__ = int.__hash__  # as ResourceType
 
@@ -70,7 +71,7 @@ class Right(NamedTuple):
     resource_type: ResourceType
     otherwise: Right | None = None
     versions: tuple[int, int] = (0, FOREVER)
-    is_by_handler: bool = False
+    by_handler_since: int = FOREVER
 
     def or_(self, other: Right) -> Right:
         """Either of two; a request that has neither gets the error of the second."""
@@ -82,9 +83,10 @@ class Right(NamedTuple):
     def until(self, last: int) -> Right:
         return self._replace(versions=(self.versions[0], last))
 
-    def by_handler(self) -> Right:
-        """The handler asks for it: the declaration of the request does not show when it is needed, or for what."""
-        return self._replace(is_by_handler=True)
+    def by_handler(self, *, since: int = 0) -> Right:
+        """The handler asks for it, from version `since` on: the declaration of the request does not show when it is
+        needed, or for what."""
+        return self._replace(by_handler_since=since)
 
     def is_in(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]

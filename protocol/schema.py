@@ -34,6 +34,7 @@ from minibroker.protocol.primitives import (
     CompactLength,
     Int32sb,
     Meaning,
+    NullableConstruct,
     Semantic,
     Sized,
     TaggedField,
@@ -49,15 +50,25 @@ MAX_EXPLAINED_BYTES = 8 * 1024
 
 
 class Life:
-    """The versions in which a field is on the wire, its default in all others, its tag if it has one, and the first
-    version in which it may be null."""
+    """The versions in which a field is on the wire, its default in all others, its tag if it has one, the first version
+    in which it may be null, and the first in which it is of another kind."""
 
-    def __init__(self, first: int, last: int, default: Any, *, tag: int | None = None, null_first: int = 0) -> None:
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        default: Any,
+        *,
+        tag: int | None = None,
+        null_first: int = 0,
+        later: tuple[int, Any] = (FOREVER, None),
+    ) -> None:
         self.first = first
         self.last = last
         self.default = default
         self.tag = tag
         self.null_first = null_first
+        self.later = later
 
     def __rmatmul__(self, declared: Any) -> Field:
         field = as_field(declared)
@@ -71,6 +82,7 @@ class Life:
             tag=field.tag if self.tag is None else self.tag,
             null_first=max(field.null_first, self.null_first),
             meaning=field.meaning,
+            later=min(field.later, self.later, key=lambda each: each[0]),
         )
 
 
@@ -102,11 +114,24 @@ def null_since(first: int) -> Life:
     return Life(0, FOREVER, None, null_first=first)
 
 
-class Row:
-    """A struct of fields, not repeated. As a tagged field it is None if it is absent."""
+def id_since(first: int) -> Life:
+    """For the name of a topic: its id in place of it from version `first` on."""
+    return Life(0, FOREVER, None, later=(first, Uuid))
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
+
+class Row:
+    """A struct of fields, not repeated. As a tagged field it is None if it is absent.
+
+    One that may be null begins with a byte, which is `null` for None, and else 1.
+    """
+
+    def __init__(self, fields: tuple[Field, ...], *, null: int | None = None) -> None:
         self.fields = fields
+        self.null = null
+
+    @property
+    def is_nullable(self) -> bool:
+        return self.null is not None
 
     def __rtruediv__(self, name: str) -> Field:
         return as_field((name, self))
@@ -114,6 +139,15 @@ class Row:
 
 def row(*fields: Any) -> Row:
     return Row(tuple(map(as_field, fields)))
+
+
+def nullable_row(*fields: Any) -> Row:
+    return Row(tuple(map(as_field, fields)), null=-1)
+
+
+def nullable_tagged_row(*fields: Any) -> Row:
+    """A row for a tagged field. Its default is a row, not None, which is on the wire."""
+    return Row(tuple(map(as_field, fields)), null=0)
 
 
 class Array:
@@ -143,9 +177,9 @@ def array_of(element: Any, *, is_nullable: bool = False) -> Array:
 
 class Field:
     """One field: `kind` is a fixed-size construct, a Sized, an Array or a Row; `meaning` is that of its value, or of
-    each element."""
+    each element; `later` is the first version in which it is of another kind, and that kind."""
 
-    __slots__ = ("default", "first", "kind", "last", "meaning", "name", "null_first", "tag")
+    __slots__ = ("default", "first", "kind", "last", "later", "meaning", "name", "null_first", "tag")
 
     def __init__(
         self,
@@ -158,6 +192,7 @@ class Field:
         tag: int | None = None,
         null_first: int = 0,
         meaning: Meaning | None = None,
+        later: tuple[int, Any] = (FOREVER, None),
     ) -> None:
         self.name = name
         self.kind = kind
@@ -167,6 +202,7 @@ class Field:
         self.tag = tag
         self.null_first = null_first
         self.meaning = meaning
+        self.later = later
 
     def __matmul__(self, life: Life) -> Field:
         return life.__rmatmul__(self)
@@ -176,6 +212,8 @@ class Field:
 
     def kind_in(self, version: int) -> Any:
         """Its kind in a version; not nullable in versions that do not allow null yet."""
+        if version >= self.later[0]:
+            return self.later[1]
         kind = self.kind
         if version >= self.null_first:
             return kind
@@ -226,7 +264,8 @@ def construct_of(kind: Any, version: int, *, is_flexible: bool) -> Construct:
             element = struct_of(kind.fields, version, is_flexible=is_flexible)
         return ArrayConstruct(count, element, is_nullable=kind.is_nullable)
     if isinstance(kind, Row):
-        return struct_of(kind.fields, version, is_flexible=is_flexible)
+        struct = struct_of(kind.fields, version, is_flexible=is_flexible)
+        return struct if kind.null is None else NullableConstruct(struct, kind.null)
     return kind
 
 

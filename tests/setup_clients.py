@@ -6,11 +6,11 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/kafka-clients-3.9.0   Kafka's Java client, the version Spark 4.0's connector brings, through Maven
     .deps/kafka-clients-0.10.2.2, .deps/kafka-clients-0.11.0.3   the same before and with record batches of magic 2
     .deps/kafka-clients-1.1.1   the same with fetch sessions
-    .deps/kafkajs               the client of node, through npm
+    .deps/kafkajs, .deps/platformatic   the clients of node, through npm
     .deps/franz-go              the client of Go, and the driver that is built with it
     .deps/java-drivers          the drivers of the Java clients, compiled
     kcat                        the Debian package, when this runs as root
-    .deps/kafka-2.0.1 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
+    .deps/kafka-2.0.1, .deps/kafka-4.4.0 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
     archives of the classes that they load, and the Java client of 3.9.0, beside the jars: see jvm.py
 """
 
@@ -58,8 +58,9 @@ JAVA_DRIVERS = {
     ),
     **dict.fromkeys(OLD_JAVA_CLIENTS, ("LineDriver", "OldJavaDriver")),
 }
-KAFKAJS = DEPS / "kafkajs"
-KAFKAJS_PACKAGE = "kafkajs@2.2.4"
+KAFKAJS, PLATFORMATIC = DEPS / "kafkajs", DEPS / "platformatic"
+# 2 and later of the second want a newer node than Debian's.
+NODE_PACKAGES = {KAFKAJS: "kafkajs@2.2.4", PLATFORMATIC: "@platformatic/kafka@1.35.0"}
 FRANZ_GO = DEPS / "franz-go"
 FRANZ_GO_SOURCE = DRIVERS / "franz_go"
 COMPILE_SECONDS = 120.0
@@ -68,7 +69,8 @@ GO_BUILD_SECONDS = 300.0
 FETCH_APACHE_KAFKA = """
 from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.config.profiles import RELEASES
-print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()))
+from tests.integration.later_kafka import later_jars
+print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()), later_jars("4.4.0").name)
 """
 FETCH_CONNECTOR = """
 from minibroker.spark_jobs.session import connector_jars
@@ -190,13 +192,14 @@ def compile_by(
         raise RuntimeError(f"`{' '.join(command[:2])}` failed: {done.stderr.strip()}")
 
 
-def prepare_kafkajs() -> str:
+def prepare_node_package(folder: Path) -> str:
     need("node", "install Node.js (Debian: nodejs)")
-    if not (KAFKAJS / "node_modules" / "kafkajs").is_dir():
+    package = NODE_PACKAGES[folder]
+    if not (folder / "node_modules" / package.rpartition("@")[0]).is_dir():
         need("npm", "install npm (Debian: npm)")
-        KAFKAJS.mkdir(parents=True, exist_ok=True)
-        run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(KAFKAJS), KAFKAJS_PACKAGE)
-    return str(KAFKAJS)
+        folder.mkdir(parents=True, exist_ok=True)
+        run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), package)
+    return str(folder)
 
 
 def go_command() -> str | None:
@@ -302,7 +305,8 @@ def main() -> int:
             "Spark's connector": partial(prepare_by, FETCH_CONNECTOR),
             "Spark's classes": partial(archive_classes, "Spark"),
         },
-        {"kafkajs": prepare_kafkajs},
+        {"kafkajs": partial(prepare_node_package, KAFKAJS)},
+        {"@platformatic/kafka": partial(prepare_node_package, PLATFORMATIC)},
         {"franz-go": prepare_franz_go},
         {"kcat": prepare_kcat},
     ]

@@ -14,7 +14,7 @@ import pytest
 import minibroker
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.storage.config import TOPIC_CONFIGS
-from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS_PACKAGE, OLD_KAFKA_PYTHON_PACKAGES
+from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS, NODE_PACKAGES, OLD_KAFKA_PYTHON_PACKAGES, PLATFORMATIC
 from tests.sources import PACKAGES, ROOT, source_files, tree_of
 
 DOCS = ROOT / "docs"
@@ -139,7 +139,8 @@ def test_the_versions_of_clients_are_those_that_the_tests_run_with() -> None:
     assert f"{floors['confluent-kafka']} and later" in rows["confluent-kafka (librdkafka)"]
     assert f"{floors['aiokafka']} and later" in rows["aiokafka"]
     assert set(re.findall(r"[\d.]+\d", rows["Apache Kafka's Java client"])) == set(JAVA_CLIENT_VERSIONS)
-    assert rows["KafkaJS"] == KAFKAJS_PACKAGE.partition("@")[2]
+    assert rows["KafkaJS"] == NODE_PACKAGES[KAFKAJS].rpartition("@")[2]
+    assert rows["@platformatic/kafka"] == NODE_PACKAGES[PLATFORMATIC].rpartition("@")[2]
     assert f"franz-go v{rows['franz-go']}\n" in go
     assert "pyspark==" + rows["Spark's Kafka source and sink"] in requirements
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -81,6 +83,23 @@ def test_the_commands_packages_come_with_a_plain_installation() -> None:
 
     assert {"kafka-python", "typer", "rich", "hypercorn", "starlette", "prometheus-client"} <= plain
     assert [PROJECT["optional-dependencies"][extra] for extra in ("cli", "console", "metrics")] == [[], [], []]
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.parametrize("tool", ["uvx", "pipx"])
+def test_a_tool_that_fetches_runs_the_command_as_the_readme_has_it(tool: str, tmp_path: Path) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} here: pip install uv pipx")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^{tool} .* \. minibroker serve$", readme, re.MULTILINE)
+    environment = os.environ | {name: str(tmp_path / name) for name in ("PIPX_HOME", "UV_CACHE_DIR")}
+    words = [*line.split()[:-1], "--version"]
+
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"minibroker {minibroker.__version__} (pure Python)\n"
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ OURS: dict[str, set[str]] = {
 
 # What a package may import of others, besides the standard library.
 OTHERS: dict[str, set[str]] = {
-    "protocol": {"construct", "crc32c", "lz4", "cramjam"},
+    "protocol": {"construct", "crc32c", "lz4", "cramjam", "xxhash"},
     "storage": {"crc32c"},
     "purgatory": set(),
     "transcript": set(),
@@ -64,7 +64,9 @@ BROKER_LAYERS = layers("""
     > transaction > group > security > cluster > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.
-STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config cluster_settings")
+STORAGE_LAYERS = layers(
+    "compaction > data_dir > log > segment > producers > index > files config cluster_settings quick_groups"
+)
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
@@ -365,7 +367,19 @@ def test_the_broker_listens_before_the_heavy_imports() -> None:
 
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
-    heavy = {"trio", "construct", "crc32c", "lz4", "cramjam", "kafka", "typer", "rich", "dataclasses", "asyncio"}
+    heavy = {
+        "trio",
+        "construct",
+        "crc32c",
+        "lz4",
+        "cramjam",
+        "xxhash",
+        "kafka",
+        "typer",
+        "rich",
+        "dataclasses",
+        "asyncio",
+    }
     heavy.add("encodings.idna")  # of an address: tables that nothing else needs
     fail_if(
         sorted(f"imported before listening: {name}" for name in heavy & set(loaded.stdout.split())),

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response, has_client_id
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.primitives import ZERO_UUID, TopicById
+from minibroker.protocol.topic_ids import BY_ID, with_names
 from minibroker.transcript.file import Entry, Frame, Kind, TranscriptError, TranscriptReader
 
 SIZE = struct.Struct(">i")
 # It follows size and correlation id in every version: the client does not know the version yet.
 ERROR_OF_API_VERSIONS = slice(8, 10)
+ANSWERS_WITH_IDS = (ApiKey.METADATA, ApiKey.CREATE_TOPICS)
+NO_TOPICS: Mapping[bytes, TopicById] = {}
 REFUSED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
@@ -55,8 +59,9 @@ class Exchange:
     Sizes are in bytes on the wire, without the frame's four-byte size.
     """
 
-    def __init__(self, request: Entry, address: str) -> None:
+    def __init__(self, request: Entry, address: str, topics_by_id: Mapping[bytes, TopicById] = NO_TOPICS) -> None:
         assert request.frame is not None
+        self._topics_by_id = topics_by_id
         self.time_ns = request.time_ns
         self.connection = request.connection
         self.address = address
@@ -112,9 +117,14 @@ class Exchange:
     def request(self) -> Any:
         """The request's fields; None for ApiVersions of an unsupported version. Raises KafkaProtocolError.
 
-        Records that were not recorded are zeros.
+        Records that were not recorded are zeros. Topics have names also in versions in which they have ids, if the
+        transcript has an answer with both.
         """
-        return decode_request(filled(self.request_frame)).body
+        request = decode_request(filled(self.request_frame))
+        ids = BY_ID.get(request.api_key)
+        if ids is None or request.api_version < ids.first:
+            return request.body
+        return with_names(request.body, ids.asked, self._topics_by_id)
 
     @cached_property
     def response(self) -> Any:
@@ -126,7 +136,11 @@ class Exchange:
         if announced != len(data) - SIZE.size:
             raise KafkaProtocolError(f"a torn response: {len(data) - SIZE.size} of {announced} bytes")
         try:
-            return decode_response(self.head.api_key, self.response_version, data[SIZE.size :])[1]
+            answer = decode_response(self.head.api_key, self.response_version, data[SIZE.size :])[1]
+            ids = BY_ID.get(self.head.api_key)
+            if ids is None or self.response_version < ids.first:
+                return answer
+            return with_names(answer, ids.answered, self._topics_by_id)
         except (struct.error, KeyError) as error:
             raise KafkaProtocolError(f"not a response: {error}") from None
 
@@ -174,6 +188,7 @@ class Reading:
         self._reader = TranscriptReader(path)
         self._addresses: dict[int, str] = {}
         self._pending: dict[int, Exchange] = {}
+        self._topics_by_id: dict[bytes, TopicById] = {}
 
     @property
     def torn_bytes(self) -> int:
@@ -199,7 +214,7 @@ class Reading:
         if entry.kind is Kind.REQUEST:
             if number in self._pending:
                 raise TranscriptError(f"connection {number} has two pending requests")
-            self._pending[number] = Exchange(entry, self._addresses.get(number, ""))
+            self._pending[number] = Exchange(entry, self._addresses.get(number, ""), self._topics_by_id)
             return
         ended = [self._pending.pop(number)] if number in self._pending else []
         if entry.kind is Kind.STARTED:  # the connections of the broker before it are gone
@@ -209,7 +224,9 @@ class Reading:
             yield from (each.end(entry._replace(kind=Kind.CLOSED, text="")) for each in ended)
             yield Event("started", entry.time_ns, 0, "", entry.text)
             return
-        yield from (each.end(entry) for each in ended)
+        for each in ended:
+            self._learn_names(each.end(entry))
+            yield each
         if entry.kind is Kind.OPENED:
             self._addresses[number] = entry.text
             yield Event("opened", entry.time_ns, number, entry.text, "")
@@ -217,6 +234,18 @@ class Reading:
             yield Event("closed", entry.time_ns, number, self._addresses.pop(number, ""), entry.text)
         elif entry.kind is Kind.ENDED:
             yield Event("ended", entry.time_ns, 0, "", entry.text)
+
+    def _learn_names(self, exchange: Exchange) -> None:
+        """Learn the names of topics from an answer that has them beside the ids."""
+        if exchange.head.api_key not in ANSWERS_WITH_IDS or exchange.response_frame is None:
+            return
+        try:
+            topics = exchange.response.topics
+        except KafkaProtocolError:
+            return  # the reader of this exchange gets the error
+        for topic in topics:
+            if topic.name is not None and topic.topic_id != ZERO_UUID:
+                self._topics_by_id[topic.topic_id] = TopicById(topic.name, topic.topic_id)
 
 
 def read_head(frame: bytes) -> Head:

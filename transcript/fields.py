@@ -6,7 +6,6 @@ Pure, and the same for every API: it knows only the kind and the meaning of a fi
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -17,7 +16,7 @@ from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_reco
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
 from minibroker.protocol.message_rows import columns
-from minibroker.protocol.primitives import Meaning, Uuid
+from minibroker.protocol.primitives import Meaning, Uuid, topic_id_text
 from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD
 from minibroker.protocol.resources import Resource, ResourceType, resources_named
 from minibroker.protocol.schema import Array, Field, Message
@@ -132,7 +131,7 @@ def shapes_of(fields: Sequence[Field], value: Any, version: int, lacking: Mappin
 
 
 def shape_of(field: Field, value: Any, version: int, lacking: Mapping[int, int]) -> Shape:
-    kind, make = field.kind, partial(Shape, field.name, meaning=field.meaning)
+    kind, make = field.kind_in(version), partial(Shape, field.name, meaning=field.meaning)
     if isinstance(kind, RowKind) and value is not None:
         return make(value, rows=[shapes_of(kind.fields, value, version, lacking)])
     if isinstance(kind, Array) and kind.element is None:
@@ -142,8 +141,8 @@ def shape_of(field: Field, value: Any, version: int, lacking: Mapping[int, int])
         return make(None if value is None else list(value))
     if field.meaning is Meaning.RECORDS and value is not None:
         return make(RecordsValue(value, min(len(value), lacking.get(id(value), 0))))
-    if kind is Uuid:
-        return make(base64.urlsafe_b64encode(value).decode().rstrip("="))
+    if kind is Uuid and not isinstance(value, str):
+        return make(topic_id_text(value))
     return make(bytes(value) if isinstance(value, memoryview) else value)
 
 

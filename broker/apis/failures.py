@@ -1,9 +1,9 @@
 """The answer of each API to a request that fails as a whole: the error code in all its fields.
 
 As kafka's getErrorResponse, but derived from the messages. Error codes and messages are those of the failure; a row
-with an error code repeats the request's row for the same thing (a topic, a group ...), by the meaning of the fields;
-all other fields have their defaults. The exceptions stand beside the messages, and the table of APIs names them
-(`Api.failed`, `Api.joined`).
+with an error code repeats the request's row for the same thing (a topic, a group ...), by the meaning of the fields,
+without rows of its own; all other fields have their defaults. The exceptions stand beside the messages, and the table
+of APIs names them (`Api.failed`, `Api.joined`).
 
 An API's answer is derived when it first fails: a broker without failures pays nothing.
 """
@@ -76,7 +76,7 @@ def value_maker(api: Api, version: int, path: str, asked: Path, field: Field) ->
         return lambda row, error: error.code
     if field.meaning is Meaning.ERROR_MESSAGE:
         return lambda row, error: error.message
-    if isinstance(field.kind, Array) and field.is_in(version) and contains(field.kind.fields, Meaning.ERROR_CODE):
+    if isinstance(field.kind, Array) and has_row_errors(api.response, version, path, field):
         found = array_repeated(api.request, version, field.kind, asked)
         if found is not None:
             make, inner = row_maker(api, version, f"{path}.{field.name}".lstrip("."), found), found[len(asked) :]
@@ -87,6 +87,13 @@ def value_maker(api: Api, version: int, path: str, asked: Path, field: Field) ->
                 place = column.place
                 return lambda row, error: row if place is None else row[place]
     return lambda row, error: default
+
+
+def has_row_errors(answered: Message, version: int, path: str, field: Field) -> bool:
+    """Whether the rows of an array tell of the failure: the array around it does not, as that of a group's topics."""
+    if not field.is_in(version) or not contains(field.kind.fields, Meaning.ERROR_CODE):
+        return False
+    return not path or all(each.meaning is not Meaning.ERROR_CODE for each in answered.fields_at(path))
 
 
 def array_repeated(request: Message, version: int, answered: Array, asked: Path) -> Path | None:

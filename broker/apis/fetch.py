@@ -1,11 +1,12 @@
 """Fetch: consumers and followers read records.
 
-Fetch v0-v12. Behavior: partitions are read in the order of the request, or of its session, under one byte budget;
+Fetch v0-v18. Behavior: partitions are read in the order of the request, or of its session, under one byte budget;
 unknown ones are answered unread, and come last; a request that finds too little waits in the fetch purgatory. The
 answer in a session has only the changed partitions (replica/fetch_context.py).
 Version notes: v3 max_bytes, and oversize first batches · v4 isolation_level · v5 log start offsets · v6 knows
 KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself · v9 refuses other leader epochs than this leader's ·
-v10 knows zstd · v11 racks: consumers may read followers (KIP-392) · v12 diverging epochs, compact types.
+v10 knows zstd · v11 racks: consumers may read followers (KIP-392) · v12 diverging epochs, compact types · v13 ids
+of topics · v15 the follower is in a tagged field · v16 names the leader in place of this broker.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from minibroker.broker.apis.charge import NOT_THROTTLED, Charge
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.current_leaders import CurrentLeaders
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
@@ -25,6 +27,7 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
 from minibroker.broker.replica.fetch_positions import FetchPositions, Reader
+from minibroker.broker.replica.fetch_session import id_of
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.reading import READ_COMMITTED, READ_UNCOMMITTED
@@ -36,8 +39,8 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.codegen import records_size, write_uvarint
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
-from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, replica_id_of
+from minibroker.protocol.primitives import ZERO_UUID, TopicPartition, UnknownTopicById, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 from minibroker.storage.files.converted_slice import ConvertedSlice
@@ -48,10 +51,14 @@ FIRST_VERSION_WITH_MAX_BYTES: int = FetchRequest.field("max_bytes").first
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_RACKS: int = FetchRequest.field("rack_id").first
+FIRST_VERSION_WITH_IDS: int = FetchRequest.field("topics.topic").later[0]
+FIRST_VERSION_WITH_LEADERS: int = FetchResponse.field("node_endpoints").first
 FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
 CORRELATION_BYTES = 4
 DIVERGING_EPOCH_BYTES = 15  # a tag, its size, an epoch, an offset, and no tags behind them
+CURRENT_LEADER_BYTES = 11  # a tag, its size, a broker id, an epoch, and no tags behind them
 CONSUMER_REPLICA_ID = -1
+LEADER_ERRORS = (ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH)
 
 READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -94,17 +101,18 @@ class FetchApis:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
         is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
+        replica_id = replica_id_of(body)
         params = FetchParams(
-            body.replica_id,
+            replica_id,
             body.max_wait_ms,
             body.min_bytes,
             MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
             is_hard_limit,
             body.isolation_level,
             version >= FIRST_VERSION_WITH_ZSTD,
-            body.replica_id == DEBUGGING_REPLICA_ID
-            or (version >= FIRST_VERSION_WITH_RACKS and body.replica_id == CONSUMER_REPLICA_ID),
-            self._selector(client, body) if self._selects_by_rack and body.rack_id else None,
+            replica_id == DEBUGGING_REPLICA_ID
+            or (version >= FIRST_VERSION_WITH_RACKS and replica_id == CONSUMER_REPLICA_ID),
+            self._selector(client, replica_id, body.rack_id) if self._selects_by_rack and body.rack_id else None,
         )
         requested = requested_rows(body.topics)
         context = self._fetch_manager.new_context(
@@ -117,28 +125,34 @@ class FetchApis:
                 for partition in partitions
             ],
             is_from_follower=params.is_from_follower,
+            topics_by_id=None if version < FIRST_VERSION_WITH_IDS else self._metadata_cache.topics_by_id,
         )
         if self._authorizer is None:
             rows, unknown = self._split_known(context.rows)
         else:
             rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
+        leaders = None
+        if version >= FIRST_VERSION_WITH_IDS:
+            rows, unknown, params = self._with_errors_of_ids(rows, unknown, params)
+            if version >= FIRST_VERSION_WITH_LEADERS:
+                leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
         reader = None
-        if body.replica_id == CONSUMER_REPLICA_ID:
+        if replica_id == CONSUMER_REPLICA_ID:
             reader = self._positions.of(request.client_id, client.host, len(requested))
             reader.note_request(requested, [each.topic_partition for each in unknown] if unknown else ())
         charge = client.charge
         if charge is not None:
             params = within_quota(params, charge)
         fetched = self._replica_manager.fetch(params, rows)
-        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge, reader))
+        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge, reader, leaders))
 
-    def _selector(self, client: Client, body: Body) -> RackAwareSelector | None:
+    def _selector(self, client: Client, replica_id: int, rack_id: str) -> RackAwareSelector | None:
         """Select among the replicas that a consumer reaches by its listener; None for other readers."""
-        if body.replica_id != CONSUMER_REPLICA_ID:
+        if replica_id != CONSUMER_REPLICA_ID:
             return None
         brokers, listener = self._metadata_cache.brokers, client.listener
         racks = {broker_id: each.rack for broker_id, each in brokers.items() if listener in each.endpoints}
-        return RackAwareSelector(body.rack_id, racks)
+        return RackAwareSelector(rack_id, racks)
 
     def _split_known(self, requested: Sequence[FetchRow]) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
@@ -176,6 +190,28 @@ class FetchApis:
             return requested, []
         return [row for row in requested if row.topic_partition not in unread], list(unread.values())
 
+    def _with_errors_of_ids(
+        self, rows: Sequence[FetchRow], unread: Sequence[FetchedPartition], params: FetchParams
+    ) -> tuple[Sequence[FetchRow], list[FetchedPartition], FetchParams]:
+        """Return the rows to read without those of a topic that was made anew, and all others with the errors of ids.
+
+        As kafka 3.9 KafkaApis.handleFetchRequest and ReplicaManager.readFromLog: an id that is not known, and one that
+        no longer is the topic's; this is an error of reading, which is answered at once.
+        """
+        known = self._metadata_cache.topics_by_id
+        unknown = [
+            each._replace(error=ErrorCode.UNKNOWN_TOPIC_ID)
+            if isinstance(each.topic_partition.topic, UnknownTopicById) and not is_denied_follower(each, params)
+            else each
+            for each in unread
+        ]
+        old = [row for row in rows if id_of(row.topic_partition) not in known]
+        if not old:
+            return rows, unknown, params
+        unknown += [failed_fetch(row.topic_partition, ErrorCode.INCONSISTENT_TOPIC_ID) for row in old]
+        read = [row for row in rows if id_of(row.topic_partition) in known]
+        return read, unknown, params._replace(max_wait_ms=0)
+
     def _answer(
         self,
         version: int,
@@ -185,11 +221,12 @@ class FetchApis:
         unknown: Sequence[FetchedPartition],
         charge: Charge | None,
         reader: Reader | None,
+        leaders: CurrentLeaders | None,
         fetched: Sequence[FetchedPartition],
     ) -> Body:
         if charge is not None and not params.is_from_follower:
             changed = context.changed([*fetched, *unknown] if unknown else fetched)
-            if charge.throttles_fetch(fetched_bytes(version, fetch_response(version, changed))):
+            if charge.throttles_fetch(fetched_bytes(version, fetch_response(version, changed, leaders))):
                 return fetch_response(version, context.throttled_answer())
         if version <= LAST_VERSION_OF_OLD_FORMATS:
             fetched = [
@@ -199,11 +236,13 @@ class FetchApis:
             self._warn_of_old_format(version, fetched)
         now_ms = self._clock.monotonic_ms()
         answer = context.answer([*fetched, *unknown] if unknown else fetched, now_ms)
+        if version >= FIRST_VERSION_WITH_IDS:
+            answer = with_ids_of(rows, answer)
         if reader is not None:
             reader.note_answer(answer.partitions, now_ms)
         if params.is_from_follower and self._replica_manager.leader_quota.limit is not None:
             self._count_throttled(version, answer)
-        return fetch_response(version, answer)
+        return fetch_response(version, answer, leaders)
 
     def _count_throttled(self, version: int, answer: FetchAnswer) -> None:
         """Count the part of a follower's answer that is throttled (as kafka 2.0.1 sizeOfThrottledPartitions)."""
@@ -250,6 +289,22 @@ class FetchApis:
                 return
 
 
+def with_ids_of(rows: Sequence[FetchRow], answer: FetchAnswer) -> FetchAnswer:
+    """Return the answer with the ids of the request: one that a partition keeps for all readers has only the name."""
+    if not any(type(each.topic_partition.topic) is str for each in answer.partitions):
+        return answer
+    asked = {row.topic_partition: row.topic_partition for row in rows}
+    named = [
+        each._replace(topic_partition=asked[each.topic_partition]) if type(each.topic_partition.topic) is str else each
+        for each in answer.partitions
+    ]
+    return answer._replace(partitions=named)
+
+
+def is_denied_follower(result: FetchedPartition, params: FetchParams) -> bool:
+    return params.is_from_follower and result.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
 def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
     """The row of each partition, as in Kafka's map: one named twice keeps its first place and its last row."""
     rows = {}
@@ -283,24 +338,31 @@ def check_isolation_level(level: int) -> None:
         raise KafkaProtocolError(f"unknown isolation level {level}")
 
 
-def fetch_response(version: int, answer: FetchAnswer) -> Body:
+def fetch_response(version: int, answer: FetchAnswer, leaders: CurrentLeaders | None = None) -> Body:
     """Make the response. Neighbours of one topic share a row, as in Kafka's batchByTopic; a topic may come twice."""
     topics: list[tuple[str, list[Any]]] = []
     last_name: str | None = None
+    last_id = b""
+    uses_ids = version >= FIRST_VERSION_WITH_IDS
     rows: list[Any] = []
     for result in answer.partitions:
         name, code = result.topic_partition.topic, result.error
-        if name != last_name:
+        if name != last_name or (uses_ids and id_of(result.topic_partition) != last_id):
             rows = []
             topics.append((name, rows))
             last_name = name
+            last_id = id_of(result.topic_partition) if uses_ids else b""
+        leader = None
         if code is not ErrorCode.NONE:
             code = known_code(ApiKey.FETCH, version, code)
-        rows.append(response_row(result, code))
-    return new(FETCH_RESPONSE, (NOT_THROTTLED, answer.error, answer.session_id, topics))
+            if leaders is not None and code in LEADER_ERRORS:
+                leader = leaders.of(result.topic_partition)
+        rows.append(response_row(result, code, leader))
+    endpoints = () if leaders is None else leaders.endpoints
+    return new(FETCH_RESPONSE, (NOT_THROTTLED, answer.error, answer.session_id, topics, endpoints))
 
 
-def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
+def response_row(result: FetchedPartition, code: ErrorCode, leader: tuple[int, int] | None) -> tuple[Any, ...]:
     """Make the row of one partition, in the order of the schema's fields."""
     aborted = result.aborted_transactions
     return (
@@ -313,6 +375,7 @@ def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
         result.preferred_read_replica,
         result.records,
         result.diverging_epoch,
+        leader,
     )
 
 
@@ -326,10 +389,10 @@ def fetched_bytes(version: int, body: Body) -> int:
     size = CORRELATION_BYTES + response_bytes
     lengths = [len(body.topics)]
     for name, rows in body.topics:
-        name_bytes = len(name.encode())
+        name_bytes = len(name.encode()) if version < FIRST_VERSION_WITH_IDS else 0
         size += topic_bytes + name_bytes + len(rows) * partition_bytes
         lengths += (name_bytes, len(rows))
-        for _, _, _, _, _, aborted, _, records, diverging_epoch in rows:
+        for _, _, _, _, _, aborted, _, records, diverging_epoch, leader in rows:
             if records:
                 records_bytes = records_size(records)
                 size += records_bytes
@@ -339,6 +402,11 @@ def fetched_bytes(version: int, body: Body) -> int:
                 lengths.append(len(aborted))
             if is_compact and diverging_epoch is not None:
                 size += DIVERGING_EPOCH_BYTES
+            if is_compact and leader is not None:
+                size += CURRENT_LEADER_BYTES
+    if body.node_endpoints and version >= FIRST_VERSION_WITH_LEADERS:
+        named = FetchResponse(node_endpoints=body.node_endpoints)
+        size += sum(map(len, FetchResponse.encode(version, named))) - response_bytes
     return size + sum([len(write_uvarint(length + 1)) - 1 for length in lengths]) if is_compact else size
 
 
@@ -347,11 +415,12 @@ def fixed_bytes(version: int) -> tuple[int, int, int, int]:
     """The bytes of a response without topics, and what a topic, a partition and an aborted transaction add to it."""
     row = FetchResponse.row("topics.partitions")
     partition = row(partition=0, error_code=0)
+    name = "" if version < FIRST_VERSION_WITH_IDS else ZERO_UUID
     grown: Sequence[Any] = (
         [],
-        [("", [])],
-        [("", [partition])],
-        [("", [partition._replace(aborted_transactions=[(0, 0)])])],
+        [(name, [])],
+        [(name, [partition])],
+        [(name, [partition._replace(aborted_transactions=[(0, 0)])])],
     )
     sizes = [len(b"".join(FetchResponse.encode(version, FetchResponse(topics=topics)))) for topics in grown]
     return sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1], sizes[3] - sizes[2]

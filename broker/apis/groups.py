@@ -5,7 +5,8 @@ FindCoordinator v0-v4. Version notes: v1 transactional ids · v4 many keys at on
 JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member first gets its id · v5 static members.
 SyncGroup v0-v5. Heartbeat v0-v4. Version notes: v3 keeps a member while the leader assigns.
 LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
-DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups v0-v2.
+DescribeGroups v0-v6. Version notes: v3 authorized operations · v6 GROUP_ID_NOT_FOUND.
+ListGroups v0-v5 (v4 states, v5 types), DeleteGroups v0-v2.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
-from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.coordinator import GroupCoordinator, LeaveAnswer
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
@@ -54,6 +55,7 @@ FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
 FIRST_VERSION_WITH_NULL_PROTOCOL: int = JoinGroupResponse.field("protocol_name").null_first
 FIRST_VERSION_LEAVING_TOGETHER: int = LeaveGroupRequest.field("members").first
 COORDINATED = {KEY_GROUP: GROUP_METADATA_TOPIC, KEY_TRANSACTION: TRANSACTION_STATE_TOPIC}
+FIRST_VERSION_WITH_GROUP_NOT_FOUND: int = DescribeGroupsResponse.field("groups.error_message").first
 STATE_BEFORE_1_1 = "AwaitingSync"  # the name of CompletingRebalance
 
 Body = Any
@@ -92,7 +94,6 @@ class GroupApis:
         self._authorizer = authorizer
         self._coordinator = coordinator
         self._profile = profile
-        self._membership = coordinator.membership
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
         self._positions = positions
@@ -143,7 +144,7 @@ class GroupApis:
     def join_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body, version = request.body, request.api_version
         self._positions.note_group(request.client_id, client.host, body.group_id)
-        result = self._membership.join(
+        result = self._coordinator.join(
             JoinRequest(
                 group_id=body.group_id,
                 member_id=body.member_id,
@@ -167,7 +168,7 @@ class GroupApis:
 
     def sync_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        result = self._membership.sync(
+        result = self._coordinator.sync(
             SyncRequest(
                 group_id=body.group_id,
                 identity=identity_of(body),
@@ -181,25 +182,21 @@ class GroupApis:
     # -- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
 
     def heartbeat(self, request: Request, client: Client) -> Body:
-        error = self._membership.heartbeat(
+        error = self._coordinator.heartbeat(
             request.body.group_id,
             identity_of(request.body),
             keeps_while_syncing=request.api_version >= FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING,
         )
         return HeartbeatResponse(error_code=error)
 
-    def leave_group(self, request: Request, client: Client) -> Body:
+    def leave_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         leaving = (
             [MemberIdentity(member.member_id, member.group_instance_id) for member in body.members]
             if request.api_version >= FIRST_VERSION_LEAVING_TOGETHER
             else [MemberIdentity(body.member_id)]
         )
-        error, left = self._membership.leave(body.group_id, leaving)
-        if request.api_version < FIRST_VERSION_LEAVING_TOGETHER and left:
-            error = left[0][1]
-        rows = [(who.member_id, who.group_instance_id, refusal) for who, refusal in left]
-        return LeaveGroupResponse(error_code=error, members=rows)
+        return then(self._coordinator.leave(body.group_id, leaving), partial(has_left, request.api_version))
 
     # -- for administrators -----------------------------------------------------------------------------------
 
@@ -208,9 +205,13 @@ class GroupApis:
         rows = []
         for group_id in request.body.groups:
             group = self._coordinator.describe(group_id)
+            is_missing = (
+                group.state == GroupState.DEAD.value and request.api_version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
+            )
             rows.append(
                 make_row(
-                    error_code=group.error,
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_missing else group.error,
+                    error_message=group.problem if is_missing else None,
                     group_id=group_id,
                     group_state=self._state_name(group.state),
                     protocol_type=group.protocol_type,
@@ -228,12 +229,20 @@ class GroupApis:
         return STATE_BEFORE_1_1 if awaits else state
 
     def list_groups(self, request: Request, client: Client) -> Body:
-        error, groups = self._coordinator.list(request.body.states_filter)
+        error, groups = self._coordinator.list(request.body.states_filter, request.body.types_filter)
         return ListGroupsResponse(error_code=error, groups=groups)
 
     def delete_groups(self, request: Request, client: Client) -> Body:
         names = dict.fromkeys(request.body.group_names)
         return DeleteGroupsResponse(results=[(name, self._coordinator.delete(name)) for name in names])
+
+
+def has_left(version: int, answer: LeaveAnswer) -> Body:
+    error, left = answer
+    if version < FIRST_VERSION_LEAVING_TOGETHER and left:
+        error = left[0][1]
+    rows = [(who.member_id, who.group_instance_id, refusal) for who, refusal in left]
+    return LeaveGroupResponse(error_code=error, members=rows)
 
 
 def client_host(client: Client) -> str:

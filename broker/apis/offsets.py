@@ -1,10 +1,10 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups.
 
-OffsetCommit v0-v8. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
-retention time · v6 leader epochs · v7 static members.
-OffsetFetch v0-v7. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
+OffsetCommit v0-v9. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
+retention time · v6 leader epochs · v7 static members · v9 members of the consumer protocol.
+OffsetFetch v0-v9. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
 and never metadata · v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only,
-which no open transaction is about to change.
+which no open transaction is about to change · v8 several groups · v9 members of the consumer protocol.
 OffsetDelete v0.
 """
 
@@ -25,19 +25,26 @@ from minibroker.broker.group.offset_manager import FetchedOffset, OffsetManager
 from minibroker.broker.group.offsets import Commit, Errors
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_positions import FetchPositions
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
 from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation
 from minibroker.protocol.text import utf16_length
 
 NOT_GIVEN = -1
+FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 MAX_TIMESTAMP_MS = 2**63 - 1
 COMMITTED = OffsetCommitResponse.type
-GROUP_ERROR = OffsetFetchResponse.field("error_code")
+LAST_VERSION_WITHOUT_GROUP_ERROR = OffsetFetchResponse.field("error_code").first - 1
+GROUP_ROW = OffsetFetchResponse.row("groups")
+FIRST_VERSION_WITH_GROUPS = OffsetFetchResponse.field("groups").first
 NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+DENIED = FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 Body = Any
 
@@ -53,7 +60,9 @@ class OffsetApis:
         positions: FetchPositions,
         clock: Clock,
         config: KafkaConfig,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._offsets = offsets
         self._offsets_of_v0 = offsets_of_v0
         self._metadata_cache = metadata_cache
@@ -91,7 +100,8 @@ class OffsetApis:
             return committed(errors | self._commit_v0(body.group_id, commits))
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         commit = Commit(body.group_id, identity, commits, errors)
-        return then(self._offsets.commit(commit), committed)
+        has_member_epochs = request.api_version >= FIRST_VERSION_WITH_MEMBER_EPOCHS
+        return then(self._offsets.commit(commit, has_member_epochs=has_member_epochs), committed)
 
     def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
         """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""
@@ -127,20 +137,42 @@ class OffsetApis:
 
     def offset_fetch(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
-        if body.topics is None and not GROUP_ERROR.is_in(version):
+        if version >= FIRST_VERSION_WITH_GROUPS:
+            return OffsetFetchResponse(groups=[self._fetched_group(each, body, client) for each in body.groups])
+        if body.topics is None and version <= LAST_VERSION_WITHOUT_GROUP_ERROR:
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
         if version == 0:
             error, offsets = ErrorCode.NONE, {each: self._fetched_v0(body.group_id, each) for each in asked or ()}
         else:
             error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
-        if error is not ErrorCode.NONE and not GROUP_ERROR.is_in(version):
+        if error is not ErrorCode.NONE and version <= LAST_VERSION_WITHOUT_GROUP_ERROR:
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
-        rows = {
-            each: (each.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error)
-            for each, offset in offsets.items()
-        }
-        return OffsetFetchResponse(topics=by_topic(rows), error_code=error)
+        return OffsetFetchResponse(topics=by_topic(fetched_rows(offsets)), error_code=error)
+
+    def _fetched_group(self, group: Body, body: Body, client: Client) -> Body:
+        """Make the row of one group: topics that the client may not know come last, or not if it asks for all."""
+        asked = None if group.topics is None else partitions_of(group.topics)
+        denied: list[TopicPartition] = []
+        may_know = None
+        if self._authorizer is not None:
+            if not self._authorizer.allows(client, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+                return GROUP_ROW(group.group_id, (), ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            may_know = self._authorizer.decisions(client, Operation.DESCRIBE, ResourceType.TOPIC)
+            denied = [each for each in asked or () if not may_know[each.topic]]
+            asked = None if asked is None else [each for each in asked if may_know[each.topic]]
+        error, offsets = self._offsets.fetch(
+            group.group_id,
+            asked,
+            must_be_stable=body.require_stable,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+        )
+        if error is not ErrorCode.NONE:
+            return GROUP_ROW(group.group_id, (), error)
+        if asked is None and may_know is not None:
+            offsets = {each: offset for each, offset in offsets.items() if may_know[each.topic]}
+        return GROUP_ROW(group.group_id, by_topic(fetched_rows(offsets | dict.fromkeys(denied, DENIED))), error)
 
     def _fetched_v0(self, group_id: str, topic_partition: TopicPartition) -> FetchedOffset:
         """As kafka 2.0.1 KafkaApis.handleOffsetFetchRequest, which reads such offsets from ZooKeeper."""
@@ -174,6 +206,14 @@ def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
 def committed(errors: Errors) -> Body:
     rows = {each: (each.partition, error) for each, error in errors.items()}
     return new(COMMITTED, (NOT_THROTTLED, by_topic(rows)))
+
+
+def fetched_rows(offsets: Mapping[TopicPartition, FetchedOffset]) -> dict[TopicPartition, tuple[Any, ...]]:
+    """The rows of an answer to OffsetFetch."""
+    return {
+        each: (each.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error)
+        for each, offset in offsets.items()
+    }
 
 
 def by_topic(rows: Mapping[TopicPartition, tuple[Any, ...]]) -> list[tuple[str, list[tuple[Any, ...]]]]:

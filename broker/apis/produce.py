@@ -1,10 +1,12 @@
 """Produce: producers append records.
 
-Produce v0-v9. Behavior: each partition succeeds or fails alone; acks=1 is answered after the append, acks=all after the
-in-sync replicas have the records, acks=0 never. A failed acks=0 produce closes the connection, as the client can notice
-nothing else. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
+Produce v0-v13. Behavior: each partition succeeds or fails alone; acks=1 is answered after the append, acks=all after
+the in-sync replicas have the records, acks=0 never. A failed acks=0 produce closes the connection, as the client can
+notice nothing else. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
 v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v7 may carry zstd · v8 error messages,
-the invalid records, and producers that stay known when their records are deleted.
+the invalid records, and producers that stay known when their records are deleted · v10 names
+the leader in place of this broker · v12 would add partitions to the transaction, if transaction.version were 2: it is
+refused in one · v13 ids of topics.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from typing import Any
 
 from minibroker.broker.apis.charge import NOT_THROTTLED
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.apis.current_leaders import CurrentLeaders
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.append import AppendResults, failed_append
+from minibroker.broker.replica.append import AppendResult, AppendResults, failed_append
 from minibroker.broker.replica.leading import ACKS_ALL, ACKS_NONE
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -27,7 +30,7 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, kinds_of_producers
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.primitives import TopicPartition, UnknownTopicById, new
 from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
@@ -38,6 +41,15 @@ FIRST_VERSION_WITH_RECORD_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_RECORD_ERRORS: int = ProduceResponse.field("topics.partitions.record_errors").first
 FIRST_VERSION_THAT_REMEMBERS_PRODUCERS = 8  # of kafka 2.4, with KIP-360
+FIRST_VERSION_WITH_LEADERS: int = ProduceResponse.field("node_endpoints").first
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12  # to a transaction of transaction.version 2 (KIP-890)
+NOT_ADDED = AppendResult(
+    ErrorCode.INVALID_TXN_STATE,
+    None,
+    NO_OFFSET,
+    f"in a transaction Produce goes up to version {FIRST_VERSION_THAT_ADDS_PARTITIONS - 1} here, without the feature "
+    "transaction.version 2",
+)
 # As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 
@@ -47,8 +59,11 @@ Body = Any
 class ProduceApis:
     """The handler of Produce."""
 
-    def __init__(self, replica_manager: ReplicaManager, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, metadata_cache: MetadataCache, authorizer: Authorizer | None = None
+    ) -> None:
         self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
         self._authorizer = authorizer
 
     def routes(self) -> Routes:
@@ -71,7 +86,10 @@ class ProduceApis:
             timeout_ms=body.timeout_ms,
             remembers_producers=request.api_version >= FIRST_VERSION_THAT_REMEMBERS_PRODUCERS,
         )
-        return then(results, partial(answer, request, refused))
+        leaders = None
+        if request.api_version >= FIRST_VERSION_WITH_LEADERS:
+            leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
+        return then(results, partial(answer, request, refused, leaders))
 
     def _split_refused(self, request: Request) -> tuple[dict[TopicPartition, memoryview], AppendResults]:
         """Split into the partitions to append to, and those refused before they reach a log."""
@@ -92,6 +110,8 @@ class ProduceApis:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 elif request.api_version < FIRST_VERSION_WITH_ZSTD and is_zstd_batch(records):
                     refused[topic_partition] = failed_append(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                elif request.api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS and kinds_of_producers(records)[0]:
+                    refused[topic_partition] = NOT_ADDED
                 else:
                     entries[topic_partition] = records
         return entries, refused
@@ -146,7 +166,9 @@ def refused_for_all(body: Body, error: ErrorCode) -> AppendResults:
     }
 
 
-def answer(request: Request, refused: AppendResults, results: AppendResults) -> Body | None:
+def answer(
+    request: Request, refused: AppendResults, leaders: CurrentLeaders | None, results: AppendResults
+) -> Body | None:
     """Make the response, each partition once, in the order of the request; None for acks=0."""
     if refused:
         results = {**results, **refused}
@@ -165,11 +187,18 @@ def answer(request: Request, refused: AppendResults, results: AppendResults) -> 
             error, info, log_start_offset, message, record_errors = result
             rows = topics.setdefault(topic, [])
             if error is ErrorCode.NONE and info is not None:
-                rows.append((partition, error, info.first_offset, info.log_append_time_ms, log_start_offset, [], None))
+                rows.append(
+                    (partition, error, info.first_offset, info.log_append_time_ms, log_start_offset, [], None, None)
+                )
             else:
                 code = known_code(ApiKey.PRODUCE, version, error)
                 if record_errors and code is ErrorCode.CORRUPT_MESSAGE and version >= FIRST_VERSION_WITH_RECORD_ERRORS:
                     code = ErrorCode.INVALID_RECORD  # as kafka 2.4: a retry would not help
+                if isinstance(topic, UnknownTopicById):
+                    code, message = ErrorCode.UNKNOWN_TOPIC_ID, None
+                leader = None
+                if leaders is not None and code is ErrorCode.NOT_LEADER_FOR_PARTITION:
+                    leader = leaders.of(TopicPartition(topic, partition))
                 appended = (NO_OFFSET, NO_OFFSET) if info is None else (info.first_offset, info.log_append_time_ms)
-                rows.append((partition, code, *appended, log_start_offset, record_errors, message))
-    return new(PRODUCE_RESPONSE, (list(topics.items()), NOT_THROTTLED))
+                rows.append((partition, code, *appended, log_start_offset, record_errors, message, leader))
+    return new(PRODUCE_RESPONSE, (list(topics.items()), NOT_THROTTLED, () if leaders is None else leaders.endpoints))

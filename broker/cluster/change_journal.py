@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from minibroker.storage.files.system import sync_data
+
 FILE_NAME = "minibroker.changes"
 FILE_MODE = 0o644
 
@@ -51,7 +53,7 @@ class ChangeJournal:
             os.ftruncate(fd, self.size_bytes)  # of a journal that was to be removed
             if os.pwrite(fd, content, self.size_bytes) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            os.fdatasync(fd)
+            sync_data(fd)
         except OSError:
             with suppress(OSError):  # else the next one that is added takes its place, or a start reads it
                 os.ftruncate(fd, self.size_bytes)

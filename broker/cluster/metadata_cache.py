@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from minibroker.broker.replica.decisions import NO_LEADER, Broker, TopicMetadata, UpdateMetadata
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicById, TopicPartition
 from minibroker.protocol.text import utf16_length
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -22,7 +22,8 @@ LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class MetadataCache:
-    """Live brokers by id, and topics by name in the order of creation, with the partitions that have had a leader.
+    """Live brokers by id, and topics by name in the order of creation, with the partitions that have had a leader; and
+    the names of topics by their ids.
 
     The values are immutable: one that is the same object as before has not changed. So is `brokers`.
     """
@@ -32,19 +33,34 @@ class MetadataCache:
         self.controller_id = -1
         self.brokers: Mapping[int, Broker] = {}
         self.topics: dict[str, TopicMetadata] = {}
+        self.topics_by_id: dict[bytes, TopicById] = {}
+        self.version = 0  # grows with each change
+        self.version_of_names = 0  # the last one that brought a new topic
 
     def update(self, update: UpdateMetadata) -> list[TopicPartition]:
         """Take a controller's decision; return the partitions that are gone."""
         self.controller_id = update.controller_id
+        self.version += 1
         if self.brokers != update.brokers:
             self.brokers = update.brokers
         deleted: list[TopicPartition] = []
         for name, topic in update.topics.items():
+            self._note_id(name, topic)
             if topic is not None:
+                if name not in self.topics:
+                    self.version_of_names = self.version
                 self.topics[name] = topic
             elif name in self.topics:
                 deleted += [TopicPartition(name, number) for number in self.topics.pop(name).partitions]
         return deleted
+
+    def _note_id(self, name: str, topic: TopicMetadata | None) -> None:
+        known = self.topics.get(name)
+        if known is not None and (topic is None or topic.topic_id != known.topic_id):
+            self.topics_by_id.pop(known.topic_id.bytes, None)
+        if topic is not None and topic.topic_id.int:  # one that no broker of the cluster knows is 0
+            topic_id = topic.topic_id.bytes
+            self.topics_by_id.setdefault(topic_id, TopicById(name, topic_id))
 
     def is_broker_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers

@@ -13,7 +13,8 @@ from pathlib import Path
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted
 
-OPEN_FILES = Path("/proc/self/fd")
+PROC_FILES = Path("/proc/self/fd")
+OPEN_FILES = PROC_FILES if PROC_FILES.exists() else Path("/dev/fd")  # as of macOS
 # Of the limit, for connections, reads of older segments, and files that are open for a moment.
 KEPT_FREE = 0.1
 KEPT_FREE_MAX = 1000
@@ -21,7 +22,7 @@ KEPT_FREE_MAX = 1000
 
 def count_open_files() -> int:
     """The descriptors of this process."""
-    known = os.stat(OPEN_FILES).st_size  # since Linux 6.2
+    known = os.stat(PROC_FILES).st_size if OPEN_FILES is PROC_FILES else 0  # since Linux 6.2
     return known or len(os.listdir(OPEN_FILES)) - 1  # one of them lists
 
 

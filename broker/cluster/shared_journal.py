@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from minibroker.storage.files.system import sync_data
+
 FILE_MODE = 0o600  # of a state with the credentials of users
 READ_BYTES = 1 << 20
 
@@ -33,7 +35,7 @@ class SharedJournal:
         content = b"\n" + json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if os.write(self._fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        os.fdatasync(self._fd)
+        sync_data(self._fd)
 
     def read(self) -> Iterator[tuple[int, Line]]:
         """Yield each line since the last one that was read, with the position where it ends."""

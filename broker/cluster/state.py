@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import Entity
 from minibroker.broker.replica.decisions import Broker, PartitionState
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, topic_id_text
 from minibroker.protocol.scram import ScramCredential
 
 Configs = Mapping[str, str]  # Kafka's names and spellings
@@ -208,7 +208,7 @@ def store(state: ClusterState, what: str, change_of: Callable[[], Change]) -> No
 
 def kafka_id_text(identity: uuid.UUID) -> str:
     """Write a cluster or topic id as Kafka does: 22 characters, base64url."""
-    return base64.urlsafe_b64encode(identity.bytes).rstrip(b"=").decode()
+    return topic_id_text(identity.bytes)
 
 
 def parse_kafka_id(text: str) -> uuid.UUID:

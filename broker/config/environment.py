@@ -1,8 +1,8 @@
 """Reads settings from KAFKA_* environment variables, as the apache/kafka image does.
 
 After `KAFKA_`, in lower case, `_` stands for a dot, `__` for an underscore, `___` for a dash:
-KAFKA_LOG_RETENTION_MS is log.retention.ms. The image's own variables (such as KAFKA_HEAP_OPTS) are not settings.
-As kafka 4.0 KafkaDockerWrapper.getServerConfigsFromEnv.
+KAFKA_LOG_RETENTION_MS is log.retention.ms. As kafka 4.0 KafkaDockerWrapper.getServerConfigsFromEnv. Variables of other
+images, and of that one's JVM (such as KAFKA_HEAP_OPTS), are in other_images.py.
 
 A compose file for that image works here: KRaft's settings and the controllers' listeners are left out, since this
 broker has no quorum of controllers, and node.id is broker.id.
@@ -15,23 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
+
+from minibroker.broker.config.other_images import is_of_another_image, translated, warning_of_variables
 
 PREFIX = "KAFKA_"
-OF_THE_IMAGE = {
-    "KAFKA_VERSION",
-    "KAFKA_HEAP_OPT",
-    "KAFKA_HEAP_OPTS",
-    "KAFKA_LOG4J_OPTS",
-    "KAFKA_OPTS",
-    "KAFKA_JMX_OPTS",
-    "KAFKA_JMX_PORT",
-    "KAFKA_JMX_HOSTNAME",
-    "KAFKA_JVM_PERFORMANCE_OPTS",
-    "KAFKA_GC_LOG_OPTS",
-    "KAFKA_LOG4J_ROOT_LOGLEVEL",
-    "KAFKA_LOG4J_LOGGERS",
-    "KAFKA_TOOLS_LOG4J_LOGLEVEL",
-}
 OF_A_SERVICE = re.compile(r"KAFKA\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://.+:\d+")
 UNDERSCORES = re.compile("_{1,3}")
@@ -40,14 +28,27 @@ CONTROLLER_LISTENERS = "controller.listener.names"
 LISTENERS = "listeners"
 
 
-def settings_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The value and the variable of each setting in the environment, by the setting's name."""
+class EnvironmentSettings(NamedTuple):
+    """The value and the variable of each setting, by its name; and what there is to say about other variables."""
+
+    settings: dict[str, tuple[str, str]]
+    warnings: list[str]
+    notes: list[str]
+
+
+def settings_of_environment(environment: Mapping[str, str]) -> EnvironmentSettings:
+    """Read the settings in the environment. Raises VariableError."""
+    variables = {variable: value for variable, value in environment.items() if not is_of_a_service(variable, value)}
     found = {
         setting_name(variable): (value, variable)
-        for variable, value in environment.items()
-        if variable.startswith(PREFIX) and variable not in OF_THE_IMAGE and not is_of_a_service(variable, value)
+        for variable, value in variables.items()
+        if variable.startswith(PREFIX) and not is_of_another_image(variable, value)
     }
-    return without_quorum(found)
+    settings = translated(variables, found)
+    warning, note = warning_of_variables(variables, settings), note_of_services(environment)
+    return EnvironmentSettings(
+        without_quorum(settings), [] if warning is None else [warning], [] if note is None else [note]
+    )
 
 
 def is_of_a_service(variable: str, value: str) -> bool:

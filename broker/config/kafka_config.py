@@ -367,14 +367,19 @@ def load_config(
     """Read server.properties, KAFKA_* variables and the command line; log warnings and notes. Raises ConfigError."""
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
-    repeated = [] if path is None else _read_file(path, given, sources)
-    notes = []
+    warnings = [] if path is None else _read_file(path, given, sources)
+    notes: list[str] = []
     if environment:
-        from minibroker.broker.config.environment import note_of_services, settings_of_environment
+        from minibroker.broker.config.environment import settings_of_environment
+        from minibroker.broker.config.other_images import VariableError
 
-        note = note_of_services(environment)
-        notes = [] if note is None else [note]
-        for name, (value, variable) in settings_of_environment(environment).items():
+        try:
+            found = settings_of_environment(environment)
+        except VariableError as error:
+            raise ConfigError(str(error)) from error
+        warnings += found.warnings
+        notes = found.notes
+        for name, (value, variable) in found.settings.items():
             given[name], sources[name] = value, variable
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -394,9 +399,9 @@ def load_config(
     try:
         config = KafkaConfig(given, sources, profile=profile)
     except ConfigError as error:
-        error.warnings[:0], error.notes[:0] = repeated, notes
+        error.warnings[:0], error.notes[:0] = warnings, notes
         raise
-    config.warnings[:0], config.notes[:0] = repeated, notes
+    config.warnings[:0], config.notes[:0] = warnings, notes
     log_warnings(config)
     return config
 

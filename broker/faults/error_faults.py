@@ -19,6 +19,7 @@ from minibroker.broker.faults.rows import (
     EVERY_PARTITION,
     ROWS,
     Place,
+    answered_rows,
     requested_places,
     with_failed_rows,
     with_failed_topics,
@@ -79,7 +80,7 @@ class ErrorFaults:
                 return GO_ON, lambda _, fault=fault: failed(request, fault)
         faults = [fault for fault in faults if fault.match.topic is not None]
         if self.places(request) is None:
-            of_answer = ROWS[request.api_key].places
+            of_answer = answered_rows(request.api_key, request.api_version).places
             return GO_ON, lambda served: with_failures(request, assigned(of_answer(served), faults), served)
         return self._strike_part(exchange, request, faults)
 
@@ -158,7 +159,9 @@ def with_failures(request: Request, struck: Struck, served: Body) -> Body:
     if served is None and struck:
         raise unanswered(next(iter(struck.values())))
     codes = {place: fault.code for place, fault in struck.items()}
-    return with_failed_rows(request.api_key, served, codes) if codes else served
+    if not codes:
+        return served
+    return with_failed_rows(request.api_key, request.api_version, request.body, served, codes)
 
 
 def unanswered(fault: Fault) -> CloseConnectionError:

@@ -7,7 +7,7 @@ part. The other APIs fail as a whole, and so do those of a controller.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,9 +25,11 @@ Place = tuple[str, int]
 
 
 class TopicRows(NamedTuple):
-    """The array of a message that names topics, and the indexes in its rows. `topic` is None if a row is the name
-    itself, `partitions` if a row has none, `partition` if a partition's row is its number."""
+    """The array of a message that names topics, and the indexes in its rows. `around` is the array whose rows have it,
+    as that of groups, None for the message itself; `topic` is None if a row is the name itself, `partitions` if a row
+    has none, `partition` if a partition's row is its number."""
 
+    around: str | None
     field: str
     topic: int | None
     partitions: int | None
@@ -45,9 +47,23 @@ class TopicRows(NamedTuple):
         number: int = row if self.partition is None else row[self.partition]
         return number
 
+    def holders(self, body: Body) -> Sequence[Any]:
+        """The rows, or the message, that have the array."""
+        return (body,) if self.around is None else getattr(body, self.around)
+
+    def with_topics(self, body: Body, topics: Sequence[Any]) -> Body:
+        """Return the message with these rows in the array, by holder."""
+        if self.around is None:
+            return body._replace(**{self.field: topics[0]})
+        rows = [row._replace(**{self.field: each}) for row, each in zip(self.holders(body), topics, strict=True)]
+        return body._replace(**{self.around: rows})
+
     def places(self, body: Body) -> list[Place]:
+        return [place for holder in self.holders(body) for place in self.places_in(holder)]
+
+    def places_in(self, holder: Any) -> list[Place]:
         found: list[Place] = []
-        for topic in getattr(body, self.field):
+        for topic in getattr(holder, self.field) or ():
             name = self.name_of(topic)
             if self.partitions is None:
                 found.append((name, EVERY_PARTITION))
@@ -56,17 +72,21 @@ class TopicRows(NamedTuple):
         return found
 
 
-def topic_rows(message: Message, version: int | None = None, *, failing: bool = False) -> TopicRows | None:
+def topic_rows(
+    message: Message, version: int | None = None, *, failing: bool = False, depth_max: int = 1
+) -> TopicRows | None:
     """Describe the first array that names topics, of those with error codes if it is to be `failing`; None if there is
-    none."""
+    none in up to `depth_max` arrays."""
     found = rows(message, version)
     arrays = {path[0] for path, _, meaning in found if path and (meaning is Meaning.ERROR_CODE or not failing)}
     for path, topic, meaning in found:
-        if meaning is not Meaning.TOPIC or len(path) != 1 or path[0] not in arrays:
+        if meaning is not Meaning.TOPIC or not 0 < len(path) <= depth_max or path[0] not in arrays:
             continue
         inner = (each for each in found if each.meaning is Meaning.PARTITION and each.path[:-1] == path)
         partitions = next(((each.path[-1], each.place) for each in inner), (None, None))
-        return TopicRows(message.fields[path[0]].name, topic, *partitions)
+        names = [message.fields[path[0]].name]
+        names += [message.fields_at(names[0])[place].name for place in path[1:]]
+        return TopicRows(names[0] if names[1:] else None, names[-1], topic, *partitions)
     return None
 
 
@@ -80,9 +100,17 @@ ROWS: dict[int, TopicRows] = {
 
 
 @cache
+def answered_rows(api_key: int, version: int) -> TopicRows:
+    """Describe the topics with errors of an answer."""
+    found = topic_rows(API_TABLE[api_key].response, version, failing=True, depth_max=2)
+    assert found is not None
+    return found
+
+
+@cache
 def requested_rows(api_key: int, version: int) -> TopicRows:
     """Describe the topics of a request; without its partitions if the answer has none, as that of CreateTopics."""
-    found = topic_rows(API_TABLE[api_key].request, version)
+    found = topic_rows(API_TABLE[api_key].request, version, depth_max=2)
     assert found is not None
     return found if ROWS[api_key].has_partitions else found._replace(partitions=None)
 
@@ -90,14 +118,18 @@ def requested_rows(api_key: int, version: int) -> TopicRows:
 def requested_places(api_key: int, version: int, body: Body) -> list[Place] | None:
     """Return the topics and partitions that a request names; None if it asks for all."""
     asked = requested_rows(api_key, version)
-    return None if getattr(body, asked.field) is None else asked.places(body)
+    return None if any(getattr(each, asked.field) is None for each in asked.holders(body)) else asked.places(body)
 
 
 def without(api_key: int, version: int, body: Body, places: Container[Place]) -> Body:
     """Return the request without `places`."""
     asked = requested_rows(api_key, version)
+    return asked.with_topics(body, [kept_topics(asked, holder, places) for holder in asked.holders(body)])
+
+
+def kept_topics(asked: TopicRows, holder: Any, places: Container[Place]) -> list[Any]:
     topics = []
-    for topic in getattr(body, asked.field):
+    for topic in getattr(holder, asked.field):
         name = asked.name_of(topic)
         if asked.partitions is None:
             if (name, EVERY_PARTITION) not in places:
@@ -106,27 +138,41 @@ def without(api_key: int, version: int, body: Body, places: Container[Place]) ->
         rows = [row for row in topic[asked.partitions] if (name, asked.number_of(row)) not in places]
         if rows:
             topics.append(topic._replace(**{topic._fields[asked.partitions]: rows}))
-    return body._replace(**{asked.field: topics})
+    return topics
 
 
-def with_failed_rows(api_key: int, body: Body, codes: Mapping[Place, int]) -> Body:
-    """Return the answer with an error row for each place of `codes`, in place of its own row, else at the end."""
-    answered, response = ROWS[api_key], API_TABLE[api_key].response
+def with_failed_rows(api_key: int, version: int, asked: Body, body: Body, codes: Mapping[Place, int]) -> Body:
+    """Return the answer to `asked` with an error row for each place of `codes`, in place of its own row, else at the
+    end. A group's topics get those that were asked of it."""
+    answered, requested = answered_rows(api_key, version), requested_rows(api_key, version)
+    if answered.around is None:
+        return answered.with_topics(body, [failed_topics(api_key, answered, body, codes)])
+    topics = []
+    for holder, asking in zip(answered.holders(body), requested.holders(asked), strict=True):
+        named = {*answered.places_in(holder), *requested.places_in(asking)}
+        mine = {place: code for place, code in codes.items() if place in named}
+        topics.append(failed_topics(api_key, answered, holder, mine))
+    return answered.with_topics(body, topics)
+
+
+def failed_topics(api_key: int, answered: TopicRows, holder: Any, codes: Mapping[Place, int]) -> list[Any]:
+    response = API_TABLE[api_key].response
+    path = answered.field if answered.around is None else f"{answered.around}.{answered.field}"
     if answered.partitions is None:
         # A deleted topic may have an id, but no name.
-        topics = {answered.name_of(topic) or topic: topic for topic in getattr(body, answered.field)}
+        topics = {answered.name_of(topic) or topic: topic for topic in getattr(holder, answered.field)}
         for (name, _), code in codes.items():
-            topics[name] = row_of(response, answered.field, {Meaning.TOPIC: name, Meaning.ERROR_CODE: code})
-        return body._replace(**{answered.field: list(topics.values())})
+            topics[name] = row_of(response, path, {Meaning.TOPIC: name, Meaning.ERROR_CODE: code})
+        return list(topics.values())
     partitions: dict[str, dict[int, Any]] = {}
-    for topic in getattr(body, answered.field):
+    for topic in getattr(holder, answered.field):
         rows = ((answered.number_of(row), row) for row in topic[answered.partitions])
         partitions.setdefault(answered.name_of(topic), {}).update(rows)
-    inner = f"{answered.field}.{response.fields_at(answered.field)[answered.partitions].name}"
+    inner = f"{path}.{response.fields_at(path)[answered.partitions].name}"
     for (name, number), code in codes.items():
         row = row_of(response, inner, {Meaning.PARTITION: number, Meaning.ERROR_CODE: code})
         partitions.setdefault(name, {})[number] = row
-    return body._replace(**{answered.field: [(name, list(rows.values())) for name, rows in partitions.items()]})
+    return [(name, list(rows.values())) for name, rows in partitions.items()]
 
 
 def row_of(response: Message, path: str, values: Mapping[Meaning | None, Any]) -> Any:

@@ -31,9 +31,9 @@ from minibroker.broker.group.member import (
     SyncResult,
 )
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import GroupRecord
-from minibroker.protocol.messages.groups import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -120,6 +120,10 @@ class Group:
             raise ValueError(f"group {self.group_id} cannot become {state.value}: it is {self.state.value}")
         self.state = state
         self.state_timestamp_ms = now_ms
+
+    def restore(self, state: GroupState, protocol: str, now_ms: int) -> None:
+        """Begin in this state, as a group that was of the consumer protocol until now."""
+        self.state, self.protocol, self.state_timestamp_ms = state, protocol, now_ms
 
     def begin_rebalance(self, why: str, now_ms: int) -> None:
         """Wait for the members to join again."""
@@ -273,6 +277,14 @@ class Group:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    def die(self, now_ms: int) -> None:
+        """Note that it has been removed."""
+        self.become(GroupState.DEAD, now_ms)
+
+    @property
     def is_consumer_group(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
@@ -288,5 +300,5 @@ class Group:
 
 def subscribed_topics(metadata: bytes) -> list[str]:
     """The topics of a consumer's subscription. Raises KafkaProtocolError."""
-    topics: list[str] = ConsumerProtocolSubscription.decode(0, metadata)[0].topics
+    topics: list[str] = read_subscription(metadata).topics
     return topics

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minibroker.broker.group.group import Group, GroupState
+from minibroker.broker.group.consumer.group import ConsumerGroup
+from minibroker.broker.group.group import Group
 from minibroker.protocol.errors import ErrorCode
+
+AnyGroup = Group | ConsumerGroup
 
 
 class GroupCache:
@@ -17,7 +20,7 @@ class GroupCache:
     def __init__(self, partition_for: Callable[[str], int | None], refusal: Callable[[str], ErrorCode]) -> None:
         self._partition_for = partition_for
         self._refusal = refusal
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
         self._partitions: dict[str, int] = {}  # of groups
         self.is_stopped = False
 
@@ -36,29 +39,43 @@ class GroupCache:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self._refusal(group_id)
 
-    def get(self, group_id: str) -> Group | None:
+    def get(self, group_id: str) -> AnyGroup | None:
         return self._groups.get(group_id)
 
-    def get_or_add(self, group_id: str) -> Group:
+    def classic(self, group_id: str) -> Group | None:
+        """A group of the classic protocol."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, Group) else None
+
+    def consumer(self, group_id: str) -> ConsumerGroup | None:
+        """A group of the consumer protocol."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def get_or_add(self, group_id: str) -> AnyGroup:
         group = self._groups.get(group_id)
         return self.add(Group(group_id)) if group is None else group
 
     def add(self, group: Group) -> Group:
+        self.replace(group)
+        return group
+
+    def replace(self, group: AnyGroup) -> None:
+        """Have this group, in place of one with its id."""
         self._groups[group.group_id] = group
         partition = self._partition_for(group.group_id)
         if partition is not None:
             self._partitions[group.group_id] = partition
-        return group
 
-    def remove(self, group: Group, now_ms: int) -> None:
+    def remove(self, group: AnyGroup, now_ms: int) -> None:
         """Set the group's state to Dead, and remove it."""
-        group.become(GroupState.DEAD, now_ms)
+        group.die(now_ms)
         self._groups.pop(group.group_id, None)
         self._partitions.pop(group.group_id, None)
 
-    def all(self) -> list[Group]:
+    def all(self) -> list[AnyGroup]:
         return list(self._groups.values())
 
-    def of(self, partition: int) -> list[Group]:
+    def of(self, partition: int) -> list[AnyGroup]:
         """The groups of a partition, also after its topic is gone."""
         return [self._groups[group_id] for group_id, known in self._partitions.items() if known == partition]

@@ -77,16 +77,17 @@ class Membership:
 
     def join(self, request: JoinRequest) -> JoinResult | Pending[JoinResult]:
         """Join a group. The answer comes when the rebalance that this begins, or takes part in, is complete."""
-        refusal = self._refuse_join(request)
+        refusal = self.refuse_join(request)
         if refusal is not ErrorCode.NONE:
             return JoinResult(refusal, request.member_id)
-        group = self._groups.get_or_add(request.group_id)
+        group = self._groups.classic(request.group_id) or self._groups.add(Group(request.group_id))
         reply: Pending[JoinResult] = Pending()
         self._join(group, request, reply)
         self._rebalances.check(group)
         return reply.outcome()
 
-    def _refuse_join(self, request: JoinRequest) -> ErrorCode:
+    def refuse_join(self, request: JoinRequest) -> ErrorCode:
+        """Return NONE, or why a JoinGroup is refused whatever the state of its group."""
         refusal = self._groups.check(request.group_id)
         if refusal is not ErrorCode.NONE:
             return refusal
@@ -213,7 +214,7 @@ class Membership:
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
         if refusal is not ErrorCode.NONE:
             return SyncResult(refusal)
-        group = self._groups.get(request.group_id)
+        group = self._groups.classic(request.group_id)
         if group is None:
             return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
         refusal = refuse_sync(group, request)
@@ -244,7 +245,7 @@ class Membership:
             return ErrorCode.NONE
         if refusal is not ErrorCode.NONE:
             return refusal
-        group = self._groups.get(group_id)
+        group = self._groups.classic(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         refusal = group.refuse_fenced(identity)
@@ -281,7 +282,7 @@ class Membership:
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return refusal, []
-        group = self._groups.get(group_id)
+        group = self._groups.classic(group_id)
         return ErrorCode.NONE, [
             (identity, ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave(group, identity))
             for identity in leaving

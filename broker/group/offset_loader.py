@@ -12,8 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.batches import BatchView, iter_all_records
+from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, read_record
 from minibroker.protocol.control_records import ControlType, read_control_type
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.group_records import (
@@ -34,11 +36,13 @@ MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
 
 
 class LoadedGroup(NamedTuple):
-    """A group in the log; `record` is None if the group only ever committed offsets."""
+    """A group in the log; `record` is None if the group only ever committed offsets, or is of the consumer protocol:
+    then `consumer` is what its records make it."""
 
     group_id: str
     record: GroupRecord | None
     offsets: GroupOffsets
+    consumer: ConsumerGroup | None = None
 
 
 class OffsetLoader:
@@ -47,6 +51,7 @@ class OffsetLoader:
     def __init__(self, partition_name: str) -> None:
         self._partition_name = partition_name
         self._records: dict[str, GroupRecord] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
         self._offsets: defaultdict[str, GroupOffsets] = defaultdict(GroupOffsets)
         self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
         self._unreadable_count = 0
@@ -74,10 +79,11 @@ class OffsetLoader:
     def groups(self) -> list[LoadedGroup]:
         """Return the stored groups, and the groups that have only offsets."""
         stored = [LoadedGroup(group_id, record, self._offsets[group_id]) for group_id, record in self._records.items()]
+        stored += [LoadedGroup(group_id, None, group.offsets, group) for group_id, group in self._consumers.items()]
         return stored + [
             LoadedGroup(group_id, None, offsets)
             for group_id, offsets in self._offsets.items()
-            if group_id not in self._records and not offsets.is_empty
+            if group_id not in self._records and group_id not in self._consumers and not offsets.is_empty
         ]
 
     def _read_batch(self, buffer: memoryview | bytes, batch: BatchView) -> None:
@@ -96,6 +102,10 @@ class OffsetLoader:
                 self._skip(record.offset, str(error))
 
     def _take(self, record: Record, batch: BatchView) -> None:
+        consumer = read_record(record)
+        if consumer is not None:
+            self._take_consumer(consumer)
+            return
         key = read_key(record.key)
         if isinstance(key, GroupKey):
             self._take_group(key.group_id, record)
@@ -109,9 +119,23 @@ class OffsetLoader:
     def _take_group(self, group_id: str, record: Record) -> None:
         if record.value is None:
             self._records.pop(group_id, None)
-            self._offsets[group_id].forget_producers()
+            self._offsets[group_id].forget_idle_producers()
         else:
             self._records[group_id] = read_group(record)
+            self._consumers.pop(group_id, None)
+
+    def _take_consumer(self, record: ConsumerGroupRecord) -> None:
+        """Take a record of a group of the consumer protocol; that of the group is the last of its tombstones."""
+        group = self._consumers.get(record.group_id)
+        if group is None:
+            if record.value is None:
+                return
+            group = self._consumers[record.group_id] = ConsumerGroup(record.group_id, self._offsets[record.group_id])
+            self._records.pop(record.group_id, None)
+        group.apply(record)
+        if group.is_dead:
+            del self._consumers[record.group_id]
+            group.offsets.forget_idle_producers()
 
     def _take_transactional(self, key: OffsetKey, record: Record, batch: BatchView) -> None:
         offsets, producer_id = self._offsets[key.group_id], batch.producer_id

@@ -12,13 +12,18 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.group.consumer import commits
+from minibroker.broker.group.consumer.group import ConsumerGroup
+from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.group import Group, GroupState
-from minibroker.broker.group.group_cache import GroupCache
+from minibroker.broker.group.group_cache import AnyGroup, GroupCache
 from minibroker.broker.group.member import MemberIdentity
-from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.group.offset_store import OffsetStore, group_contents
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.coordinator_log import Contents
 from minibroker.broker.time.clock import Clock
+from minibroker.protocol.consumer_group_records import key_of
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
@@ -44,8 +49,11 @@ UNSTABLE_OFFSET = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 class OffsetManager:
     """Commits, fetches and removals of the offsets of all groups."""
 
-    def __init__(self, groups: GroupCache, store: OffsetStore, *, config: KafkaConfig, clock: Clock) -> None:
+    def __init__(
+        self, groups: GroupCache, store: OffsetStore, topics: GroupTopics, *, config: KafkaConfig, clock: Clock
+    ) -> None:
         self._groups = groups
+        self._topics = topics
         self._store = store
         self._config = config
         self._clock = clock
@@ -53,8 +61,11 @@ class OffsetManager:
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> Errors | Pending[Errors]:
-        """Commit offsets of a member, or of a client with generation -1 that uses a group without members."""
+    def commit(self, commit: Commit, *, has_member_epochs: bool = False) -> Errors | Pending[Errors]:
+        """Commit offsets of a member, or of a client with generation -1 that uses a group without members.
+
+        `has_member_epochs` is whether the client knows the consumer protocol.
+        """
         group_id, identity = commit.group_id, commit.identity
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
@@ -62,12 +73,16 @@ class OffsetManager:
         group = self._groups.get(group_id)
         if group is None:
             if identity.generation_id >= 0:
-                return commit.ended_with(ErrorCode.ILLEGAL_GENERATION)
+                unknown = ErrorCode.GROUP_ID_NOT_FOUND if has_member_epochs else ErrorCode.ILLEGAL_GENERATION
+                return commit.ended_with(unknown)
             group = self._groups.get_or_add(group_id)
-        refusal = refuse_commit(group, identity)
+        if isinstance(group, ConsumerGroup):
+            refusal = commits.refuse_commit(group, commit, self._topics, has_member_epochs=has_member_epochs)
+        else:
+            refusal = refuse_commit(group, identity)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
-        member = group.members.get(identity.member_id)
+        member = None if isinstance(group, ConsumerGroup) else group.members.get(identity.member_id)
         if member is not None:
             member.expect_heartbeat(self._clock.monotonic_ms())
         return self._store_commit(group, commit)
@@ -78,12 +93,15 @@ class OffsetManager:
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
         group = self._groups.get_or_add(commit.group_id)
-        refusal = refuse_transactional_commit(group, commit.identity)
+        if isinstance(group, ConsumerGroup):
+            refusal = commits.refuse_transactional_commit(group, commit, self._topics)
+        else:
+            refusal = refuse_transactional_commit(group, commit.identity)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
         return self._store_commit(group, commit)
 
-    def _store_commit(self, group: Group, commit: Commit) -> Errors | Pending[Errors]:
+    def _store_commit(self, group: AnyGroup, commit: Commit) -> Errors | Pending[Errors]:
         largest = self._config.offset_metadata_max_bytes
         too_large = [each for each, record in commit.records.items() if utf16_length(record.metadata) > largest]
         if too_large:
@@ -103,10 +121,22 @@ class OffsetManager:
     # -- OffsetFetch ------------------------------------------------------------------------------------------
 
     def fetch(
-        self, group_id: str, topic_partitions: Sequence[TopicPartition] | None, *, must_be_stable: bool
+        self,
+        group_id: str,
+        topic_partitions: Sequence[TopicPartition] | None,
+        *,
+        must_be_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
-        """Return the committed offsets of these partitions, of all with None; in any state of the group."""
+        """Return the committed offsets of these partitions, of all with None; in any state of the group.
+
+        A member of the consumer protocol names itself and its epoch.
+        """
         refusal = self._groups.check(group_id, may_be_unnamed=True)
+        group = self._groups.consumer(group_id)
+        if group is not None and refusal is ErrorCode.NONE:
+            refusal = commits.refuse_fetch(group, member_id, member_epoch)
         if refusal is not ErrorCode.NONE:
             return refusal, {}
         offsets = self._offsets_of(group_id) or GroupOffsets()
@@ -126,7 +156,7 @@ class OffsetManager:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
-        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+        if not group.is_empty and not group.is_consumer_group:
             return ErrorCode.NON_EMPTY_GROUP, {}
         errors = {
             each: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(each.topic) else ErrorCode.NONE
@@ -137,7 +167,7 @@ class OffsetManager:
             self._clean_up(group, deleted)
         return ErrorCode.NONE, errors
 
-    def delete_group(self, group: Group) -> None:
+    def delete_group(self, group: AnyGroup) -> None:
         """Delete a group without members, and its offsets."""
         self._groups.remove(group, self._clock.wall_ms())
         self._remove(group, sorted(group.offsets.partitions), also_group=True)
@@ -146,7 +176,10 @@ class OffsetManager:
         """Remove expired offsets, and the groups that then have neither members nor offsets."""
         now_ms = self._clock.wall_ms()
         for group in self._groups.all():
-            self._clean_up(group, group.offsets.expired(now_ms, self.retention_ms))
+            expired = group.offsets.expired(now_ms, self.retention_ms)
+            if isinstance(group, ConsumerGroup):  # as kafka 4.4; 2.0.1 removes those of a group in use too
+                expired = [each for each in expired if not group.is_subscribed_to(each.topic)]
+            self._clean_up(group, expired)
 
     def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Remove the offsets of deleted partitions, and the groups that then have neither members nor offsets."""
@@ -154,24 +187,32 @@ class OffsetManager:
         for group in self._groups.all():
             self._clean_up(group, gone)
 
-    def _clean_up(self, group: Group, topic_partitions: Sequence[TopicPartition]) -> None:
+    def _clean_up(self, group: AnyGroup, topic_partitions: Sequence[TopicPartition]) -> None:
         """As kafka 2.0.1 GroupMetadataManager.cleanupGroupMetadata."""
         self._remove(group, topic_partitions)
-        if group.state is GroupState.EMPTY and group.offsets.is_empty:
+        if group.is_empty and group.offsets.is_empty:
             self._groups.remove(group, self._clock.wall_ms())
             self._remove(group, (), also_group=True)
 
-    def _remove(self, group: Group, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False) -> None:
-        is_group_in_log = also_group and (group.generation_id > 0 or bool(group.offsets.active_producers))
-        if not topic_partitions and not is_group_in_log:
+    def _remove(self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False) -> None:
+        tombstones = group_tombstones(group) if also_group else []
+        if not topic_partitions and not tombstones:
             return
         outcome = self._store.remove_offsets(
-            group.group_id, group.offsets, topic_partitions, also_group=is_group_in_log
+            group.group_id, group.offsets, topic_partitions, group_tombstones=tombstones
         )
         then(outcome, partial(log_unless_removed, group))
 
 
-def log_unless_removed(group: Group, outcome: ErrorCode) -> None:
+def group_tombstones(group: AnyGroup) -> list[Contents]:
+    """The records that delete a group; none for one that was never stored."""
+    if isinstance(group, ConsumerGroup):
+        return [(key_of(each), None, ()) for each in group.tombstones()]
+    is_in_log = group.generation_id > 0 or bool(group.offsets.active_producers)
+    return [group_contents(group.group_id, None)] if is_in_log else []
+
+
+def log_unless_removed(group: AnyGroup, outcome: ErrorCode) -> None:
     """Log a failed removal: the next start loads the offsets again, and the broker removes them again."""
     if outcome is not ErrorCode.NONE:
         logger.warning("group %s: cannot store the removal of its offsets: %s", group.group_id, outcome.name)

@@ -7,11 +7,11 @@ append is acknowledged; an offset of a transaction, once the transaction's marke
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.group import Group
+from minibroker.broker.group.group_cache import AnyGroup
 from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
@@ -76,17 +76,18 @@ class OffsetStore:
                 self._groups_of_producer[producer_id].add(group.group_id)
         return loaded
 
-    def unload(self, group: Group) -> None:
+    def unload(self, group: AnyGroup) -> None:
         """Forget what is remembered of a group: another broker has its partition."""
         for producer_id in group.offsets.active_producers:
             self._forget_producer(producer_id, group.group_id)
 
     def store_group(self, group_id: str, record: GroupRecord | None) -> Outcome:
         """Append the group's record, or with None its tombstone. Return the error for the client."""
-        contents: Contents = (group_key(group_id), None, ())
-        if record is not None:
-            contents = (group_key(group_id), group_value(record), group_headers(record))
-        return then(self._log.append(group_id, [[contents]]).error, lambda error: GROUP_ERRORS.get(error, error))
+        return self.append(group_id, [group_contents(group_id, record)])
+
+    def append(self, group_id: str, contents: Iterable[Contents]) -> Outcome:
+        """Append records of a group together. Return the error for the client."""
+        return then(self._log.append(group_id, split(contents)).error, lambda error: GROUP_ERRORS.get(error, error))
 
     def commit(self, offsets: GroupOffsets, commit: Commit) -> Errors | Pending[Errors]:
         """Append the offsets in one batch; `offsets` has them once it is acknowledged, or the transaction is committed.
@@ -150,16 +151,21 @@ class OffsetStore:
                     offsets.complete_transaction(producer_id, is_commit=is_commit)
 
     def remove_offsets(
-        self, group_id: str, offsets: GroupOffsets, topic_partitions: Iterable[TopicPartition], *, also_group: bool
+        self,
+        group_id: str,
+        offsets: GroupOffsets,
+        topic_partitions: Iterable[TopicPartition],
+        *,
+        group_tombstones: Sequence[Contents] = (),
     ) -> Outcome:
-        """Remove these offsets, from `offsets` at once; with `also_group` append the group's tombstone too.
+        """Remove these offsets, from `offsets` at once; append the group's tombstones too, if it goes with them.
 
         As kafka 2.0.1 cleanupGroupMetadata, which writes no tombstone for a group that was never stored (generation 0).
         Here the open transactions of a deleted group need one too, or a start would find them again.
         """
         contents: list[Contents] = [(offset_key(group_id, each), None, ()) for each in offsets.remove(topic_partitions)]
-        if also_group:
-            contents.append((group_key(group_id), None, ()))
+        if group_tombstones:
+            contents += group_tombstones
             offsets.forget_producers()
             for producer_id in list(self._groups_of_producer):
                 self._forget_producer(producer_id, group_id)
@@ -174,8 +180,15 @@ class OffsetStore:
             del self._groups_of_producer[producer_id]
 
 
+def group_contents(group_id: str, record: GroupRecord | None) -> Contents:
+    """The record of a classic group; with None its tombstone."""
+    if record is None:
+        return group_key(group_id), None, ()
+    return group_key(group_id), group_value(record), group_headers(record)
+
+
 def split(contents: Iterable[Contents]) -> Iterator[list[Contents]]:
-    """Split tombstones into batches that every topic accepts: a group may have more offsets than fit into one."""
+    """Split records into batches that every topic accepts: a group may have more offsets than fit into one."""
     batch: list[Contents] = []
     size_bytes = 0
     for each in contents:
@@ -183,5 +196,5 @@ def split(contents: Iterable[Contents]) -> Iterator[list[Contents]]:
             yield batch
             batch, size_bytes = [], 0
         batch.append(each)
-        size_bytes += len(each[0])
+        size_bytes += len(each[0]) + len(each[1] or b"")
     yield batch

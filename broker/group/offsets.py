@@ -208,6 +208,10 @@ class GroupOffsets:
         """Drop all open transactions, with the removal of the group."""
         self._pending_by_producer.clear()
 
+    def forget_idle_producers(self) -> None:
+        """Drop the open transactions without an offset here: the removal of the group has taken those of others."""
+        self._pending_by_producer = {each: pending for each, pending in self._pending_by_producer.items() if pending}
+
     def _has(self, topic_partition: TopicPartition) -> bool:
         is_plain = topic_partition in self.committed or topic_partition in self._pending
         return is_plain or self.has_pending_transactional(topic_partition)

@@ -31,7 +31,7 @@ from minibroker.broker.way.probes import Probe
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import Column, columns
-from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, replica_id_of
 from minibroker.protocol.primitives import Meaning, TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
 from minibroker.purgatory.purgatory import Purgatory
@@ -294,7 +294,7 @@ class Counters(Probe):
         if has_failed:
             errors[body.error_code] += 1
             count.codes += 1
-        is_from_follower = asked.replica_id >= 0
+        is_from_follower = replica_id_of(asked) >= 0
         for name, rows in body.topics:
             count.codes += len(rows)
             bytes_out = 0
@@ -373,7 +373,7 @@ class Counters(Probe):
         if places <= 1:
             self._is_timed.discard(key)
         if places > 0:
-            is_from_follower = key == FETCH and request.body.replica_id >= 0
+            is_from_follower = key == FETCH and replica_id_of(request.body) >= 0
             timed = Timed(request.size_bytes, self.of_api[key, is_from_follower], began_ns)
             self._timed[exchange.client.number] = timed
 

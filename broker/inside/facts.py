@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
+from minibroker.broker.group.consumer.group import ConsumerGroup
+from minibroker.broker.group.group import Group
 from minibroker.broker.inside.answers import ERROR_CODE, RECORDS, error_of
 from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts
@@ -20,7 +22,7 @@ from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.messages.fetch import FetchResponse
+from minibroker.protocol.messages.fetch import FetchResponse, replica_id_of
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.resources import Resource, ResourceType, name_fields, resources_named
@@ -121,7 +123,11 @@ class ProduceFacts(NamedTuple):
 
 
 class GroupFacts(NamedTuple):
-    """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag."""
+    """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag.
+
+    Of a member of the consumer protocol: `epoch` is its own, `revokes` has the partitions that it has to give up first,
+    `lacks` those of its target that another member has yet to give up, with that member's id.
+    """
 
     group_id: str
     state: str
@@ -133,6 +139,9 @@ class GroupFacts(NamedTuple):
     why: str
     missed: tuple[str, ...]
     offsets: tuple[tuple[str, int, int, int], ...]
+    epoch: int | None = None
+    revokes: tuple[tuple[str, int], ...] = ()
+    lacks: tuple[tuple[str, int, str], ...] = ()
 
 
 class LoginFacts(NamedTuple):
@@ -275,7 +284,7 @@ class FactsTaker:
             left_out = (each for each in offsets if each not in seen)
             rows += [self._left_out(*each, offsets[each]) for each in islice(left_out, ROWS_MAX - len(rows))]
         return FetchFacts(
-            asked.replica_id,
+            replica_id_of(asked),
             asked.min_bytes,
             asked.max_bytes,
             asked.max_wait_ms,
@@ -390,11 +399,30 @@ class FactsTaker:
             group.generation_id,
             len(group.members),
             member_id,
-            group.protocol,
-            bool(member_id) and group.is_leader(member_id),
+            self._parts.groups.assignor_of(group) if isinstance(group, ConsumerGroup) else group.protocol,
+            bool(member_id) and isinstance(group, Group) and group.is_leader(member_id),
             group.rebalance_reason,
             tuple(islice(group.missed_members, ROWS_MAX)),
             tuple(islice(self._commits(request), ROWS_MAX)) if request.api_key == ApiKey.OFFSET_COMMIT else (),
+            *(self._member(group, member_id) if isinstance(group, ConsumerGroup) else ()),
+        )
+
+    def _member(self, group: ConsumerGroup, member_id: str) -> tuple[Any, ...]:
+        """The way of a member of the consumer protocol to its target."""
+        member = group.members.get(member_id)
+        if member is None:
+            return ()
+        name_of = self._parts.groups.topics.name_of
+        revokes = (
+            (topic_id, each) for topic_id, partitions in member.pending_revocation.items() for each in partitions
+        )
+        return (
+            member.member_epoch,
+            tuple((name_of(topic_id) or "?", each) for topic_id, each in islice(sorted(revokes), ROWS_MAX)),
+            tuple(
+                (name_of(topic_id) or "?", each, holder)
+                for topic_id, each, holder in islice(group.lacking(member), ROWS_MAX)
+            ),
         )
 
     def _commits(self, request: Request) -> Iterator[tuple[str, int, int, int]]:

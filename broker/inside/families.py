@@ -528,12 +528,12 @@ def coordinator_metrics(parts: BrokerParts) -> Iterator[Found]:
 def group_metrics(parts: BrokerParts) -> Iterator[Found]:
     """The members and the committed offsets of groups, from which lag is computed; and how many groups there are."""
     groups = list(parts.groups.all())
-    states, offsets = Counter[GroupState](), 0
+    states, offsets = Counter[str](), 0
     for group in groups:
-        states[group.state] += 1
+        states[group.state.value] += 1
         offsets += len(group.offsets.committed)
         yield MEMBERS, (group.group_id, len(group.members))
-    by_state = {f"NumGroups{state.value}": states[state] for state in GroupState}
+    by_state = {f"NumGroups{state.value}": states[state.value] for state in GroupState}
     yield figures(
         "kafka.coordinator.group:type=GroupMetadataManager",
         {"NumGroups": len(groups), "NumOffsets": offsets, **by_state},

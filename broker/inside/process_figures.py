@@ -1,4 +1,4 @@
-"""The figures of this process, from /proc: memory, processor time, descriptors."""
+"""The figures of this process: memory, processor time, descriptors; those in /proc are of Linux alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from minibroker.broker.cluster.open_files import OPEN_FILES, count_open_files
+from minibroker.broker.cluster.open_files import OPEN_FILES, PROC_FILES, count_open_files
 
 PROC = Path("/proc/self")
 LISTED_MAX = 500
@@ -20,21 +20,27 @@ def process_figures(connections: int) -> dict[str, float]:
 
     The descriptors are left out with thousands of connections on an old Linux, where it takes milliseconds.
     """
+    return {
+        "CpuSeconds": time.process_time(),
+        "MaxFds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        **open_fds(connections),
+        **(figures_of_linux() if PROC.exists() else {}),
+    }
+
+
+def figures_of_linux() -> dict[str, float]:
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     pages = (PROC / "statm").read_text().split()
     return {
         "ResidentBytes": int(pages[1]) * page_bytes,
         "VirtualBytes": int(pages[0]) * page_bytes,
-        "CpuSeconds": time.process_time(),
         "LoopSeconds": loop_seconds(),
-        "MaxFds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "StartTimeSeconds": start_time_seconds(),
-        **open_fds(connections),
     }
 
 
 def open_fds(connections: int) -> dict[str, float]:
-    is_counted_by_linux = os.stat(OPEN_FILES).st_size > 0
+    is_counted_by_linux = OPEN_FILES is PROC_FILES and os.stat(OPEN_FILES).st_size > 0
     return {"OpenFds": count_open_files()} if is_counted_by_linux or connections < LISTED_MAX else {}
 
 

@@ -230,7 +230,8 @@ class Snapshots:
     def groups(self, group_id: str | None = None) -> Json:
         """Show why groups rebalanced last, and which members they went on without."""
         groups = self._parts.groups
-        found = groups.all() if group_id is None else filter(None, [groups.get(group_id)])
+        one = None if group_id is None else groups.get(group_id)
+        found = groups.all() if group_id is None else [] if one is None else [one]
         return {
             "rows": [
                 {

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import time
 from collections.abc import Callable
@@ -23,10 +22,10 @@ from typing import Protocol
 
 import trio
 
+from minibroker.broker.network.arrivals import ARRIVED, END_EVENTS, ENDED_BY_PEER, ONCE, new_arrivals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.afterwards import Afterwards
 
-END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 # Connections called in one pass, before the loop runs its tasks.
 MAX_CALLS_PER_PASS = 64
 # Connections that are read, answered and sent to in a row: more, and clients have nothing to do while they wait.
@@ -75,14 +74,14 @@ class Poller(trio.abc.Instrument):
         self.now_ms = Clock().monotonic_ms if now_ms is None else now_ms
         self._afterwards = Afterwards() if afterwards is None else afterwards
         self.pass_ms = 0  # when the last pass with new bytes began
-        self._epoll = select.epoll()
+        self._epoll = new_arrivals()
         self._busy_poll_seconds = busy_poll_seconds
         self._last_bytes_at = 0.0
         self._connections: dict[int, Readable] = {}
 
     def register(self, sock: socket.socket, connection: Readable) -> None:
         self._connections[sock.fileno()] = connection
-        self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        self._epoll.register(sock, ARRIVED | ENDED_BY_PEER | ONCE)
 
     def unregister(self, sock: socket.socket) -> None:
         """Forget a socket, before it is closed."""

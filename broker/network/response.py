@@ -21,6 +21,8 @@ import trio
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
+# More follows: of Linux.
+MORE: int = getattr(socket, "MSG_MORE", 0)
 SENDFILE_PIECE_BYTES = 512 * 1024
 PIECES_PER_TURN = 2  # a checkpoint costs ten times as much as `give_way`
 # Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
@@ -57,7 +59,7 @@ def send_now(sock: socket.socket, chunks: Sequence[Chunk]) -> list[Chunk]:
     if not isinstance(chunk, FileSlice):
         return list(chunks)  # the task converts while it sends
     try:
-        sent = sock.send(head, socket.MSG_MORE)
+        sent = sock.send(head, MORE)
         if sent < len(head):
             return [memoryview(head)[sent:], chunk, *rest]
         head = b""
@@ -84,7 +86,7 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk], give_way: Gi
             pending.append(chunk.read())
         else:
             if pending:
-                await send_bytes(sock, b"".join(pending), socket.MSG_MORE)
+                await send_bytes(sock, b"".join(pending), MORE)
                 pending.clear()
             await send_slice(sock, chunk, give_way)
     if pending:

@@ -6,6 +6,8 @@
     known       its    Incremental   changes the session                      the changed partitions, the id
     known       its    Sessionless   removes the last partition               all partitions, id 0
     known       other  SessionError  INVALID_FETCH_SESSION_EPOCH              the error, id 0
+    known       its    SessionError  FETCH_SESSION_TOPIC_ID_ERROR: by names   the error, id 0
+                                     in a session by ids, or the reverse
     unknown     other  SessionError  FETCH_SESSION_ID_NOT_FOUND               the error, id 0
 
 A context lives from the request to its answer, also while the request waits. `rows` are the partitions to read;
@@ -29,12 +31,13 @@ from minibroker.broker.replica.fetch_session import (
     NO_SESSION_ID,
     CachedPartition,
     FetchSession,
+    FetchSessionById,
     FetchSessionCache,
 )
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicById, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -70,15 +73,21 @@ class SessionlessContext:
 class FullFetchContext(SessionlessContext):
     """A request that begins a session, if the cache has room for one: its answer has all partitions."""
 
-    __slots__ = ("_cache", "_is_from_follower", "_requested")
+    __slots__ = ("_cache", "_is_from_follower", "_requested", "_uses_ids")
 
     def __init__(
-        self, rows: Mapping[TopicPartition, FetchRow], cache: FetchSessionCache, *, is_from_follower: bool
+        self,
+        rows: Mapping[TopicPartition, FetchRow],
+        cache: FetchSessionCache,
+        *,
+        is_from_follower: bool,
+        uses_ids: bool,
     ) -> None:
         super().__init__(rows)
         self._requested = rows
         self._cache = cache
         self._is_from_follower = is_from_follower
+        self._uses_ids = uses_ids
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
         """Create the session, with the partitions in the order of the answer and with the answered offsets."""
@@ -91,7 +100,7 @@ class FullFetchContext(SessionlessContext):
             )
             for result in results
         }
-        session = self._cache.create(partitions, is_privileged=is_privileged, now_ms=now_ms)
+        session = self._cache.create(partitions, is_privileged=is_privileged, now_ms=now_ms, uses_ids=self._uses_ids)
         return FetchAnswer(ErrorCode.NONE, session.id, results)
 
 
@@ -174,15 +183,17 @@ class FetchManager:
         rows: Mapping[TopicPartition, FetchRow],
         forgotten: Iterable[TopicPartition],
         is_from_follower: bool,
+        topics_by_id: Mapping[bytes, TopicById] | None = None,
     ) -> FetchContext:
-        """Make the context; change or end the session at once. `rows` are those of the request."""
+        """Make the context; change or end the session at once. `rows` are those of the request, which names topics by
+        ids if it comes with `topics_by_id`."""
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._incremental(session_id, epoch, rows, forgotten)
+            return self._incremental(session_id, epoch, rows, forgotten, topics_by_id)
         if session_id != NO_SESSION_ID:
             self._cache.remove(session_id)
         if epoch == FINAL_EPOCH:
             return SessionlessContext(rows)
-        return FullFetchContext(rows, self._cache, is_from_follower=is_from_follower)
+        return FullFetchContext(rows, self._cache, is_from_follower=is_from_follower, uses_ids=topics_by_id is not None)
 
     def _incremental(
         self,
@@ -190,12 +201,17 @@ class FetchManager:
         epoch: int,
         rows: Mapping[TopicPartition, FetchRow],
         forgotten: Iterable[TopicPartition],
+        topics_by_id: Mapping[bytes, TopicById] | None,
     ) -> FetchContext:
         session = self._cache.get(session_id)
         if session is None:
             return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
             return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != (topics_by_id is not None):
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if topics_by_id is not None and isinstance(session, FetchSessionById):
+            session.learn_names(topics_by_id)
         session.update(rows, forgotten)
         if not session.partitions:
             self._cache.remove(session.id)

@@ -5,7 +5,7 @@ changes, and an answer has only the partitions that changed. The cache holds a l
 id, and evicts one to make room for another. `fetch_context.py` applies a request to its session.
 
 No clock and no IO: the caller passes the time and the random numbers. As kafka 2.0.1 FetchSession and
-FetchSessionCache.
+FetchSessionCache; sessions of clients that name topics by ids as kafka 3.9.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicById, TopicPartition, UnknownTopicById
 from minibroker.protocol.record import NO_OFFSET
 
 NO_SESSION_ID = 0
@@ -62,6 +62,8 @@ class FetchSession:
     """
 
     __slots__ = ("cached_size", "created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions")
+
+    uses_ids = False
 
     def __init__(
         self, session_id: int, partitions: dict[TopicPartition, CachedPartition], *, is_privileged: bool, now_ms: int
@@ -122,6 +124,58 @@ class FetchSession:
             partitions[result.topic_partition] = cached
 
 
+class FetchSessionById(FetchSession):
+    """A session of a client that names topics by ids: it goes on with the topic of an id, whatever has its name now."""
+
+    __slots__ = ("_has_unknown",)
+
+    uses_ids = True
+
+    def __init__(
+        self, session_id: int, partitions: dict[TopicPartition, CachedPartition], *, is_privileged: bool, now_ms: int
+    ) -> None:
+        super().__init__(session_id, partitions, is_privileged=is_privileged, now_ms=now_ms)
+        self._has_unknown = has_unknown(partitions)
+
+    def learn_names(self, topics: Mapping[bytes, TopicById]) -> None:
+        """Name topics that were not known yet when the client began to ask for them."""
+        if not self._has_unknown:
+            return
+        renamed = {}
+        for topic_partition, cached in self.partitions.items():
+            topic = topic_partition.topic
+            if isinstance(topic, UnknownTopicById) and topic.topic_id in topics:
+                topic_partition = TopicPartition(topics[topic.topic_id], topic_partition.partition)
+                cached.row = cached.row._replace(topic_partition=topic_partition)
+            renamed[topic_partition] = cached
+        self.partitions = renamed
+        self._has_unknown = has_unknown(renamed)
+
+    def update(self, rows: Mapping[TopicPartition, FetchRow], forgotten: Iterable[TopicPartition]) -> None:
+        """Apply the changes of an incremental request; a topic that was made anew takes the place of the old one."""
+        for topic_partition in rows:
+            cached = self.partitions.get(topic_partition)
+            if cached is not None and id_of(cached.row.topic_partition) != id_of(topic_partition):
+                del self.partitions[topic_partition]
+        super().update(rows, ())
+        self._has_unknown = self._has_unknown or has_unknown(rows)
+        for number, topic_id in [(each.partition, id_of(each)) for each in forgotten]:
+            for topic_partition, cached in self.partitions.items():
+                if topic_partition.partition == number and id_of(cached.row.topic_partition) == topic_id:
+                    del self.partitions[topic_partition]
+                    break
+
+
+def has_unknown(topic_partitions: Iterable[TopicPartition]) -> bool:
+    return any(isinstance(each.topic, UnknownTopicById) for each in topic_partitions)
+
+
+def id_of(topic_partition: TopicPartition) -> bytes:
+    topic = topic_partition.topic
+    assert isinstance(topic, TopicById)
+    return topic.topic_id
+
+
 class EvictableKey(NamedTuple):
     """The rank of a session: one with a smaller key is evicted for one with a greater."""
 
@@ -173,10 +227,16 @@ class FetchSessionCache:
         return self._try_evict(EvictableKey(is_privileged, size, NO_SESSION_ID), now_ms)
 
     def create(
-        self, partitions: dict[TopicPartition, CachedPartition], *, is_privileged: bool, now_ms: int
+        self,
+        partitions: dict[TopicPartition, CachedPartition],
+        *,
+        is_privileged: bool,
+        now_ms: int,
+        uses_ids: bool = False,
     ) -> FetchSession:
         """Add a session; the caller has just checked `has_room_for`."""
-        session = FetchSession(self._new_id(), partitions, is_privileged=is_privileged, now_ms=now_ms)
+        make = FetchSessionById if uses_ids else FetchSession
+        session = make(self._new_id(), partitions, is_privileged=is_privileged, now_ms=now_ms)
         self._sessions[session.id] = session
         self.touch(session, now_ms)
         return session

@@ -22,19 +22,25 @@ from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, decode_request, encode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.message_rows import columns
-from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.primitives import Meaning, TopicById
+from minibroker.protocol.topic_ids import BY_ID, with_ids, with_names
 
 logger = logging.getLogger(__name__)
 
 
 class Codec(Stage):
-    """Between frames and requests, and between answers and chunks. It knows the APIs that this broker serves."""
+    """Between frames and requests, and between answers and chunks. It knows the APIs that this broker serves, and names
+    topics that have ids in place of names."""
 
-    def __init__(self, apis: Mapping[int, Api]) -> None:
+    def __init__(self, apis: Mapping[int, Api], topics_by_id: Mapping[bytes, TopicById]) -> None:
         self._apis = apis
+        self._topics_by_id = topics_by_id
 
     def enter(self, exchange: Exchange) -> Any:
         exchange.request = exchange.served = request = decode_request(exchange.frame, self._apis)
+        ids = BY_ID.get(request.api_key)
+        if ids is not None and request.api_version >= ids.first:
+            request.name_topics(with_names(request.body, ids.asked, self._topics_by_id))
         exchange.client.name(request.client_id)
         return GO_ON
 
@@ -42,8 +48,12 @@ class Codec(Stage):
         if answer is None:
             return None
         assert exchange.request is not None
+        request = exchange.request
+        ids = BY_ID.get(request.api_key)
         try:
-            return encode_response(exchange.request, answer)
+            if ids is not None and request.api_version >= ids.first:
+                answer = with_ids(answer, ids.answered)
+            return encode_response(request, answer)
         except Exception as error:
             logger.error("%s: cannot encode the response", describe(exchange), exc_info=error)
             raise CloseConnectionError("cannot encode the response") from error

@@ -11,7 +11,7 @@ asked for, and what a request gets without the right:
 
 Handlers ask for some rights by themselves (`Right.by_handler`): batches decide on those of Produce, sessions and
 replicas on those of Fetch; Metadata creates topics; InitProducerId needs the cluster only without a transactional id;
-AddPartitionsToTxn adds all or none.
+AddPartitionsToTxn adds all or none; OffsetFetch has groups with topics of their own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Guard(Stage):
         self._plans = {
             key: {version: plan_of(api, version) for version in range(api.versions[0], api.versions[1] + 1)}
             for key, api in API_TABLE.items()
-            if not all(right.is_by_handler for right in api.rights)
+            if not all(right.by_handler_since == 0 for right in api.rights)
         }
 
     def enter(self, exchange: Exchange) -> Any:
@@ -141,7 +141,7 @@ def plan_of(api: Api, version: int) -> Plan:
     in_request, in_answer = name_fields(api.request, version), name_fields(api.response, version)
     plan = Plan([], [], [])
     for right in api.rights:
-        if not right.is_in(version) or right.is_by_handler:
+        if not right.is_in(version) or version >= right.by_handler_since:
             continue
         *elsewhere, last = right.alternatives
         ask = Ask(right, tuple(elsewhere), last.operation, last.resource_type)

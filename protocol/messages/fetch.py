@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from minibroker.protocol.messages.current_leaders import CurrentLeader, NodeEndpoints
 from minibroker.protocol.primitives import (
     ErrorCode16,
     Int32sb,
@@ -13,12 +16,23 @@ from minibroker.protocol.primitives import (
     String,
     TopicName,
 )
-from minibroker.protocol.schema import array, array_of, default, nullable_array, row, since, tagged, until, versions
+from minibroker.protocol.schema import (
+    array,
+    array_of,
+    default,
+    id_since,
+    nullable_array,
+    row,
+    since,
+    tagged,
+    until,
+    versions,
+)
 
 # v1 and v2 as v0 (v2 may be answered with magic 1) · v6 knows KAFKA_STORAGE_ERROR · v8 is throttled after the response
-# · v10 knows zstd
-FetchRequest = versions("FetchRequest", 0, 12,
-    "replica_id" / Int32sb,                                    # -1 for a consumer
+# · v10 knows zstd · v13 to v18 as v12, apart from the fields
+FetchRequest = versions("FetchRequest", 0, 18,
+    "replica_id" / Int32sb @ until(14, default=-1),            # -1 for a consumer
     "max_wait_ms" / Int32sb,
     "min_bytes" / Int32sb,
     "max_bytes" / Int32sb @ since(3, default=2**31 - 1),       # of the whole response
@@ -26,7 +40,7 @@ FetchRequest = versions("FetchRequest", 0, 12,
     "session_id" / Int32sb @ since(7, default=0),
     "session_epoch" / Int32sb @ since(7, default=-1),
     "topics" / array(
-        "topic" / TopicName,
+        "topic" / TopicName @ id_since(13),
         "partitions" / array(
             "partition" / PartitionIndex,
             "current_leader_epoch" / Int32sb @ since(9, default=-1),  # that the client knows; -1 for none
@@ -35,18 +49,21 @@ FetchRequest = versions("FetchRequest", 0, 12,
             "log_start_offset" / Int64sb @ since(5, default=-1),  # a follower's own
             "max_bytes" / Int32sb)),
     "forgotten_topics" / array(
-        "topic" / TopicName,
+        "topic" / TopicName @ id_since(13),
         "partitions" / array_of(PartitionIndex)) @ since(7, default=()),
     "rack_id" / String @ since(11, default=""),
+    "replica_state" / row(                                     # of a follower
+        "replica_id" / Int32sb @ default(-1),
+        "replica_epoch" / Int64sb @ default(-1)) @ tagged(1, since=15),
     flexible=12,
 )  # fmt: skip
 
-FetchResponse = versions("FetchResponse", 0, 12,
+FetchResponse = versions("FetchResponse", 0, 18,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "error_code" / ErrorCode16 @ since(7, default=0),
     "session_id" / Int32sb @ since(7, default=0),
     "topics" / array(
-        "topic" / TopicName,
+        "topic" / TopicName @ id_since(13),
         "partitions" / array(
             "partition" / PartitionIndex,
             "error_code" / ErrorCode16,
@@ -60,9 +77,19 @@ FetchResponse = versions("FetchResponse", 0, 12,
             "records" / Records @ default(b""),
             "diverging_epoch" / row(                           # where the reader's log diverges from this one
                 "epoch" / Int32sb,
-                "end_offset" / Int64sb) @ tagged(0, since=12))),
+                "end_offset" / Int64sb) @ tagged(0, since=12),
+            "current_leader" / CurrentLeader @ tagged(1, since=12))),
+    "node_endpoints" / NodeEndpoints @ tagged(0, since=16),    # of the current leaders
     flexible=12,
 )  # fmt: skip
+
+
+def replica_id_of(body: Any) -> int:
+    """The follower that a Fetch is of, -1 for a consumer."""
+    state = body.replica_state
+    replica_id: int = body.replica_id if state is None else state.replica_id
+    return replica_id
+
 
 ListOffsetsRequest = versions("ListOffsetsRequest", 0, 7,
     "replica_id" / Int32sb,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from minibroker.protocol.messages.current_leaders import CurrentLeader, NodeEndpoints
 from minibroker.protocol.primitives import (
     ErrorCode16,
     ErrorMessage,
@@ -16,24 +17,25 @@ from minibroker.protocol.primitives import (
     Records,
     TopicName,
 )
-from minibroker.protocol.schema import array, default, since, versions
+from minibroker.protocol.schema import array, default, id_since, since, tagged, versions
 
-# v0, v1 carry magic 0 · v2 magic 1 · v3 and later one record batch of magic 2 a partition · v7 may carry zstd
-ProduceRequest = versions("ProduceRequest", 0, 9,
+# v0, v1 carry magic 0 · v2 magic 1 · v3 and later one record batch of magic 2 a partition · v7 may carry zstd · v11 and
+# v12 as v10
+ProduceRequest = versions("ProduceRequest", 0, 13,
     "transactional_id" / NullableTransactionalId @ since(3, default=None),
     "acks" / Int16sb,                                          # -1 all in-sync replicas, 0 none and no answer, 1
     "timeout_ms" / Int32sb,
     "topics" / array(
-        "topic" / TopicName,
+        "topic" / TopicName @ id_since(13),
         "partitions" / array(
             "partition" / PartitionIndex,
             "records" / Records)),
     flexible=9,
 )  # fmt: skip
 
-ProduceResponse = versions("ProduceResponse", 0, 9,
+ProduceResponse = versions("ProduceResponse", 0, 13,
     "topics" / array(
-        "topic" / TopicName,
+        "topic" / TopicName @ id_since(13),
         "partitions" / array(
             "partition" / PartitionIndex,
             "error_code" / ErrorCode16,
@@ -43,8 +45,10 @@ ProduceResponse = versions("ProduceResponse", 0, 9,
             "record_errors" / array(
                 "batch_index" / Int32sb,
                 "batch_index_error_message" / NullableString) @ since(8, default=()),
-            "error_message" / ErrorMessage @ since(8, default=None))),
+            "error_message" / ErrorMessage @ since(8, default=None),
+            "current_leader" / CurrentLeader @ tagged(0, since=10))),
     "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "node_endpoints" / NodeEndpoints @ tagged(0, since=10),    # of the current leaders
     flexible=9,
 )  # fmt: skip
 

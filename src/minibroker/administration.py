@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.any_cluster.address import parse_address
 from minibroker.any_cluster.login import Login, logged_in
-from minibroker.protocol.api import API_TABLE, TESTS_CLIENT_ID, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ASKED_TABLE, TESTS_CLIENT_ID, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
@@ -45,7 +45,7 @@ class Connection:
         """The decoded response. Raises OSError when the connection fails or the broker closes it."""
         version = VERSIONS.get(api_key, 0) if version is None else version
         self._correlation_id += 1
-        request = API_TABLE[api_key].request(**body)
+        request = ASKED_TABLE[api_key].request(**body)
         self._socket.sendall(encode_request(api_key, version, self._correlation_id, TESTS_CLIENT_ID, request))
         while (frame := self._frames.next_frame()) is NEED_DATA:
             received = self._socket.recv(RECEIVE_BYTES)

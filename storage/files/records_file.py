@@ -10,6 +10,8 @@ import mmap
 import os
 from pathlib import Path
 
+from minibroker.storage.files.system import allocate, sync_data
+
 _SCAN_BY_READ_BYTES = 16 * 1024  # below this a scan past the map reads; above it the map is renewed
 _SCANS_BETWEEN_RELEASES = 64
 
@@ -31,7 +33,7 @@ class RecordsFile:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size_bytes = os.fstat(self.fd).st_size
         if is_new:
-            os.posix_fallocate(self.fd, 0, preallocate_bytes)
+            allocate(self.fd, preallocate_bytes)
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -69,7 +71,7 @@ class RecordsFile:
         return lost
 
     def flush(self) -> None:
-        os.fdatasync(self.fd)
+        sync_data(self.fd)
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         return FileSlice(self, position, size_bytes)

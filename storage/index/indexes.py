@@ -24,6 +24,7 @@ from typing import ClassVar, NamedTuple
 
 from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import CorruptFileError
+from minibroker.storage.files.system import allocate, sync_data
 
 _FIRST_ALLOCATION_BYTES = 4096
 _ENTRIES_PER_MARK = 8
@@ -90,7 +91,7 @@ class MappedIndex:
         room = max(min(doubled, self.max_entries + 1), self.entries + 1)
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.posix_fallocate(fd, 0, room * size)
+            allocate(fd, room * size)
             self._map_file(fd, room * size)
         except OSError:
             os.ftruncate(fd, self._room * size)  # the map reaches no further than that
@@ -104,7 +105,7 @@ class MappedIndex:
         if self._map is None:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                os.posix_fallocate(fd, 0, self._room * self.ENTRY.size)  # Kafka leaves holes after a crash
+                allocate(fd, self._room * self.ENTRY.size)  # Kafka leaves holes after a crash
                 self._map_file(fd, self._room * self.ENTRY.size)
             finally:
                 os.close(fd)
@@ -140,7 +141,7 @@ class MappedIndex:
         if self.entries > 0:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                os.fdatasync(fd)
+                sync_data(fd)
             finally:
                 os.close(fd)
 

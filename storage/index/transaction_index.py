@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.storage.files.storage_errors import CorruptFileError
+from minibroker.storage.files.system import sync_data
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -131,7 +132,7 @@ class TransactionIndex:
         if self.size_bytes > 0:
             fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
             try:
-                os.fdatasync(fd)
+                sync_data(fd)
             finally:
                 os.close(fd)
 

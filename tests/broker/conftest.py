@@ -19,12 +19,15 @@ from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from minibroker.protocol.topic_ids import BY_ID, with_names
 from tests.requests import fetch_body, frame, produce_body
 
 NOW_MS = 1_500_000_000_000
+NO_SUCH_ID = b"\xff" * 16
 
 
 class FixedClock(Clock):
@@ -92,8 +95,18 @@ class InMemoryBroker:
         return joined[4:]
 
     def frame(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> bytes:
-        """A request without its size."""
+        """A request without its size; names of topics are sent as their ids in versions that have those."""
+        ids = BY_ID.get(key)
+        if ids is not None and version >= ids.first:
+            body |= {array: [self._by_id(*row) for row in body[array]] for array in ids.asked if array in body}
+        if key == ApiKey.FETCH and version >= FetchRequest.field("replica_state").first:
+            body |= {"replica_state": (body.pop("replica_id"), -1)}
         return frame(key, version, client_id=client_id, **body)[4:]
+
+    def _by_id(self, topic: str | bytes, partitions: Any) -> tuple[bytes, Any]:
+        known = self.parts.metadata_cache.topics.get(topic) if isinstance(topic, str) else None
+        topic_id = topic if isinstance(topic, bytes) else NO_SUCH_ID if known is None else known.topic_id.bytes
+        return topic_id, partitions
 
     def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
         """Return the response before any of it is sent: chunks, or a Pending of them."""
@@ -101,7 +114,12 @@ class InMemoryBroker:
 
     async def call(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> Any:
         response = await self.answer(self.frame(key, version, client_id, **body))
-        return None if response is None else decode_response(key, version, response)[1]
+        if response is None:
+            return None
+        answer = decode_response(key, version, response)[1]
+        ids = BY_ID.get(key)
+        known = self.parts.metadata_cache.topics_by_id
+        return answer if ids is None or version < ids.first else with_names(answer, ids.answered, known)
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
         rows = [(key.replace("_", "."), str(value)) for key, value in configs.items()]

@@ -40,7 +40,7 @@ from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.message_set import build_message_set
-from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.primitives import ZERO_UUID, UnknownTopicById
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
@@ -145,6 +145,13 @@ class Conversation:
     async def create(self, name: str, partitions: int = 1, **configs: object) -> None:
         """Create a topic, as the super user."""
         await self._as_admin(self.broker.create_topic, name, partitions, **configs)
+
+    async def keep_id(self, topic: str, name: str) -> None:
+        """Keep the id of a topic, by which a request may name it when it is gone."""
+        self._known[name] = self.broker.parts.metadata_cache.topics[topic].topic_id.bytes
+
+    async def delete_topic(self, name: str) -> None:
+        await self._as_admin(self.broker.call, ApiKey.DELETE_TOPICS, 3, topic_names=[name], timeout_ms=1000)
 
     async def produce(self, topic: str, *values: bytes, **options: Any) -> Any:
         return await self.broker.produce(topic, values, **options)
@@ -329,6 +336,8 @@ class Conversation:
         return found
 
     def _value(self, name: str, value: Any, default: Any) -> str | None:
+        if isinstance(value, UnknownTopicById):
+            return next((kept for kept, each in self._known.items() if each == value.topic_id), "?")
         """A value as text; None for one that is as its default."""
         if name == "cluster_id" and value:
             return "'cluster'"

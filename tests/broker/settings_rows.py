@@ -70,7 +70,7 @@ def outcome(text: str, beside: dict[str, str]) -> Iterator[str]:
         elif kind == "properties":
             yield str(read_properties(ast.literal_eval(rest)))
         elif kind == "environment":
-            yield str(settings_of_environment(settings_of(rest)))
+            yield str(settings_of_environment(settings_of(rest)).settings)
         elif kind == "principal":
             rules, name = ast.literal_eval(f"[{rest}]")
             yield user_of(name, parse_rules(rules))

@@ -74,7 +74,7 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
         tokens = FiveSeconds(timers.clock)
         logins = logins_by(ACCOUNTS, "hopper", tokens, timers, max_session_ms, **limits)
         probes = Probes() if probes is None else probes
-        way = Way([logins.frames, Served(), Codec(API_TABLE), Watch(probes), logins], probes)
+        way = Way([logins.frames, Served(), Codec(API_TABLE, {}), Watch(probes), logins], probes)
         peer = connect(way.serve, runs=False, timers=timers, probes=probes)
         logins.begin(peer.connection.client)
         nursery.start_soon(peer.run)

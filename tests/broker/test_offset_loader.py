@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
+from minibroker.broker.group.offset_store import group_contents
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.conversion import build_records
@@ -166,7 +167,8 @@ def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None
 def test_offsets_removed_from_an_open_transaction_stay_removed(disk: StoreOnDisk, is_group_deleted: bool) -> None:
     offsets = GroupOffsets()
     disk.commit(5, into=offsets, **IN_TRANSACTION)
-    disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=is_group_deleted)
+    tombstones = [group_contents(GROUP, None)] * is_group_deleted
+    disk.store.remove_offsets(GROUP, offsets, [PARTITION], group_tombstones=tombstones)
     while_open = {group_id: group.offsets.active_producers for group_id, group in disk.load().items()}
     disk.end_transaction(is_commit=True)
 

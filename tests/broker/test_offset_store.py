@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.group.offset_store import OffsetStore, group_contents
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.coordinator_log import Appended
@@ -124,9 +124,9 @@ def test_removed_offsets_and_groups_get_a_tombstone(disk: StoreOnDisk) -> None:
     disk.store.commit(offsets, commit_of(GROUP, {PARTITION: offset(5), OTHER: offset(6)}))
     disk.store.store_group(GROUP, STABLE)
 
-    error = disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=False)
+    error = disk.store.remove_offsets(GROUP, offsets, [PARTITION])
     left = dict(offsets.committed)
-    also = disk.store.remove_offsets(GROUP, offsets, [OTHER], also_group=True)
+    also = disk.store.remove_offsets(GROUP, offsets, [OTHER], group_tombstones=[group_contents(GROUP, None)])
 
     assert (error, also) == (ErrorCode.NONE, ErrorCode.NONE)
     assert left == {OTHER: offset(6)}
@@ -137,7 +137,7 @@ def test_removed_offsets_and_groups_get_a_tombstone(disk: StoreOnDisk) -> None:
     ]
     assert disk.load() == {}
     written = len(disk.batches())
-    assert disk.store.remove_offsets(GROUP, GroupOffsets(), [PARTITION], also_group=False) is ErrorCode.NONE
+    assert disk.store.remove_offsets(GROUP, GroupOffsets(), [PARTITION]) is ErrorCode.NONE
     assert len(disk.batches()) == written, "nothing is removed"
 
 
@@ -148,7 +148,7 @@ def test_more_tombstones_than_fit_into_a_batch_are_several(make_store: MakeStore
     offsets = GroupOffsets()
     disk.store.commit(offsets, commit_of(GROUP, commits))
 
-    error = disk.store.remove_offsets(GROUP, offsets, list(commits), also_group=True)
+    error = disk.store.remove_offsets(GROUP, offsets, list(commits), group_tombstones=[group_contents(GROUP, None)])
 
     assert error is ErrorCode.NONE
     assert max(batch.size_bytes for batch in disk.batches()[1:]) < 300_000
@@ -322,7 +322,7 @@ def test_a_group_that_is_deleted_is_in_no_transaction_any_more(disk: StoreOnDisk
     offsets = GroupOffsets()
     disk.commit(5, into=offsets, **IN_TRANSACTION)
 
-    disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=True)
+    disk.store.remove_offsets(GROUP, offsets, [PARTITION], group_tombstones=[group_contents(GROUP, None)])
     disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))
 
     assert not offsets.has_pending_transactional(PARTITION)

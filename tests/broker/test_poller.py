@@ -14,11 +14,20 @@ import pytest
 import trio
 import trio.testing
 
+from minibroker.broker.network import arrivals
 from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.upkeep.afterwards import Afterwards
+from tests.without_linux import SELECT
 
 Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture(autouse=True, params=[pytest.param("epoll"), pytest.param("kqueue", marks=pytest.mark.pure)])
+def arrivals_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The poller waits by the epoll of Linux, or by the kqueue of another system."""
+    if request.param == "kqueue":
+        monkeypatch.setattr(arrivals, "select", SELECT)
 
 
 @pytest.fixture
@@ -81,6 +90,17 @@ async def test_a_connection_with_bytes_is_called_before_any_task_runs(sockets: P
         await trio.testing.wait_all_tasks_blocked()
 
     assert order == ["called", "task"]
+
+
+async def test_the_end_of_a_stream_comes_with_the_bytes_before_it(sockets: Pair, nursery: trio.Nursery) -> None:
+    _, calls = await started(sockets, nursery)
+
+    sockets[1].send(b"x")
+    await trio.testing.wait_all_tasks_blocked()
+    sockets[1].close()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert calls == [False, True]
 
 
 async def test_a_task_at_work_can_have_others_called(sockets: Pair, nursery: trio.Nursery) -> None:

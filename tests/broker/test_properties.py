@@ -5,9 +5,14 @@ Every expected value of a file was printed by JDK 17; the variables are those of
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from minibroker.broker.config.kafka_config import ConfigError, load_config
+from minibroker.broker.config import other_images
+from minibroker.broker.config.environment import settings_of_environment
+from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
+from minibroker.protocol.jaas import parse_jaas
 from minibroker.protocol.java_properties import parse_properties
 
 
@@ -91,6 +96,125 @@ def test_a_port_that_a_variable_names_is_a_setting() -> None:
     config = load_config(None, [], listen=None, data_dir=None, environment=given)
 
     assert (config.listen_addresses, config.advertised_port, config.notes) == ([("", 9099)], 9098, [])
+
+
+def configured(environment: dict[str, str]) -> KafkaConfig:
+    return load_config(None, [], listen=None, data_dir=None, environment=environment)
+
+
+def test_variables_of_bitnamis_image_are_settings_and_its_users_log_in_by_plain(tmp_path: Path) -> None:
+    (tmp_path / "passwords").write_text("a1,b2\n")
+    config = configured(
+        {
+            "KAFKA_CFG_NODE_ID": "7",
+            "KAFKA_CFG_PROCESS_ROLES": "controller,broker",
+            "KAFKA_CFG_LISTENERS": "CLIENT://:9092,CONTROLLER://:9093,INSIDE://:9094",
+            "KAFKA_CFG_ADVERTISED_LISTENERS": "CLIENT://kafka:9092,INSIDE://kafka:9094",
+            "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,CLIENT:SASL_PLAINTEXT,INSIDE:PLAINTEXT",
+            "KAFKA_CFG_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+            "KAFKA_CFG_CONTROLLER_QUORUM_VOTERS": "7@kafka:9093",
+            "KAFKA_CFG_INTER_BROKER_LISTENER_NAME": "INSIDE",
+            "KAFKA_CFG_NUM_PARTITIONS": "3",
+            "KAFKA_NUM_PARTITIONS": "5",
+            "KAFKA_KRAFT_CLUSTER_ID": "abcdefghijklmnopqrstuv",
+            "KAFKA_CLIENT_USERS": "alice,bob",
+            "KAFKA_CLIENT_PASSWORDS_FILE": str(tmp_path / "passwords"),
+            "KAFKA_INTER_BROKER_USER": "broker",
+            "KAFKA_INTER_BROKER_PASSWORD": 'c"3',
+            "KAFKA_TLS_CLIENT_AUTH": "none",
+            "ALLOW_PLAINTEXT_LISTENER": "yes",
+            "BITNAMI_DEBUG": "yes",
+        }
+    )
+
+    assert (config.broker_id, config.num_partitions, config.ssl_client_auth) == (7, 3, "none")
+    assert [each.name for each in config.endpoints] == ["CLIENT", "INSIDE"]
+    assert parse_jaas(config.given["listener.name.client.plain.sasl.jaas.config"]).options == {
+        "username": "broker",
+        "password": 'c"3',
+        "user_alice": "a1",
+        "user_bob": "b2",
+        "user_broker": 'c"3',
+    }
+    assert config.given["sasl.enabled.mechanisms"] == "PLAIN"
+    assert config.warnings == []
+
+
+def test_key_stores_of_the_images_are_files_among_their_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_images, "SECRETS", tmp_path)
+    (tmp_path / "password").write_text("secret\n")
+    settings = settings_of_environment(
+        {
+            "KAFKA_SSL_KEYSTORE_FILENAME": "server.p12",
+            "KAFKA_SSL_KEYSTORE_CREDENTIALS": "password",
+            "KAFKA_LISTENER_NAME_IN_SCRAM__SHA__256_SASL_JAAS_CONFIG": "one",
+            "KAFKA_LISTENER_NAME_IN_SCRAM___SHA___512_SASL_JAAS_CONFIG": "other",
+        }
+    ).settings
+
+    assert {name: value for name, (value, _) in settings.items()} == {
+        "ssl.keystore.location": str(tmp_path / "server.p12"),
+        "ssl.keystore.password": "secret",
+        "listener.name.in.scram-sha-256.sasl.jaas.config": "one",
+        "listener.name.in.scram-sha-512.sasl.jaas.config": "other",
+    }
+
+
+def test_variables_without_effect_are_one_warning_with_what_to_use_instead() -> None:
+    config = configured(
+        {
+            "HOSTNAME_COMMAND": "hostname",
+            "KAFKA_PROTOCOL_NAME": "INSIDE",
+            "KAFKA_CREATE_TOPICS": "orders:1:1",
+            "KAFKA_ZOOKEEPER_PROTOCOL": "SASL",
+            "KAFKA_ZOOKEEPER_TLS_TYPE": "JKS",
+            "KAFKA_METRIC_REPORTERS": "io.confluent.metrics.reporter.ConfluentMetricsReporter",
+            "KAFKA_CONFLUENT_SUPPORT_METRICS_ENABLE": "false",
+            "CONFLUENT_METRICS_ENABLE": "true",
+            "KAFKA_LISTENERS": "SASL_PLAINTEXT://127.0.0.1:9092",
+            "KAFKA_SECURITY_INTER_BROKER_PROTOCOL": "SASL_PLAINTEXT",
+            "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN,SCRAM-SHA-256",
+            "KAFKA_CLIENT_USERS": "alice",
+            "KAFKA_CLIENT_PASSWORDS": "a",
+        }
+    )
+
+    assert config.warnings == [
+        "variables of other images without effect here: CONFLUENT_METRICS_ENABLE, "
+        "KAFKA_CONFLUENT_SUPPORT_METRICS_ENABLE, KAFKA_METRIC_REPORTERS; "
+        "KAFKA_ZOOKEEPER_PROTOCOL, KAFKA_ZOOKEEPER_TLS_TYPE (use --zookeeper); "
+        "HOSTNAME_COMMAND (use KAFKA_ADVERTISED_LISTENERS); "
+        "KAFKA_PROTOCOL_NAME (use KAFKA_LISTENERS and KAFKA_ADVERTISED_LISTENERS); "
+        "KAFKA_CLIENT_USERS (use `minibroker users add` for SCRAM)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (
+            {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://_{HOSTNAME_COMMAND}:9092"},
+            "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://_{HOSTNAME_COMMAND}:9092: commands are not run; "
+            "write the address itself",
+        ),
+        (
+            {"KAFKA_SSL_KEY_CREDENTIALS": "absent"},
+            "KAFKA_SSL_KEY_CREDENTIALS: cannot read /etc/kafka/secrets/absent: No such file or directory",
+        ),
+        (
+            {"KAFKA_CLIENT_USERS": "alice,bob", "KAFKA_CLIENT_PASSWORDS": "a"},
+            "KAFKA_CLIENT_USERS has 2 users, KAFKA_CLIENT_PASSWORDS has 1: give each user one",
+        ),
+    ],
+)
+def test_variables_of_other_images_that_cannot_be_followed_end_the_start(
+    environment: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured(environment)
+    assert str(refused.value) == message
 
 
 def test_the_command_line_wins_over_the_environment() -> None:

@@ -70,7 +70,7 @@ class Hostile:
         self.client = Client("hostile", "127.0.0.1", 9092)
         logins.begin(self.client)
         probes = Probes()
-        self._way = Way([logins.frames, Codec(API_TABLE), Watch(probes), logins, Broker()], probes)
+        self._way = Way([logins.frames, Codec(API_TABLE, {}), Watch(probes), logins, Broker()], probes)
 
     def ask(self, frame: bytes | bytearray) -> Any:
         return self._way.serve(bytearray(frame), self.client)

@@ -30,6 +30,7 @@ from tests.setup_clients import (
     KAFKAJS,
     NEWEST_JAVA_CLIENT,
     OLD_KAFKA_PYTHON,
+    PLATFORMATIC,
     ROOT,
     compiled_java_drivers,
     franz_go_driver,
@@ -89,8 +90,8 @@ def java_driver(version: str, name: str = "JavaDriver") -> list[str]:
 
 
 def node_program(name: str) -> list[str]:
-    """A driver of kafkajs."""
-    modules = KAFKAJS / "node_modules"
+    """A driver of kafkajs, or of @platformatic/kafka."""
+    modules = (PLATFORMATIC if name.startswith("platformatic") else KAFKAJS) / "node_modules"
     if shutil.which("node") is None:
         raise UnavailableError("no node: install Node.js (Debian: nodejs)")
     if not modules.is_dir():

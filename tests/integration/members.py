@@ -22,6 +22,7 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "franz-go": partial(go_program, "member"),
 }
 LIBRARIES = tuple(PROGRAMS)
+PROGRAMS["@platformatic/kafka"] = partial(node_program, "platformatic_member")  # with a test of its own
 PATIENCE_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.05
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.primitives import ZERO_UUID, Uuid
 from minibroker.protocol.schema import Array, Field, Message
 from tests.integration.hostile_batches import valid
 
@@ -36,6 +37,8 @@ def value_of(message: Message, field: Field, version: int, path: str) -> Any:
 
 
 def simple_value(kind: Any, default: Any) -> Any:
+    if kind is Uuid:
+        return ZERO_UUID
     what = getattr(kind, "kind", None)
     if what == "records":
         return valid()

@@ -87,14 +87,16 @@ def test_roles_move_where_they_are_wanted(cluster: Cluster) -> None:
         assert cluster.coordinator_of("g") == broker_id
 
 
-def test_a_group_goes_on_at_another_coordinator(cluster: Cluster) -> None:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", **QUIET})
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_at_another_coordinator(cluster: Cluster, protocol: str) -> None:
+    given = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"g-{protocol}", "group.protocol": protocol}
+    consumer = Consumer(given | QUIET)
     consumer.subscribe(["t"])
     try:
         cluster.wait_for(lambda: consumer.poll(0.05) or consumer.assignment(), timeout=20)
-        cluster.until_stable("g", 1)
-        cluster.move_coordinator("g", 1 if cluster.coordinator_of("g") != 1 else 2)
-        cluster.until_stable("g", 1)
+        cluster.until_stable(given["group.id"], 1)
+        cluster.move_coordinator(given["group.id"], 1 if cluster.coordinator_of(given["group.id"]) != 1 else 2)
+        cluster.until_stable(given["group.id"], 1)
     finally:
         consumer.close()
 
@@ -111,6 +113,7 @@ def test_a_follower_out_of_sync_stays_out_until_it_is_released(cluster: Cluster)
 
 
 def test_followers_are_held_and_lag(cluster: Cluster) -> None:
+    cluster.wait_for(lambda: cluster.replicas("t")[1].follower_ends == {2: 0, 3: 0})  # since it leads, it heard of both
     cluster.lag(2, "t", records=3)
     cluster.hold_follower(3, "t", 0)
     append_to_leader(cluster, 5)

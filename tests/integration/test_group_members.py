@@ -286,6 +286,27 @@ def test_a_new_group_with_none_fails(library: str, group: Group) -> None:
     assert member.values() == []
 
 
+def test_a_client_of_topic_ids_and_nothing_older_shares_a_group_seeks_and_goes_on(group: Group) -> None:
+    """@platformatic/kafka asks OffsetFetch 8 and later only, and reads in the last version of Fetch that it knows."""
+    one = group.join("@platformatic/kafka")
+    two = group.join("@platformatic/kafka")
+    wait_until_shared([one, two], PARTITIONS)
+    wait_until_read(group.write(3), one, two)
+    one.commit()
+    two.commit()
+    two.close()
+    wait_until_shared([one], PARTITIONS)
+    assert [one.committed(partition) for partition in range(PARTITIONS)] == [3] * PARTITIONS
+
+    offset = one.call("produce", partition=1, value="own")
+    wait_until(lambda: "own" in one.values(), "its own record")
+    one.call("seek", partition=1, offset=offset - 1)
+    wait_until(lambda: one.values().count("own") == 2, "its own record again")
+    one.close()
+    last = group.join("@platformatic/kafka")
+    wait_until_read(["own"], last)
+
+
 @pytest.mark.parametrize("is_subscribed", [True, False], ids=["subscribed", "assigned"])
 def test_librdkafka_with_automatic_commits_closes_at_once(
     is_subscribed: bool, broker: BrokerProcess, new_topic: NewTopic, write: Write

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
 
+from benchmarks.processes import ROOT
 from minibroker.broker.serve_options import stop_signals
 from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import StartMinibroker
 from tests.integration.hostile_batches import valid
+from tests.integration.members import wait_until
 from tests.integration.topics import create_topic
 from tests.integration.wire import connection_to, read
 from tests.requests import by_name, fetch_body, frame, produce_body
@@ -76,6 +81,30 @@ def test_the_server_properties_that_kafka_ships_set_the_listener_and_the_data_di
     assert "ERROR" not in broker.log_text
 
 
+def test_topics_are_there_when_the_broker_is_ready_unless_they_exist(start_minibroker: StartMinibroker) -> None:
+    arguments = (
+        "--create-topics",
+        "orders:3, state:1:1:compact\nclicks,no such topic,copied:1:2",
+        "--set",
+        "num.partitions=2",
+    )
+    broker = start_minibroker(*arguments).wait_until_ready()
+
+    assert {each: partitions_of(broker, each) for each in ("orders", "state", "clicks")} == {
+        "orders": 3,
+        "state": 1,
+        "clicks": 2,
+    }
+    assert "cannot create topic no such topic: Topic name" in broker.log_text
+    assert "cannot create topic copied: Replication factor: 2 larger than available brokers: 1." in broker.log_text
+    broker.terminate()
+    broker.wait_for_exit()
+
+    again = start_minibroker("--create-topics", "orders:9").wait_until_ready()
+    assert partitions_of(again, "orders") == 3
+    assert "cannot create" not in again.log_text.partition("stopped")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -87,6 +116,7 @@ def test_the_server_properties_that_kafka_ships_set_the_listener_and_the_data_di
         pytest.param(["--transcript", "{}/no/such"], ["cannot write --transcript"], id="a transcript in no folder"),
         pytest.param(["--transcript", "{}"], ["cannot write --transcript"], id="a transcript in place of a folder"),
         pytest.param(["--transcript", "{}/bad.properties"], ["not a transcript"], id="a transcript over another file"),
+        pytest.param(["--create-topics", "a:b"], ["--create-topics: 'a:b' is not NAME:PARTITIONS"], id="odd topics"),
         pytest.param(["--data-dir", "{}/file"], ["{}/file"], id="data in a file"),
         pytest.param(["--data-dir", "{}/file/data"], ["{}/file/data"], id="data below a file"),
         pytest.param(["--data-dir", "/proc/data"], ["/proc/data"], id="a data directory that cannot be made"),
@@ -104,6 +134,37 @@ def test_a_failed_start_prints_one_line(
 
     for word in said:
         assert word.format(tmp_path) in line
+
+
+def test_a_broker_serves_on_a_system_that_is_not_linux(tmp_path: Path) -> None:
+    """As far as Linux can stand in for it: tests/without_linux.py."""
+    address = f"127.0.0.1:{free_port()}"
+    files = {name: str(tmp_path / name) for name in ("data-dir", "ready-file", "control")}
+    options = [f"--{name}={path}" for name, path in files.items()]
+    command = [sys.executable, "-m", "tests.without_linux", "serve", f"--listen={address}", *options]
+    command += ["--set", "log.segment.bytes=500000"]
+    values = [b"%d" % number + b"x" * 1000 for number in range(2000)]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, cwd=ROOT, stderr=log) as broker:
+        try:
+            wait_until(Path(files["ready-file"]).exists, "the broker to be ready")
+            with KafkaProducer(bootstrap_servers=address) as producer:
+                for value in values:
+                    producer.send("t", value)
+            with closing(
+                KafkaConsumer(
+                    "t",
+                    bootstrap_servers=address,
+                    auto_offset_reset="earliest",
+                    group_id="g",
+                    consumer_timeout_ms=20_000,
+                )
+            ) as consumer:
+                read = [next(consumer).value for _ in values]
+        finally:
+            broker.terminate()
+    assert sorted(read) == sorted(values)
+    assert broker.returncode == 0
+    assert "Error" not in (tmp_path / "log").read_text()
 
 
 def test_a_broker_that_polls_busily_serves_and_then_sleeps(start_minibroker: StartMinibroker) -> None:

@@ -47,7 +47,7 @@ class Clients:
         if offset == UNANSWERED:
             self.conversation.tell(Kind.CLOSED, connection=connection)
         else:
-            answer = ProduceResponse(topics=[("t", [(0, error, offset, -1, -1, (), None)])])
+            answer = ProduceResponse(topics=[("t", [(0, error, offset, -1, -1, (), None, None)])])
             self.conversation.answer(request, answer, connection=connection)
 
     def fetch(
@@ -70,7 +70,7 @@ class Clients:
             topics=topics,
         )
         request = self.conversation.ask(ApiKey.FETCH, 11, body, connection=3)
-        row = (0, 0, -1, -1, log_start_offset, aborted, -1, b"".join(batches), None)
+        row = (0, 0, -1, -1, log_start_offset, aborted, -1, b"".join(batches), None, None)
         answer = FetchResponse(session_id=0 if session == (0, -1) else 9, topics=[("t", [row])])
         self.conversation.answer(request, answer, connection=3)
 
@@ -208,7 +208,7 @@ def test_records_that_were_not_recorded_are_neither_lost_nor_unsent(
     kept = bytes(frame[: len(frame) - 40])
     clients.conversation.tell(Kind.REQUEST, frame=Frame(len(frame), kept, (Gap(len(kept), 40),)))
     request = Request(ApiKey.PRODUCE, 7, 1, "tower", body)
-    clients.conversation.answer(request, ProduceResponse(topics=[("t", [(0, 0, 0, -1, -1, (), None)])]))
+    clients.conversation.answer(request, ProduceResponse(topics=[("t", [(0, 0, 0, -1, -1, (), None, None)])]))
     clients.produce("c", 2)
     clients.fetch(0, batch(0, "x"), batch(2, "c"))
 

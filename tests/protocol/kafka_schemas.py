@@ -1,6 +1,7 @@
 """Kafka's own message schemas, as layouts that compare: which fields of which type a version has, in order.
 
-They are kept in tests/golden/ in a compact form. To make it anew from a directory of Kafka's `common/message/*.json`:
+They are kept in tests/golden/ in a compact form: for each message the schema of kafka 3.9, and that of 4.4 where it has
+later versions. To add those of a directory of Kafka's `common/message/*.json`, if they have versions that are not kept:
 python -m tests.protocol.kafka_schemas DIRECTORY
 """
 
@@ -79,23 +80,37 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def kafka_schemas() -> dict[str, KafkaSchema]:
-    """By name, FetchRequest."""
-    kept = json.loads(gzip.decompress(KEPT.read_bytes()))
-    return {name: KafkaSchema(document) for name, document in kept.items()}
+def kafka_schemas() -> dict[str, list[KafkaSchema]]:
+    """By name, FetchRequest; in the order of Kafka's releases."""
+    return {name: [KafkaSchema(document) for document in documents] for name, documents in kept_documents().items()}
+
+
+def kept_documents() -> dict[str, list[Json]]:
+    documents: dict[str, list[Json]] = json.loads(gzip.decompress(KEPT.read_bytes()))
+    return documents
+
+
+def last_version(document: Json) -> int:
+    return int(document["validVersions"].rpartition("-")[2])
 
 
 def keep(directory: Path) -> None:
-    """Write the compact form of the schemas in a directory."""
-    kept = {}
+    """Add the compact form of the schemas in a directory that have later versions than those that are kept."""
+    kept = kept_documents()
     for path in sorted(directory.glob("*.json")):
         document = json.loads(COMMENT.sub("", path.read_text(encoding="utf-8")))
         structs = {struct["name"]: struct["fields"] for struct in document.get("commonStructs", ())}
-        kept[document["name"]] = {
-            "validVersions": document["validVersions"],
-            "flexibleVersions": document.get("flexibleVersions", "none"),
-            "fields": [compact(field, structs) for field in document["fields"]],
-        }
+        documents = kept.setdefault(document["name"], [])
+        if document["validVersions"] != "none" and last_version(document) > max(
+            map(last_version, documents), default=-1
+        ):
+            documents.append(
+                {
+                    "validVersions": document["validVersions"],
+                    "flexibleVersions": document.get("flexibleVersions", "none"),
+                    "fields": [compact(field, structs) for field in document["fields"]],
+                }
+            )
     # No time in the file: the same schemas are the same bytes.
     text = json.dumps(kept, separators=(",", ":"))
     KEPT.write_bytes(gzip.compress(text.encode(), 9, mtime=0))

@@ -13,7 +13,7 @@ from typing import Any
 from construct import Construct, ConstructError
 from hypothesis import strategies as st
 
-from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.api import ASKED_TABLE
 from minibroker.protocol.primitives import Sized, Uuid, format_of
 from minibroker.protocol.schema import Array, Field, Message, Row
 
@@ -27,7 +27,7 @@ class Slice:
 
 VERSIONS = [
     (message, version)
-    for api in API_TABLE.values()
+    for api in ASKED_TABLE.values()
     for message in (api.request, api.response)
     for version in range(message.first_version, message.last_version + 1)
 ]
@@ -87,7 +87,7 @@ def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
         inner = f"{path}.{field.name}" if path else field.name
         if isinstance(field.kind, Array) and field.kind.element is None and isinstance(value, list):
             value = [as_value(message, inner, row, version) for row in value]
-        elif isinstance(field.kind, Row) and value is not None:
+        elif isinstance(field.kind, Row) and value is not None and value is not field.default:
             value = as_value(message, inner, value, version)
         values[field.name] = value
     return message.row(path)(**values)
@@ -136,7 +136,9 @@ def sample(message: Message, version: int, path: str = "", counter: Iterator[int
     """One value with every field there and no two neighbours alike: arrays of two rows, no nulls."""
     counter = counter or iter(range(1, 10_000))
     live = {
-        field.name: sample_of(message, f"{path}.{field.name}" if path else field.name, field.kind, version, counter)
+        field.name: sample_of(
+            message, f"{path}.{field.name}" if path else field.name, field.kind_in(version), version, counter
+        )
         for field in message.fields_at(path)
         if field.is_in(version)
     }

@@ -9,6 +9,7 @@ import pytest
 
 from minibroker.protocol.api import (
     API_TABLE,
+    ASKED_TABLE,
     Api,
     ApiKey,
     Request,
@@ -51,7 +52,7 @@ def test_the_halves_of_a_row_have_one_name_and_the_same_versions_from_zero_on(ap
 
 
 def test_every_key_has_a_row() -> None:
-    assert set(API_TABLE) == set(ApiKey)
+    assert set(ASKED_TABLE) == set(ApiKey)
 
 
 @every_api
@@ -176,7 +177,7 @@ def test_spliced_records_count_in_the_frame_size_and_without_them_a_response_is_
     first, second = Slice(1_000_000), Slice(7)
 
     def encoded(*records: object) -> list[Any]:
-        rows = [(number, 0, 1, 1, 0, None, -1, each, None) for number, each in enumerate(records)]
+        rows = [(number, 0, 1, 1, 0, None, -1, each, None, None) for number, each in enumerate(records)]
         return list(encode_response(request, FetchResponse(topics=[("t", rows)])))
 
     chunks = encoded(first, b"", second)

@@ -35,6 +35,8 @@ from minibroker.protocol.schema import (
     default,
     null_since,
     nullable_array,
+    nullable_row,
+    nullable_tagged_row,
     row,
     since,
     tagged,
@@ -464,6 +466,29 @@ def test_every_kind_goes_there_and_back() -> None:
 
     assert decoded(Tagged, 2, encoded(Tagged, 2, value)) == value
     assert decoded(Tagged, 1, encoded(Tagged, 1, value)) == value._replace(late=9)
+
+
+Maybe = versions("Maybe", 0, 0,
+    "before" / Int32sb,
+    "maybe" / nullable_row("name" / String, "rows" / array("id" / Int32sb)),
+    "tagged" / nullable_tagged_row("id" / Int32sb) @ tagged(0, since=0, default=(0,)),
+    flexible=0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (Maybe(), "00000000 ff 00"),
+        (Maybe(maybe=Maybe.row("maybe")(name="n")), "00000000 01 026e0100 00"),
+        (Maybe(before=5, tagged=Maybe.row("tagged")(id=7)), "00000005 ff 01 00 06 01 00000007 00"),
+        (Maybe(tagged=None), "00000000 ff 01 00 01 00"),
+    ],
+)
+def test_row_that_may_be_null_begins_with_a_byte_and_so_does_one_with_a_tag(value: Any, data: str) -> None:
+    """The bytes of kafka 4.4.0 for its messages with such rows."""
+    assert encoded(Maybe, 0, value) == bytes.fromhex(data)
+    assert encoded(Maybe, 0, decoded(Maybe, 0, bytes.fromhex(data))) == bytes.fromhex(data)
 
 
 def test_unknown_tags_between_known_ones_are_skipped_and_of_one_that_comes_twice_the_last_counts() -> None:

@@ -144,7 +144,7 @@ def test_the_next_response_of_a_connection_is_recorded_whole(recorder: Recorder,
     recorder.refused(1, "no")
     frame = frame_of(ApiKey.LIST_GROUPS, 0)
     recorder.request(1, frame)
-    answer(recorder, frame, groups=[("g", "consumer", "")])
+    answer(recorder, frame, groups=[("g", "consumer", "", "")])
 
     assert exchanged(recorder, tmp_path)[1].response.groups[0].group_id == "g"
 

@@ -58,6 +58,22 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 OWN_SELECTOR = one_of("", RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
 
 
+CONSUMER_ASSIGNORS: tuple[str, ...] = ("uniform", "range")
+ASSIGNORS_OF_GROUPS = Check[tuple[str, ...]](
+    lambda names: None if names and set(names) <= set(CONSUMER_ASSIGNORS) else "this broker has uniform and range",
+    "uniform, range, or both",
+)
+MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
+MIGRATION_POLICY = Check[str](
+    lambda name: (
+        None
+        if name.lower() in MIGRATIONS
+        else f"String must be one of (case insensitive): {', '.join(MIGRATIONS).upper()}"
+    ),
+    f"one of {', '.join(MIGRATIONS)}",
+)
+
+
 class KafkaSettings:
     """The table. Durations and sizes have their unit in the name; -1 is "no limit" where Kafka has it so."""
 
@@ -229,6 +245,21 @@ class KafkaSettings:
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")
     group_max_session_timeout_ms = setting(INT, 300_000, ANY, "and the greatest")
     group_initial_rebalance_delay_ms = setting(INT, 3000, ANY, "how long a new group waits for more members")
+
+    # Groups of the consumer protocol (KIP-848)
+    group_consumer_session_timeout_ms = setting(INT, 45_000, at_least(1), "a member unheard of for this is removed")
+    group_consumer_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "what members are told to send one each")
+    group_consumer_max_size = setting(INT, INT_MAX, at_least(1), "members of a group")
+    group_consumer_assignors = setting(
+        LIST, CONSUMER_ASSIGNORS, ASSIGNORS_OF_GROUPS, "who assigns partitions; the first where members ask for none"
+    )
+    group_consumer_assignment_interval_ms = setting(INT, 1000, at_least(0), "the least time between two assignments")
+    group_consumer_migration_policy = setting(
+        STRING, "bidirectional", MIGRATION_POLICY, "whether live groups change their protocol with their members"
+    )
+    group_consumer_regex_refresh_interval_ms = setting(
+        INT, 600_000, at_least(10_000), "between look-ups of the topics that a regular expression matches"
+    )
     offset_metadata_max_bytes = setting(INT, 4096, ANY, "the longest metadata of a committed offset")
     offsets_commit_required_acks = setting(SHORT, -1, ANY, "acks of the append that stores offsets")
     offsets_commit_timeout_ms = setting(INT, 5000, at_least(1), "and how long it may take")

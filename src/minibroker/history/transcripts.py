@@ -30,6 +30,7 @@ from minibroker.history.model import (
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.messages.fetch import replica_id_of
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.text import counted, shown
 from minibroker.topic_reader import DECOMPRESSED_MAX_BYTES, stored_batches
@@ -252,7 +253,7 @@ class TranscriptReader:
 
     def _fetch(self, name: str, exchange: Exchange, ended: int) -> None:
         request, response = exchange.request, exchange.response
-        if request.replica_id != CONSUMER or response is None or response.error_code:
+        if replica_id_of(request) != CONSUMER or response is None or response.error_code:
             return
         asked = self._asked(request, response)
         frame = exchange.response_frame

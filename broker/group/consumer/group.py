@@ -1,0 +1,290 @@
+"""A group of the consumer protocol: what its records make it. Pure: no clock, no IO.
+
+Empty         has no members; keeps offsets
+Assigning     its epoch is ahead of its target assignment, which a heartbeat will make anew
+Reconciling   some member has not reached its target assignment
+Stable        every member has
+
+The epoch grows with each change of the members, of what they subscribe to, or of those topics. A change is a list of
+records: the coordinator appends them, and the group as it is with them takes the place of the one before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, assignment_of, rows_of
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.consumer_group_records import (
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRecord,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    RecordType,
+)
+from minibroker.protocol.java_hash import java_hash, java_order
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+NO_EPOCH = -1
+FIRST_EPOCH = 1  # of a group that has had no member, as kafka 4.4: the first one makes it 2
+NO_PARTITIONS: Assignment = {}
+NO_TOPICS: frozenset[str] = frozenset()
+
+
+class ConsumerGroupState(Enum):
+    """The values are the names in ConsumerGroupDescribe and ListGroups."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics that a regular expression matched, by the metadata of `version`, at a time since the epoch."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class ConsumerGroup:
+    """One group, and its offsets, which are the same in all its versions."""
+
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "epoch",
+        "group_id",
+        "has_old_metadata",
+        "is_dead",
+        "members",
+        "metadata_hash",
+        "missed_members",
+        "offsets",
+        "rebalance_reason",
+        "resolved",
+        "state_timestamp_ms",
+        "targets",
+    )
+
+    def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
+        self.group_id = group_id
+        self.offsets = GroupOffsets() if offsets is None else offsets
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0  # of the topics that its members subscribe to
+        self.members: dict[str, ConsumerMember] = {}
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = 0  # 0: the next target assignment need not wait
+        self.targets: dict[str, Assignment] = {}
+        self.resolved: dict[str, ResolvedRegex] = {}
+        self.has_old_metadata = False
+        self.is_dead = False
+        self.rebalance_reason = ""  # why its present epoch began here
+        self.missed_members: Sequence[str] = ()  # those that it went on without then
+        self.state_timestamp_ms = -1  # when
+
+    def copy(self) -> ConsumerGroup:
+        """The same group, to be changed."""
+        copy = ConsumerGroup(self.group_id, self.offsets)
+        copy.epoch, copy.metadata_hash = self.epoch, self.metadata_hash
+        copy.assignment_epoch = self.assignment_epoch
+        copy.assignment_timestamp_ms = self.assignment_timestamp_ms
+        copy.members, copy.targets, copy.resolved = dict(self.members), dict(self.targets), dict(self.resolved)
+        copy.has_old_metadata = self.has_old_metadata
+        copy.note_reason(self.rebalance_reason, self.missed_members, self.state_timestamp_ms)
+        return copy
+
+    def note_reason(self, why: str, missed: Sequence[str], now_ms: int) -> None:
+        """Note why an epoch begins, and without which members; only those who look need it."""
+        self.rebalance_reason, self.missed_members, self.state_timestamp_ms = why, missed, now_ms
+
+    def die(self, now_ms: int) -> None:
+        """Note that it has been removed."""
+        self.is_dead = True
+
+    # -- records ----------------------------------------------------------------------------------------------
+
+    def apply(self, record: ConsumerGroupRecord) -> None:
+        """Take one of its records (as kafka 4.4 GroupMetadataManager.replay)."""
+        name, value = record.name, record.value
+        match record.type:
+            case RecordType.GROUP:
+                self.is_dead = value is None
+                if value is not None:
+                    self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+            case RecordType.OLD_METADATA:
+                self.has_old_metadata = value is not None
+            case RecordType.MEMBER:
+                if value is None:
+                    self.members.pop(name, None)
+                else:
+                    self.members[name] = self.member_or_new(name).with_record(value)
+            case RecordType.ASSIGNMENT:
+                if value is not None:
+                    self.members[name] = self.member_or_new(name).with_assignment_record(value)
+                elif name in self.members:
+                    self.members[name] = self.members[name].without_assignment()
+            case RecordType.TARGET:
+                epoch, timestamp_ms = (NO_EPOCH, 0) if value is None else value
+                self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
+            case RecordType.TARGET_OF_MEMBER:
+                if value is None:
+                    self.targets.pop(name, None)
+                else:
+                    self.targets[name] = assignment_of(value.topic_partitions)
+            case RecordType.REGULAR_EXPRESSION:
+                if value is None:
+                    self.resolved.pop(name, None)
+                else:
+                    self.resolved[name] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+
+    def epoch_record(self, epoch: int, metadata_hash: int) -> ConsumerGroupRecord:
+        value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+        return ConsumerGroupRecord(RecordType.GROUP, self.group_id, value=value)
+
+    def target_record(self, epoch: int, timestamp_ms: int) -> ConsumerGroupRecord:
+        value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
+        return ConsumerGroupRecord(RecordType.TARGET, self.group_id, value=value)
+
+    def target_of_member_record(self, member_id: str, target: Assignment) -> ConsumerGroupRecord:
+        value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=rows_of(target))
+        return ConsumerGroupRecord(RecordType.TARGET_OF_MEMBER, self.group_id, member_id, value)
+
+    def regex_record(self, regex: str, resolved: ResolvedRegex) -> ConsumerGroupRecord:
+        value = ConsumerGroupRegularExpressionValue(
+            topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+        )
+        return ConsumerGroupRecord(RecordType.REGULAR_EXPRESSION, self.group_id, regex, value)
+
+    def records(self) -> Iterator[ConsumerGroupRecord]:
+        """All its records, of a group that has come from the classic protocol."""
+        yield from (member.record(self.group_id) for member in self.members.values())
+        yield self.epoch_record(self.epoch, self.metadata_hash)
+        yield from (self.target_of_member_record(each, self.target_of(each)) for each in self.members)
+        yield self.target_record(self.assignment_epoch, self.assignment_timestamp_ms)
+        yield from (member.assignment_record(self.group_id) for member in self.members.values())
+
+    def tombstones(self) -> Iterator[ConsumerGroupRecord]:
+        """The records that delete it."""
+        of = ConsumerGroupRecord
+        yield from (of(RecordType.ASSIGNMENT, self.group_id, each) for each in self.members)
+        yield from (of(RecordType.TARGET_OF_MEMBER, self.group_id, each) for each in self.members)
+        yield of(RecordType.TARGET, self.group_id)
+        yield from (of(RecordType.MEMBER, self.group_id, each) for each in self.members)
+        yield from (of(RecordType.REGULAR_EXPRESSION, self.group_id, each) for each in self.resolved)
+        yield of(RecordType.OLD_METADATA, self.group_id)
+        yield of(RecordType.GROUP, self.group_id)
+
+    def member_tombstones(self, member_id: str) -> Iterator[ConsumerGroupRecord]:
+        """The records that delete a member."""
+        for kind in (RecordType.ASSIGNMENT, RecordType.TARGET_OF_MEMBER, RecordType.MEMBER):
+            yield ConsumerGroupRecord(kind, self.group_id, member_id)
+
+    # -- members ----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if self.is_dead:
+            return ConsumerGroupState.DEAD
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        is_stable = all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
+        return ConsumerGroupState.STABLE if is_stable else ConsumerGroupState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return True
+
+    @property
+    def protocol_type(self) -> str:
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def generation_id(self) -> int:
+        """Its epoch, by the word of classic groups."""
+        return self.epoch
+
+    def member_or_new(self, member_id: str) -> ConsumerMember:
+        return self.members.get(member_id) or ConsumerMember(member_id)
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        if instance_id is None:
+            return None
+        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def owners(self) -> set[tuple[bytes, int]]:
+        """The partitions that a member has, or has yet to revoke."""
+        return {
+            (topic_id, partition)
+            for member in self.members.values()
+            for owned in (member.assigned, member.pending_revocation)
+            for topic_id, partitions in owned.items()
+            for partition in partitions
+        }
+
+    @property
+    def classic_member_count(self) -> int:
+        return sum(member.classic is not None for member in self.members.values())
+
+    def lacking(self, member: ConsumerMember) -> Iterator[tuple[bytes, int, str]]:
+        """The partitions of a member's target that another one has yet to release, with the id of that."""
+        others = [each for each in self.members.values() if each is not member]
+        for topic_id, partitions in self.target_of(member.member_id).items():
+            for partition in sorted(partitions - member.assigned.get(topic_id, {}).keys()):
+                holder = next((each.member_id for each in others if each.has(topic_id, partition)), None)
+                if holder is not None:
+                    yield topic_id, partition, holder
+
+    # -- subscriptions ----------------------------------------------------------------------------------------
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names of the topics that a member subscribes to, by name and by what its expression matched."""
+        resolved = self.resolved.get(member.topic_regex) if member.topic_regex else None
+        return member.topic_names if resolved is None else member.topic_names | resolved.topics
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The names of all topics that its members subscribe to."""
+        matched = (self.resolved[each].topics for each in self.regexes if each in self.resolved)
+        return NO_TOPICS.union(*(member.topic_names for member in self.members.values()), *matched)
+
+    @property
+    def regexes(self) -> Mapping[str, int]:
+        """The regular expressions that its members subscribe to, with the number of these."""
+        return Counter(member.topic_regex for member in self.members.values() if member.topic_regex)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether all members subscribe to the same, in the same way (as kafka 4.4 ConsumerGroup.subscriptionType)."""
+        members = iter(self.members.values())
+        first = next(members, None)
+        if first is None:
+            return True
+        is_same = all(
+            each.topic_names == first.topic_names and (each.topic_regex or "") == (first.topic_regex or "")
+            for each in members
+        )
+        return is_same and not (first.topic_regex and first.topic_names)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def preferred_assignor(self, default: str) -> str:
+        """The assignor that most members ask for."""
+        asked = Counter(each.server_assignor for each in self.members.values() if each.server_assignor is not None)
+        return max(java_order(asked, java_hash), key=lambda name: asked[name]) if asked else default
