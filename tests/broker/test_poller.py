@@ -23,11 +23,16 @@ from tests.without_linux import SELECT
 Pair = tuple[socket.socket, socket.socket]
 
 
-@pytest.fixture(autouse=True, params=[pytest.param("epoll"), pytest.param("kqueue", marks=pytest.mark.pure)])
-def arrivals_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def arrivals_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The poller waits by the epoll of Linux, or by the kqueue of another system."""
     if request.param == "kqueue":
         monkeypatch.setattr(arrivals, "select", SELECT)
+
+
+BOTH_SYSTEMS = pytest.mark.parametrize(
+    "arrivals_by", ["epoll", pytest.param("kqueue", marks=pytest.mark.pure)], indirect=True
+)
 
 
 @pytest.fixture
@@ -65,6 +70,8 @@ async def started(sockets: Pair, nursery: trio.Nursery) -> tuple[Poller, list[bo
     return poller, calls
 
 
+@BOTH_SYSTEMS
+@pytest.mark.usefixtures("arrivals_by")
 async def test_a_connection_with_bytes_is_called_before_any_task_runs(sockets: Pair, nursery: trio.Nursery) -> None:
     ours, theirs = sockets
     order: list[str] = []
@@ -92,6 +99,8 @@ async def test_a_connection_with_bytes_is_called_before_any_task_runs(sockets: P
     assert order == ["called", "task"]
 
 
+@BOTH_SYSTEMS
+@pytest.mark.usefixtures("arrivals_by")
 async def test_the_end_of_a_stream_comes_with_the_bytes_before_it(sockets: Pair, nursery: trio.Nursery) -> None:
     _, calls = await started(sockets, nursery)
 
@@ -103,6 +112,8 @@ async def test_the_end_of_a_stream_comes_with_the_bytes_before_it(sockets: Pair,
     assert calls == [False, True]
 
 
+@BOTH_SYSTEMS
+@pytest.mark.usefixtures("arrivals_by")
 async def test_a_task_at_work_can_have_others_called(sockets: Pair, nursery: trio.Nursery) -> None:
     _, theirs = sockets
     poller, calls = await started(sockets, nursery)
