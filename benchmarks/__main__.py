@@ -52,6 +52,7 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "scale": scale.measure,
     "spark": spark.measure,
     "spark real-time": spark.measure_real_time,
+    "spark jobs": spark.measure_jobs,
 }
 ONLY_IF_NAMED = {"scale"}  # it takes as long as all others
 EXIT_OK = 0

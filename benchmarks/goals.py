@@ -92,6 +92,8 @@ GOALS = (
     at_least_times("spark", "cold_records_per_s", "the same in a new session", 1.0, KAFKA),
     at_most("spark", "rss_after_mb", "memory after all batch reads, MB", 45),
     at_most_times("spark real-time", "p50_us", "topic to topic by Spark's Real-time Mode, p50", 1.0, KAFKA),
+    at_least_times("spark jobs", "archived_per_s", "archive, beside a plain query to the same folders", 0.9, PLAIN),
+    at_least_times("spark jobs", "replayed_per_s", "replay, beside Spark's own Kafka sink", 0.9, PLAIN),
     at_least_times("groups", "commits_per_s", "OffsetCommit of one partition", 1.0, KAFKA),
     at_most_times("groups", "rebalance_p50_ms", "rebalance of 50 members", 1.0, KAFKA),
     at_least_times("groups", "transactions_per_s", "transactions of one message", 1.0, KAFKA),

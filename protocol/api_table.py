@@ -19,6 +19,7 @@ from minibroker.protocol.messages import (
     groups,
     inter_broker,
     metadata,
+    newer_groups,
     produce,
     quotas,
     security,
@@ -101,6 +102,10 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    SHARE_GROUP_DESCRIBE = 77
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
 
 
 class Since(NamedTuple):
@@ -314,7 +319,16 @@ DECLARATIONS = (
         since("3.7"), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler())),
 )
 # Those that this broker lacks, and our tools ask of others.
-ASKED_OF_OTHERS: tuple[Api, ...] = ()
+ASKED_OF_OTHERS = (
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, newer_groups.ShareGroupDescribeRequest, newer_groups.ShareGroupDescribeResponse,
+        since("4.1"), rights=()),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, newer_groups.StreamsGroupDescribeRequest,
+        newer_groups.StreamsGroupDescribeResponse, since("4.1"), rights=()),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, newer_groups.DescribeShareGroupOffsetsRequest,
+        newer_groups.DescribeShareGroupOffsetsResponse, since("4.1"), rights=()),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, newer_groups.AlterShareGroupOffsetsRequest,
+        newer_groups.AlterShareGroupOffsetsResponse, since("4.1"), rights=()),
+)
 # fmt: on
 API_TABLE: dict[int, Api] = {api.key: api for api in DECLARATIONS}
 ASKED_TABLE = API_TABLE | {api.key: api for api in ASKED_OF_OTHERS}

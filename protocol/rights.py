@@ -34,6 +34,7 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15  # as kafka 4.1; no rule of ours has it
 
     __hash__ = int.__hash__  # as ResourceType
 

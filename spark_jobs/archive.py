@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,11 +28,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
 from minibroker.spark_jobs import topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main
+from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, say
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence
-from minibroker.spark_jobs.report import picture, table
+from minibroker.spark_jobs.report import picture, shortened, table
 from minibroker.spark_jobs.sink_table import Compacted, SinkTable
 
 RECORDS = "records"
@@ -43,6 +44,7 @@ FRAME_BYTES = 5  # of Confluent's serializers: a zero, and the schema's id in fo
 UNPARSED = "_unparsed"
 # How many micro-batches lie between two summaries of the sink's log, which is what can be compacted.
 COMPACT_EVERY = 10
+TOPICS_SHOWN = 5  # in a picture: so many colours differ
 COLOURS = {"late": "#9b9b9b", "unreadable": "#222222"}
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -139,13 +141,14 @@ class Archive:
         counted = records.observe("quarantined", *counts)
         good = counted.where(reason.isNull()).drop("reason")
         # Nothing is known yet of a batch that the records had before a crash.
-        known = _observed(good) if self.records.add(batch, good) else None
+        written = self.records.add(batch, good)
+        known = None if written is None else _observed(written)
         if known is not None and not any(known.values()):
             self.quarantine.add_nothing(batch)
             return
-        bad = counted.where(reason.isNotNull())
-        if self.quarantine.add(batch, bad):
-            self.quarantined[batch] = known or _observed(bad)
+        apart = self.quarantine.add(batch, counted.where(reason.isNotNull()))
+        if apart is not None:
+            self.quarantined[batch] = known or _observed(apart)
 
     def hours(self) -> list[dict[str, Any]]:
         """Count what the tables hold by topic, hour and fate: `archived`, or the reason of quarantine."""
@@ -346,20 +349,16 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     try:
         for facts in micro_batches(query, stop=stop):
             facts |= dict.fromkeys(REASONS, 0) | archive.quarantined.pop(facts["batch"], {})
-            _say(arguments, facts, sentence(facts, left_out=REASONS, fate="in quarantine"))
+            say(arguments, facts, sentence(facts, left_out=REASONS, fate="in quarantine"))
     except PySparkException as failure:
         if writer.failures and not isinstance(writer.failures[0], PySparkException | Py4JError):
             raise JobFailed(str(writer.failures[0])) from writer.failures[0]
         raise (writer.failures or [failure])[0] from None
     done = writer.compact()
     if done.files:
-        _say(arguments, {"compacted": done._asdict()}, f"compacted {done.files:,} files into {done.into:,}")
+        say(arguments, {"compacted": done._asdict()}, f"compacted {done.files:,} files into {done.into:,}")
     _report(archive.hours(), arguments)
     return 0
-
-
-def _say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
-    print(json.dumps(facts) if arguments.json else text, flush=True)
 
 
 def _check_they_belong_together(archive: Archive, checkpoint: Checkpoint) -> None:
@@ -391,7 +390,7 @@ def _check_nothing_is_lost(spark: SparkSession, checkpoint: Checkpoint, argument
     except ConnectionError as error:
         raise JobFailed(str(error)) from error
     for each in found:
-        _say(arguments, {"lost": each._asdict()}, f"lost: {each}")
+        say(arguments, {"lost": each._asdict()}, f"lost: {each}")
     if found and arguments.fail_on_data_loss == "true":
         raise JobFailed(f"{found[0]}; go on without them with --fail-on-data-loss false")
 
@@ -416,30 +415,33 @@ def _report(hours: Sequence[Mapping[str, Any]], arguments: argparse.Namespace) -
 
 def draw(path: Path, hours: Sequence[Mapping[str, Any]]) -> None:
     """Draw records by hour, stacked by topic, and those in quarantine on top."""
-    from matplotlib.dates import date2num
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 
-    counted: dict[str, dict[float, int]] = {}
+    archived: Counter[str] = Counter()
+    for row in hours:
+        archived[row["topic"]] += row["count"] if row["fate"] == "archived" else 0
+    shown = [topic for topic, _ in archived.most_common(TOPICS_SHOWN)]
+    others = f"{len(archived) - len(shown)} more"
+    counted: dict[str, Counter[float]] = {label: Counter() for label in [*shown, others, *COLOURS]}
     for row in hours:
         begins = float(date2num(datetime.fromisoformat(row["date"]) + timedelta(hours=row["hour"])))  # type: ignore[no-untyped-call]
-        of_label = counted.setdefault(row["topic"] if row["fate"] == "archived" else row["fate"], {})
-        of_label[begins] = of_label.get(begins, 0) + row["count"]
-    below = dict.fromkeys((begins for counts in counted.values() for begins in counts), 0)
+        label = row["fate"] if row["fate"] != "archived" else row["topic"] if row["topic"] in shown else others
+        counted[label][begins] += row["count"]
+    below: Counter[float] = Counter()
     total = sum(row["count"] for row in hours)
     with picture(path, f"{total:,} records by hour (UTC)") as axes:
-        for label in sorted(counted, key=lambda label: (label in COLOURS, label)):
-            counts = counted[label]
-            bottom = [below[begins] for begins in counts]
-            heights = list(counts.values())
-            shown = f"quarantine: {label}" if label in COLOURS else label
-            axes.bar(
-                list(counts), heights, 1 / 24, bottom, align="edge", label=shown, color=COLOURS.get(label), linewidth=0
-            )
-            for begins, count in counts.items():
-                below[begins] += count
-        axes.xaxis_date()
+        for label, counts in counted.items():
+            if counts:
+                name = f"quarantine: {label}" if label in COLOURS else shortened(label)
+                bottom, colour = [below[begins] for begins in counts], COLOURS.get(label)
+                axes.bar(list(counts), list(counts.values()), 1 / 24, bottom, align="edge", label=name, color=colour)
+                below.update(counts)
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         axes.set_ylabel("records an hour")
         axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(counted), frameon=False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, reverse=True)
 
 
 JOB = Job(

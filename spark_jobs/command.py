@@ -12,18 +12,20 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from minibroker.spark_jobs.kafka_options import pair
-from minibroker.spark_jobs.living_line import LivingLine, living_line
+from minibroker.spark_jobs.living_line import LivingLine, Watch, living_line
 from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -34,6 +36,7 @@ STAGES = {
 }
 REASON_CHARACTERS = 300
 LOOK_AGAIN_SECONDS = 0.2
+PROGRESS_SECONDS = 5.0
 PYTHON_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt): ")
 
 
@@ -82,7 +85,10 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> in
         _show_stage("connector", arguments, line)
     _show_stage("session", arguments, line)
     try:
-        spark = spark_session(job.name, master=arguments.master, config=_session_settings(arguments))
+        # In the main thread pyspark would take SIGINT over, and call the JVM in the middle of another call.
+        with ThreadPoolExecutor(1) as starting:
+            settings = _session_settings(arguments)
+            spark = starting.submit(spark_session, job.name, master=arguments.master, config=settings).result()
     except (ConnectorUnavailable, OSError) as reason:
         sys.exit(f"{job.name}: {reason}")
     try:
@@ -106,20 +112,45 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> in
         spark.stop()
 
 
-@contextmanager
-def stoppable(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
-    """Cancel what Spark does in here when `stop` is set. Raises JobFailed then."""
-    done = threading.Event()
+class Progress(NamedTuple):
+    """How far a job is: for `--json`, and for a person."""
 
-    def cancel_when_set() -> None:
-        while not done.is_set():
-            if stop.wait(LOOK_AGAIN_SECONDS):
+    facts: dict[str, Any]
+    text: str
+
+
+@contextmanager
+def stoppable(
+    spark: SparkSession,
+    stop: threading.Event,
+    arguments: argparse.Namespace,
+    progress: Callable[[], Progress | None] | None = None,
+) -> Iterator[None]:
+    """Cancel what Spark does in here when `stop` is set, and say now and then how far it is.
+
+    As long as the job has no `progress` of its own that is Spark's, unless a terminal shows it anyway. Raises JobFailed
+    when stopped.
+    """
+    done = threading.Event()
+    ways = [way for way in (progress, None if sys.stderr.isatty() else _progress_of(spark)) if way is not None]
+
+    def look_after() -> None:
+        said, said_at = "", time.monotonic()
+        while not done.wait(LOOK_AGAIN_SECONDS):
+            if stop.is_set():
                 # Again and again: a job may begin in between.
                 spark.sparkContext.cancelAllJobs()
-                done.wait(LOOK_AGAIN_SECONDS)
+            elif time.monotonic() - said_at >= PROGRESS_SECONDS:
+                said_at = time.monotonic()
+                # Without an answer the job is about to fail, and says why.
+                with suppress(Py4JError, PySparkException, OSError):
+                    found = next((found for way in ways if (found := way()) is not None), None)
+                    if found is not None and found.text != said and not done.is_set():
+                        said = found.text
+                        say(arguments, {"progress": found.facts}, said)
 
-    watching = threading.Thread(target=cancel_when_set, daemon=True)
-    watching.start()
+    looking = threading.Thread(target=look_after, daemon=True)
+    looking.start()
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -128,7 +159,24 @@ def stoppable(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
         raise
     finally:
         done.set()
-        watching.join()
+        looking.join()
+
+
+def _progress_of(spark: SparkSession) -> Callable[[], Progress | None]:
+    watch = Watch(spark)
+
+    def progress() -> Progress | None:
+        doing = watch.doing()
+        if doing.stage is None:
+            return None
+        return Progress({"stage": doing.stage, "tasks_done": doing.tasks_done, "tasks": doing.tasks}, str(doing))
+
+    return progress
+
+
+def say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
+    """Print facts as a line of JSON, or their text, as was asked for."""
+    print(json.dumps(facts) if arguments.json else text, flush=True)
 
 
 def _session_settings(arguments: argparse.Namespace) -> dict[str, str]:
@@ -149,6 +197,11 @@ def _show_stage(stage: str, arguments: argparse.Namespace, line: LivingLine | No
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        return str(cause.getMessage() or cause.toString())[:REASON_CHARACTERS]
     lines = str(error).strip().splitlines() or [type(error).__name__]
     # Of a trace in Python, what was raised.
     raised = [line for line in lines if PYTHON_EXCEPTION.match(line)] if "Traceback" in str(error) else []

@@ -2,7 +2,8 @@
 
 The rule: `read` knows files, `transform` gives each row its topic, its lane and its place in it, `write` has the
 executors send (`sending.py`). Spark's own Kafka sink has no timestamps, and may send a record twice; this has a
-producer with transactions for each lane. A later run with the same group goes on where this one ended.
+producer with transactions for each lane. A later run with the same group goes on where this one ended. What is in order
+in its files, as an archive most often is, is sent as it is read; the rest is sorted first.
 
     python -m minibroker.spark_jobs.replay --bootstrap-servers HOST:PORT --archive DIR --topic TOPIC
 """
@@ -19,13 +20,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import sending, topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, stoppable
-from minibroker.spark_jobs.kafka_options import add_bootstrap, broker_options, pair
+from minibroker.spark_jobs.command import Job, JobFailed, Progress, job_parser, main, say, stoppable
+from minibroker.spark_jobs.kafka_options import add_bootstrap, broker_options
 from minibroker.spark_jobs.report import picture, table
 from minibroker.spark_jobs.sink_table import read_tables
 
@@ -36,7 +36,7 @@ PROMISES = {
     "exactly-once": "each record once, for readers with isolation.level=read_committed; in order in each partition",
     "at-least-once": "each record once or, after a crash, again; in order in each partition",
 }
-# How long after the plan is made the first record is due: executors start Python meanwhile.
+# How long after the plan is made the first record is due: tasks start, and connect, meanwhile.
 LEAD_SECONDS = 2.0
 
 
@@ -109,19 +109,17 @@ def _lane_of_key(key: Column, topic: Column, lanes: Mapping[str, int]) -> Column
     return F.pmod(F.xxhash64(key), counts[topic]).cast("int")
 
 
-def write(records: DataFrame, sender: sending.Sender, *, tasks: int) -> list[dict[str, Any]]:
-    """Send, each lane in one task, and return counts by lane and second."""
-    cloudpickle.register_pickle_by_value(sending)  # type: ignore[no-untyped-call]
+def write(records: DataFrame, sender: sending.Sender, *, tasks: int, turns: str | None) -> list[dict[str, Any]]:
+    """Send, each lane in one task, and return what each commit sent; with `turns` the rows need no sorting."""
+    if sender.pace is None and turns is not None:
+        return sender(records, turns)
     lanes = records.repartition(tasks, "topic", "lane")
     if sender.pace is None:
-        ordered = lanes.sortWithinPartitions("topic", "lane", "position")
-    else:
-        # Times may go back in a lane; its order goes first.
-        before = Window.partitionBy("topic", "lane").orderBy("position").rowsBetween(Window.unboundedPreceding, 0)
-        due = F.max("timestamp_ms").over(before)
-        ordered = lanes.withColumn("due", due).sortWithinPartitions("due", "topic", "lane", "position").drop("due")
-    sent = ordered.mapInArrow(lambda batches: sender(batches), sending.SENT)
-    return [row.asDict() for row in sent.collect()]
+        return sender(lanes.sortWithinPartitions("topic", "lane", "position"))
+    # Times may go back in a lane; its order goes first.
+    before = Window.partitionBy("topic", "lane").orderBy("position").rowsBetween(Window.unboundedPreceding, 0)
+    due = F.max("timestamp_ms").over(before)
+    return sender(lanes.withColumn("due", due).sortWithinPartitions("due", "topic", "lane", "position").drop("due"))
 
 
 def options() -> argparse.ArgumentParser:
@@ -141,9 +139,6 @@ def options() -> argparse.ArgumentParser:
     cli.add_argument("--speed", type=_speed, default=None, metavar="max|TIMES", help="1 is as it was; default: max")
     cli.add_argument("--delivery", choices=list(PROMISES), default="exactly-once")
     cli.add_argument("--group", metavar="NAME", help="what is sent already is kept here; default: by source and topic")
-    cli.add_argument(
-        "--producer-option", action="append", default=[], metavar="KEY=VALUE", type=pair, help="of librdkafka"
-    )
     cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw planned against real time")
     return cli
 
@@ -194,66 +189,71 @@ def _partition_counts(spark: SparkSession, topics: Iterable[str], arguments: arg
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Send all that is not sent yet, and print a table."""
-    with stoppable(spark, stop):
+    broker = broker_options(arguments)
+    group = group_of(arguments)
+
+    def progress() -> Progress | None:
+        noted = _noted(topic_offsets.committed_metadata(spark, broker, group))
+        done = sum(records for _, records in noted)
+        return Progress({"sent": done, "of": count}, f"{done:,} of {count:,} records are sent") if count else None
+
+    count = 0
+    with stoppable(spark, stop, arguments, progress):
+        # Each file is a partition of the rows: a task can read them in order.
+        spark.conf.set("spark.sql.files.openCostInBytes", str(spark.conf.get("spark.sql.files.maxPartitionBytes")))
         records = plan(spark, arguments)
-        counts = {"first_ms": F.min("timestamp_ms"), "records": F.count(F.lit(1))}
-        grouped = records.groupBy("topic", "lane", "to_partition")
-        lanes = grouped.agg(*(column.alias(name) for name, column in counts.items())).collect()
-        if not lanes:
+        surveyed = sending.survey(records)
+        if not surveyed:
             raise JobFailed("there are no records to send")
-        count, first_ms = sum(lane.records for lane in lanes), min(lane.first_ms for lane in lanes)
-        _check_partitions(spark, lanes, arguments)
-        group = group_of(arguments)
-        _say(
+        _check_partitions(spark, surveyed, arguments)
+        count = sum(each.records for each in surveyed)
+        say(
             arguments,
             {"promise": arguments.delivery, "group": group, "records": count},
             f"{count:,} records: {PROMISES[arguments.delivery]}\nhow far it is, is kept by the group {group}",
         )
         pace = None
         if arguments.speed is not None:
-            done_ms = topic_offsets.committed_metadata(spark, broker_options(arguments), group)
-            elapsed_ms = max((int(text) for text in done_ms if text.isdigit()), default=0)
+            noted = _noted(topic_offsets.committed_metadata(spark, broker, group))
+            elapsed_ms = max((elapsed_ms for elapsed_ms, _ in noted), default=0)
             starts_at = time.time() + LEAD_SECONDS - elapsed_ms / 1000 / arguments.speed
-            pace = sending.Pace(starts_at, first_ms, arguments.speed)
-        tasks = min(len(lanes), spark.sparkContext.defaultParallelism)
+            pace = sending.Pace(starts_at, min(each.first_ms for each in surveyed), arguments.speed)
         sender = sending.Sender(_producer(arguments), group, arguments.delivery == "exactly-once", pace)
         began = time.time()
-        sent = write(records, sender, tasks=tasks)
+        lanes = {(each.topic, each.lane) for each in surveyed}
+        tasks = min(len(lanes), spark.sparkContext.defaultParallelism)
+        sent = write(records, sender, tasks=tasks, turns=sending.turns(surveyed))
     _report(sent, time.time() - began, group, arguments)
     if arguments.picture is not None:
         draw(arguments.picture, sent, arguments.speed)
     return 0
 
 
-def _say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
-    print(json.dumps(facts) if arguments.json else text, flush=True)
+def _noted(texts: Iterable[str]) -> list[tuple[int, int]]:
+    """What lanes have noted beside their offsets: how far in the records' own time, and how many records."""
+    pairs = [text.split(" ") for text in texts]
+    return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) > 1]
 
 
-def _check_partitions(spark: SparkSession, lanes: Sequence[Row], arguments: argparse.Namespace) -> None:
+def _check_partitions(spark: SparkSession, surveyed: Sequence[sending.Surveyed], arguments: argparse.Namespace) -> None:
     """Have the partitions that are sent to. Raises JobFailed."""
-    counts = _partition_counts(spark, {lane.topic for lane in lanes}, arguments)
-    for lane in lanes:
-        if (lane.to_partition or 0) >= counts[lane.topic]:
+    counts = _partition_counts(spark, sorted({each.topic for each in surveyed}), arguments)
+    for each in surveyed:
+        if (each.to_partition or 0) >= counts[each.topic]:
             raise JobFailed(
-                f"{lane.topic} has no partition {lane.to_partition}, where records are to go; add partitions,"
+                f"{each.topic} has no partition {each.to_partition}, where records are to go; add partitions,"
                 " or have the key choose them by --partitions key"
             )
 
 
-def _producer(arguments: argparse.Namespace) -> dict[str, Any]:
-    both = ("security.protocol", "sasl.mechanism", "client.id", "compression.type")
-    kafka = {name.removeprefix("kafka."): value for name, value in arguments.kafka_option}
-    return {
-        "bootstrap.servers": arguments.bootstrap_servers,
-        "enable.idempotence": True,
-        "delivery.report.only.error": True,
-        "linger.ms": 20 if arguments.speed is None else 2,
-        "partitioner": "murmur2_random",  # as Java's producers
-        "queue.buffering.max.messages": 100_000,
-        "queue.buffering.max.kbytes": 128 * 1024,
-        **{name: kafka[name] for name in both if name in kafka},
-        **dict(arguments.producer_option),
+def _producer(arguments: argparse.Namespace) -> dict[str, str]:
+    defaults = {"linger.ms": "2"} if arguments.speed is not None else {"linger.ms": "20", "batch.size": "131072"}
+    given = {
+        name.removeprefix("kafka."): value
+        for name, value in broker_options(arguments).items()
+        if name.startswith("kafka.")
     }
+    return defaults | given
 
 
 def _report(sent: Sequence[Mapping[str, Any]], seconds: float, group: str, arguments: argparse.Namespace) -> None:
@@ -272,7 +272,7 @@ def _report(sent: Sequence[Mapping[str, Any]], seconds: float, group: str, argum
     text = f"{total:,} records sent in {seconds:.1f} s, {total / seconds:,.0f} a second"
     if not total:
         text = f"all were sent before, in the group {group}; to send them again, give another --group"
-    _say(arguments, {"sent": total, "seconds": round(seconds, 3)}, text)
+    say(arguments, {"sent": total, "seconds": round(seconds, 3)}, text)
 
 
 def draw(path: Path, sent: Sequence[Mapping[str, Any]], times: float | None) -> None:
@@ -281,9 +281,9 @@ def draw(path: Path, sent: Sequence[Mapping[str, Any]], times: float | None) -> 
     total = sum(row["records"] for row in rows)
     title = f"{total:,} records, " + ("as fast as goes" if times is None else f"{times:g} times as fast as they were")
     with picture(path, title) as axes:
-        axes.plot(*_so_far((row["second"], row["records"]) for row in rows), label="sent", lw=2.5)
+        axes.plot(*_so_far((row["at_ms"] / 1000, row["records"]) for row in rows), label="sent", lw=2.5)
         if times is not None:
-            due = _so_far((round(row["planned_ms"] / 1000 / times), row["records"]) for row in rows)
+            due = _so_far((row["planned_ms"] / 1000 / times, row["records"]) for row in rows)
             axes.plot(*due, "--", label="planned", color="#222222")
             axes.legend()
         axes.set_xlabel("seconds")
@@ -292,13 +292,16 @@ def draw(path: Path, sent: Sequence[Mapping[str, Any]], times: float | None) -> 
         axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
-def _so_far(counts: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Sum counts by second, and from the first second on."""
-    by_second: dict[int, int] = {}
-    for second, count in counts:
-        by_second[second] = by_second.get(second, 0) + count
-    seconds = sorted(by_second)
-    return seconds, list(accumulate(by_second[second] for second in seconds))
+def _so_far(counts: Iterable[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """Sum counts by the time of their commit, from where the first of them may have begun."""
+    ordered = sorted(counts)
+    if not ordered:
+        return [], []
+    seconds = [second for second, _ in ordered]
+    return [max(0.0, seconds[0] - sending.COMMIT_EVERY_SECONDS), *seconds], [
+        0,
+        *accumulate(count for _, count in ordered),
+    ]
 
 
 JOB = Job(

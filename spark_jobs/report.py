@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LEGEND_CHARACTERS = 28
 # Of the demo's picture, too.
 STYLE = {
+    "axes.axisbelow": True,
     "axes.edgecolor": "#6b6b6b",
     "axes.grid": True,
     "axes.prop_cycle": "cycler('color', ['#cb2f3f', '#2f6ecb', '#f98e52', '#4d0a35', '#3b8a6e', '#6b6b6b'])",
@@ -48,6 +50,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def shortened(name: str) -> str:
+    """Return a name that fits into a legend."""
+    return name if len(name) <= LEGEND_CHARACTERS else f"{name[: LEGEND_CHARACTERS - 1]}…"
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 
 PARTITIONED_BY = ("topic", "date", "hour")
+ORDER = (*PARTITIONED_BY, "partition", "offset")
 # As text: `topic=007` would be read as the number 7.
 PARTITION_TYPES = {"topic": StringType(), "date": StringType(), "hour": IntegerType()}
 LOG = "_spark_metadata"
@@ -54,10 +55,12 @@ class SinkTable:
         """Return the number of the last micro-batch that is committed, or -1."""
         return max((_number(name) for name in self._log_names()), default=-1)
 
-    def add(self, batch: int, frame: DataFrame) -> bool:
-        """Write the rows and commit them; return whether they were not committed already, and so written now."""
+    def add(self, batch: int, frame: DataFrame) -> DataFrame | None:
+        """Write the rows in order and commit them; return what ran for it, None if they were committed already."""
         if batch <= self.last_batch():
-            return False
+            return None
+        # In the order of offsets; Spark would sort by folder anyway, and mixes what does not fit into memory.
+        ordered = frame.sortWithinPartitions(*ORDER)
         python = self._jvm.org.apache.spark.api.python.PythonUtils
         sink = self._jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSink(
             self._spark._jsparkSession,
@@ -66,8 +69,8 @@ class SinkTable:
             python.toSeq(list(PARTITIONED_BY)),
             python.toScalaMap({"path": self.files.folder}),
         )
-        sink.addBatch(batch, frame._jdf)
-        return True
+        sink.addBatch(batch, ordered._jdf)
+        return ordered
 
     def add_nothing(self, batch: int) -> None:
         """Commit a micro-batch without rows: the log must have every number."""
@@ -136,7 +139,7 @@ class SinkTable:
         reader = self._spark.read.option("basePath", self.files.folder)
         schema = _with_partition_types(reader.option("mergeSchema", True).parquet(*paths).schema)
         rows = reader.schema(schema).parquet(*paths)
-        ordered = rows.repartition(tasks, *PARTITIONED_BY).sortWithinPartitions(*PARTITIONED_BY, "partition", "offset")
+        ordered = rows.repartition(tasks, *PARTITIONED_BY).sortWithinPartitions(*ORDER)
         ordered.write.partitionBy(*PARTITIONED_BY).parquet(f"{self.files.folder}/{aside}")
 
     def _note_committed(self, aside: str, plan: dict[str, Any]) -> None:

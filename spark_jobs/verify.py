@@ -248,7 +248,7 @@ def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Compare, print a table and a sample of the differences, and return 0, or DIFFERENT."""
-    with stoppable(spark, stop):
+    with stoppable(spark, stop, arguments):
         compared = compare(spark, arguments)
         outside = compared.elsewhere.count() if compared.elsewhere is not None else 0
         lanes = _counted(compared.pairs)

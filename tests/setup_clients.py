@@ -11,7 +11,7 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/franz-go              the client of Go, and the driver that is built with it
     .deps/java-drivers          the drivers of the Java clients, compiled
     kcat                        the Debian package, when this runs as root
-    .deps/kafka-2.0.1 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
+    .deps/kafka-2.0.1, .deps/kafka-4.4.0 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
     archives of the classes that they load, and the Java client of 3.9.0, beside the jars: see jvm.py
 """
 
@@ -72,7 +72,8 @@ GO_BUILD_SECONDS = 300.0
 FETCH_APACHE_KAFKA = """
 from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.config.profiles import RELEASES
-print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()))
+from tests.integration.later_kafka import later_jars
+print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()), later_jars("4.4.0").name)
 """
 FETCH_CONNECTOR = """
 from minibroker.spark_jobs.session import connector_jars

@@ -1,17 +1,19 @@
 """Spark's own Kafka source and sink: a batch of 5 GB, and record by record.
 
 Five million records of 1 KiB are read in one batch by one executor of two cores, in a session that is warm, and
-again by sessions that have just started. In Real-time Mode a query passes each record on to another topic.
+again by sessions that have just started. In Real-time Mode a query passes each record on to another topic. The jobs
+that archive and replay run beside what Spark does alike by itself.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from benchmarks.lab import CaseUnavailableError, Lab
-from benchmarks.measurements import Measurement, Run
+from benchmarks.measurements import MINIBROKER, PLAIN, Measurement, Run
 from benchmarks.processes import ROOT, ProcessError, module_command, parse_json_line, run_json
 from benchmarks.topics import Broker, create_topic, delete_topic, fill_topic, settle_disk
 
@@ -21,6 +23,8 @@ VALUE_BYTES = 1024
 PARTITIONS = 2
 WARM_UPS = 1
 REAL_TIME = "spark real-time"
+JOBS = "spark jobs"
+JOB_RECORDS = 1_000_000
 MESSAGES = 300
 GAP_MS = 50.0
 LOAD_SECONDS = 120.0
@@ -35,11 +39,7 @@ class Reader:
 
     def read(self, broker: Broker, topic: str) -> dict[str, float]:
         """Have one topic read. Raises ProcessError."""
-        if self._process.stdin is None or self._process.stdout is None:
-            raise ProcessError("Spark has no pipes")
-        self._process.stdin.write(f"{broker.bootstrap} {topic}\n")
-        self._process.stdin.flush()
-        return parse_json_line(self._process.stdout.readline())
+        return _asked(self._process, broker.bootstrap, topic)
 
 
 def measure(lab: Lab) -> list[Measurement]:
@@ -84,6 +84,53 @@ def measure_real_time(lab: Lab) -> list[Measurement]:
         Measurement(REAL_TIME, metric, f"topic to topic by Spark, {metric.removesuffix('_us')}", "us", samples[metric])
         for metric in QUANTITIES
     ]
+
+
+def measure_jobs(lab: Lab) -> list[Measurement]:
+    """Archive a topic and replay that, beside a plain query and Spark's own sink. Raises CaseUnavailableError."""
+    broker, count = lab.minibroker, lab.plan.amount(JOB_RECORDS)
+    kept = lab.new_folder("archive")
+    source = create_topic(broker, "archive", partitions=PARTITIONS)
+    fill_topic(broker, source, count=count, size_bytes=VALUE_BYTES, partitions=PARTITIONS)
+
+    def archiving(what: str) -> Run:
+        def run() -> dict[str, float]:
+            folder = lab.new_folder("archived")
+            seconds = _asked(process, what, broker.bootstrap, source, str(folder))["seconds"]
+            shutil.rmtree(folder)
+            return {"archived_per_s": count / seconds}
+
+        return run
+
+    def replaying(what: str) -> Run:
+        def run() -> dict[str, float]:
+            topic = create_topic(broker, "replay", partitions=PARTITIONS)
+            seconds = _asked(process, what, broker.bootstrap, topic, str(kept))["seconds"]
+            delete_topic(broker, topic)
+            return {"replayed_per_s": count / seconds}
+
+        return run
+
+    with _spark(lab, "spark_jobs") as process:
+        _asked(process, "archive", broker.bootstrap, source, str(kept))
+        names = {MINIBROKER: "archive", PLAIN: "plain-archive"}
+        archived = lab.interleave(f"{JOBS}, archive", {of: archiving(what) for of, what in names.items()}, warm_ups=1)
+        delete_topic(broker, source)
+        names = {MINIBROKER: "replay", PLAIN: "plain-replay"}
+        replayed = lab.interleave(f"{JOBS}, replay", {of: replaying(what) for of, what in names.items()}, warm_ups=2)
+    return [
+        Measurement(JOBS, "archived_per_s", "topic to Parquet", "1/s", archived["archived_per_s"]),
+        Measurement(JOBS, "replayed_per_s", "Parquet to topic", "1/s", replayed["replayed_per_s"]),
+    ]
+
+
+def _asked(process: subprocess.Popen[str], *words: str) -> dict[str, float]:
+    """Give a Spark program a line, and return its answer. Raises ProcessError."""
+    if process.stdin is None or process.stdout is None:
+        raise ProcessError("Spark has no pipes")
+    process.stdin.write(" ".join(words) + "\n")
+    process.stdin.flush()
+    return parse_json_line(process.stdout.readline())
 
 
 def _relay_run(lab: Lab, broker: Broker, topic: str, back: str) -> Run:

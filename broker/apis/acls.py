@@ -23,7 +23,7 @@ from minibroker.protocol.rights import Operation, Pattern, Permission
 FIRST_VERSION_WITH_USERS = 3
 ON_USERS = {Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}
 KNOWN_TYPES = set(ResourceType) - {ResourceType.ANY}
-KNOWN_OPERATIONS = set(Operation) - {Operation.ANY}
+KNOWN_OPERATIONS = set(Operation) - {Operation.ANY, Operation.TWO_PHASE_COMMIT}
 
 Body = Any
 

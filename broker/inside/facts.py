@@ -123,7 +123,11 @@ class ProduceFacts(NamedTuple):
 
 
 class GroupFacts(NamedTuple):
-    """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag."""
+    """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag.
+
+    Of a member of the consumer protocol: `epoch` is its own, `revokes` has the partitions that it has to give up first,
+    `lacks` those of its target that another member has yet to give up, with that member's id.
+    """
 
     group_id: str
     state: str
@@ -135,6 +139,9 @@ class GroupFacts(NamedTuple):
     why: str
     missed: tuple[str, ...]
     offsets: tuple[tuple[str, int, int, int], ...]
+    epoch: int | None = None
+    revokes: tuple[tuple[str, int], ...] = ()
+    lacks: tuple[tuple[str, int, str], ...] = ()
 
 
 class LoginFacts(NamedTuple):
@@ -397,6 +404,25 @@ class FactsTaker:
             group.rebalance_reason,
             tuple(islice(group.missed_members, ROWS_MAX)),
             tuple(islice(self._commits(request), ROWS_MAX)) if request.api_key == ApiKey.OFFSET_COMMIT else (),
+            *(self._member(group, member_id) if isinstance(group, ConsumerGroup) else ()),
+        )
+
+    def _member(self, group: ConsumerGroup, member_id: str) -> tuple[Any, ...]:
+        """The way of a member of the consumer protocol to its target."""
+        member = group.members.get(member_id)
+        if member is None:
+            return ()
+        name_of = self._parts.groups.topics.name_of
+        revokes = (
+            (topic_id, each) for topic_id, partitions in member.pending_revocation.items() for each in partitions
+        )
+        return (
+            member.member_epoch,
+            tuple((name_of(topic_id) or "?", each) for topic_id, each in islice(sorted(revokes), ROWS_MAX)),
+            tuple(
+                (name_of(topic_id) or "?", each, holder)
+                for topic_id, each, holder in islice(group.lacking(member), ROWS_MAX)
+            ),
         )
 
     def _commits(self, request: Request) -> Iterator[tuple[str, int, int, int]]:

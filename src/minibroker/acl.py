@@ -9,8 +9,8 @@ from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 
 ONLY_OF_FILTERS = (Operation.ANY,)
-OF_TOKENS = (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)
-OPERATIONS = {each.name.lower(): each for each in Operation if each not in (*ONLY_OF_FILTERS, *OF_TOKENS)}
+OF_OTHER_BROKERS = (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS, Operation.TWO_PHASE_COMMIT)
+OPERATIONS = {each.name.lower(): each for each in Operation if each not in (*ONLY_OF_FILTERS, *OF_OTHER_BROKERS)}
 NO_RESOURCE = "an Acl needs a resource: topic=, group=, transactional_id=, one of these with _prefix, or cluster=True"
 
 

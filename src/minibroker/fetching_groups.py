@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.group_admin import GroupDescription, committed_of, group_ids
+from minibroker.any_cluster.described_groups import Group, group_ids
+from minibroker.any_cluster.group_admin import GroupDescription, committed_of
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed
 from minibroker.protocol.client_ids import OF_COMMANDS, group_in
@@ -45,7 +46,7 @@ class Reader(NamedTuple):
 
 def only_fetching(group: str) -> GroupDescription:
     """Describe a group that Kafka's protocol does not have."""
-    return GroupDescription(group, ONLY_FETCHES, "", "", [], [])
+    return GroupDescription(Group(group, ONLY_FETCHES, "", "", [], type=""), [])
 
 
 def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPartition]]:

@@ -6,7 +6,7 @@ console and tests make their text of them here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.protocol.text import counted
@@ -187,6 +187,13 @@ def append_steps(produce: Mapping[str, Any], us: int) -> Iterator[Step]:
         yield Step(us, "append", f"and {many(produce['asked'] - ROWS_TOLD, 'more partition')}", [])
 
 
+def named_partitions(partitions: Sequence[Sequence[Any]]) -> str:
+    """A list of partitions, the first few by name."""
+    named = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:ROWS_TOLD])
+    more = len(partitions) - ROWS_TOLD
+    return named if more <= 0 else f"{named} and {many(more, 'more partition')}"
+
+
 def group_step(group: Mapping[str, Any], us: int | None) -> Step:
     state = f"{group['state']}, generation {group['generation']}, {many(group['members'], 'member')}"
     detail = []
@@ -194,6 +201,13 @@ def group_step(group: Mapping[str, Any], us: int | None) -> Step:
         detail.append(f"its last rebalance began because {group['why']}")
     if group["missed"]:
         detail.append(f"it went on without {', '.join(group['missed'][:ROWS_TOLD])}")
+    if group["revokes"]:
+        detail.append(f"the member gives up {named_partitions(group['revokes'])} first, and gets nothing until then")
+    holders: dict[str, list[Sequence[Any]]] = {}
+    for topic, partition, holder in group["lacks"]:
+        holders.setdefault(holder, []).append((topic, partition))
+    for holder, partitions in holders.items():
+        detail.append(f"the member waits for {named_partitions(partitions)}, which {holder} has yet to give up")
     for topic, partition, offset, lag in group["offsets"][:ROWS_TOLD]:
         behind = f", its lag {number(lag)}" if lag >= 0 else ""
         detail.append(f"{topic}-{partition} is committed at {number(offset)}{behind}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.group.group import VALID_PREVIOUS_STATES, Group, GroupState
+from minibroker.broker.group.group import VALID_PREVIOUS_STATES, Group, GroupState, subscribed_topics
 from minibroker.broker.group.member import JoinResult, Member, SyncResult
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.group_records import GroupRecord
 
 NOW_MS = 1000
@@ -132,3 +133,10 @@ def test_a_member_of_a_generation_is_kept_alive_by_waiting() -> None:
     assert waiting.is_kept_alive
     waiting.is_new = True
     assert not waiting.is_kept_alive
+
+
+def test_a_subscription_of_a_later_version_is_read_as_the_last_known_one() -> None:
+    """As kafka 4.4 ConsumerProtocol does: later versions have more fields at their end."""
+    later = b"\0\x09" + bytes.fromhex("00000001 000161 ffffffff 00000000 ffffffff 000172") + b"and more"
+
+    assert (subscribed_topics(later), read_subscription(later).rack_id) == (["a"], "r")

@@ -593,10 +593,40 @@ async def test_a_group_has_the_reason_of_its_rebalance_and_its_missed_members(ma
         "why": f"member {second.member_id} has joined",
         "missed": [first.member_id],
         "offsets": [],
+        "epoch": None,
+        "revokes": [],
+        "lacks": [],
     }
     assert "The rebalance goes on: its time was over" in [step["title"] for step in joined["steps"]]
     [row] = traced.calls.groups("group")["rows"]
     assert (row["why"], row["missed"]) == (joined["group"]["why"], [first.member_id])
+
+
+async def test_a_heartbeat_shows_what_its_member_gives_up_and_whom_it_waits_for(make_broker: MakeBroker) -> None:
+    broker = make_broker(**SETTINGS, group_consumer_assignment_interval_ms=0)
+    client = GroupClient(broker)
+    await client.find()
+    await broker.create_topic("t", 4)
+    traced = Traced(broker)
+    traced.calls.pull(lease_ms=3_600_000)
+
+    async def beat(member_id: str, epoch: int, **body: Any) -> Any:
+        given: dict[str, Any] = {"group_id": "group", "member_id": member_id, "member_epoch": epoch}
+        await broker.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **given | body)
+        explained = traced.explained()
+        return explained["group"], [line for step in explained["steps"] for line in step["detail"]]
+
+    joins: dict[str, Any] = {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    await beat("a", 0, **joins)
+    waits, of_b = await beat("b", 0, **joins)
+    revokes, of_a = await beat("a", 2)
+
+    assert (waits["state"], waits["epoch"], waits["why"]) == ("Reconciling", 3, "member b joins")
+    assert (waits["lacks"], revokes["epoch"]) == ([["t", 2, "a"], ["t", 3, "a"]], 2)
+    assert revokes["revokes"] == [["t", 2], ["t", 3]]
+    assert "the member waits for t-2, t-3, which a has yet to give up" in of_b
+    assert "the member gives up t-2, t-3 first, and gets nothing until then" in of_a
+    assert traced.calls.groups("group")["rows"][0]["why"] == "member b joins"
 
 
 async def test_a_commit_has_the_lag_that_it_leaves(make_broker: MakeBroker) -> None:

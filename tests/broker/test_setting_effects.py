@@ -345,6 +345,9 @@ SEEN_ELSEWHERE = {
     " leader.replication.throttled.replicas follower.replication.throttled.replicas",
     "integration/test_mixed_controllers.py": "inter.broker.protocol.version",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
+    "broker/test_consumer_groups.py": "group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms"
+    " group.consumer.max.size group.consumer.assignors group.consumer.assignment.interval.ms"
+    " group.consumer.migration.policy group.consumer.regex.refresh.interval.ms",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",
 }

@@ -52,7 +52,9 @@ CLUSTER = {
 
 def group_row(index: int) -> dict[str, Any]:
     names = ("group", "state", "members", "topics", "lag", "slope", "seconds", "points")
-    return dict(zip(names, GROUPS[index], strict=True)) | {"type": "consumer", "failure": None}
+    return dict(zip(names, GROUPS[index], strict=True)) | {
+        "type": "classic", "protocol_type": "consumer", "epoch": None, "assignment_epoch": None, "failure": None,
+    }  # fmt: skip
 
 
 def message_row(number: int) -> dict[str, Any]:
@@ -109,7 +111,7 @@ MEMBERS = [
     {
         "client_id": f"billing-{number}", "member_id": f"billing-{number}-615e9e81-ec25-4c6c", "host": "127.0.0.1",
         "partitions": [f"flights-{at}" for at in range(number * 4 - 4, number * 4)], "group": "billing",
-        "state": "Stable",
+        "state": "Stable", "unread": None, "protocol": None, "epoch": None, "awaits": [], "revokes": [], "tasks": [],
     }
     for number in (1, 2, 3)
 ]  # fmt: skip
@@ -215,8 +217,8 @@ ANSWERS: dict[str, Any] = {
         "fetched": [], "slope": -3.2, "seconds": 3.2, "points": points(40, 900, 20, 340, 60, 48),
     },
     "/api/groups/audit": group_row(0) | {
-        "group": "audit", "state": "fetches only", "type": "", "protocol": "", "members": [], "partitions": [],
-        "lag": 48, "slope": -3.2, "seconds": 3.2, "points": points(40, 900, 20, 340, 60, 48),
+        "group": "audit", "state": "fetches only", "type": "", "protocol_type": "", "protocol": "", "members": [],
+        "partitions": [], "lag": 48, "slope": -3.2, "seconds": 3.2, "points": points(40, 900, 20, 340, 60, 48),
         "fetched": [fetched_partition(at) for at in range(12)],
     },
     "/api/clients": {"members": MEMBERS, "groups": 3, "looked_through": 3, "connections": None},

@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1 itself, from its jars and without ZooKeeper: for the APIs that 2.0.1 does not have."""
+"""Apache Kafka 3.9.1 or 4.4.0 itself, from its jars and without ZooKeeper: for what 2.0.1 does not have."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from benchmarks.apache_kafka import START_SECONDS, kafka_jars
 from benchmarks.processes import BrokerServer, ServerProcess, free_port
 from tests.jvm import QUICK_JVM
 
-RELEASE = "3.9.1"
+RELEASES = ("3.9.1", "4.4.0")
 COORDINATES = (
     "org.apache.kafka:kafka_2.13:{release}",
     "org.apache.kafka:kafka-tools:{release}",
     "org.slf4j:slf4j-reload4j:1.7.36",
 )
+FOR_ONE_BROKER = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+)
 CLUSTER_ID = "A" * 22
 FORMAT_SECONDS = 60.0
+
+
+def later_jars(release: str) -> Path:
+    """The folder of a release's jars, fetched if it is missing. Raises KafkaUnavailable."""
+    return kafka_jars(release=release, coordinates=COORDINATES)
 
 
 class LaterKafka(BrokerServer):
@@ -26,16 +38,18 @@ class LaterKafka(BrokerServer):
     `settings` go before its own; `listeners` are those for clients.
     """
 
-    name = f"Apache Kafka {RELEASE}"
-
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] | None = None, *, release: str = RELEASES[0]
+    ) -> None:
+        self.name = f"Apache Kafka {release}"
         self.port = free_port()
+        self._release = release
         self._directory = directory
         self._settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
 
     def start(self) -> LaterKafka:
         """Return when it answers. Raises KafkaUnavailable and ProcessError."""
-        jars = kafka_jars(release=RELEASE, coordinates=COORDINATES)
+        jars = later_jars(self._release)
         self._directory.mkdir(parents=True, exist_ok=True)
         controller = free_port()
         settings = {
@@ -44,7 +58,8 @@ class LaterKafka(BrokerServer):
             "controller.quorum.voters": f"0@127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self._directory / "data",
-            "offsets.topic.replication.factor": 1,
+            **dict.fromkeys(FOR_ONE_BROKER, 1),
+            "group.initial.rebalance.delay.ms": 0,
             **self._settings,
             "listeners": f"{self._settings['listeners']},CONTROLLER://127.0.0.1:{controller}",
         }

@@ -87,14 +87,16 @@ def test_roles_move_where_they_are_wanted(cluster: Cluster) -> None:
         assert cluster.coordinator_of("g") == broker_id
 
 
-def test_a_group_goes_on_at_another_coordinator(cluster: Cluster) -> None:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", **QUIET})
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_at_another_coordinator(cluster: Cluster, protocol: str) -> None:
+    given = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": f"g-{protocol}", "group.protocol": protocol}
+    consumer = Consumer(given | QUIET)
     consumer.subscribe(["t"])
     try:
         cluster.wait_for(lambda: consumer.poll(0.05) or consumer.assignment(), timeout=20)
-        cluster.until_stable("g", 1)
-        cluster.move_coordinator("g", 1 if cluster.coordinator_of("g") != 1 else 2)
-        cluster.until_stable("g", 1)
+        cluster.until_stable(given["group.id"], 1)
+        cluster.move_coordinator(given["group.id"], 1 if cluster.coordinator_of(given["group.id"]) != 1 else 2)
+        cluster.until_stable(given["group.id"], 1)
     finally:
         consumer.close()
 

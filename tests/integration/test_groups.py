@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.conftest import Group
+from tests.integration.conftest import Group, Join, StartMinibroker, Write
 from tests.integration.members import LIBRARIES, wait_until, wait_until_read, wait_until_shared
 
 PARTITIONS = 4
@@ -74,3 +74,57 @@ def test_libraries_share_a_group(group: Group) -> None:
     wait_until_shared(members, PARTITIONS)
 
     wait_until_read(group.write(5), *members)
+
+
+QUICK_CONSUMER_GROUPS = {
+    "group.consumer.session.timeout.ms": 3000,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.assignment.interval.ms": 0,
+    "num.partitions": PARTITIONS,
+}
+
+
+def test_members_of_the_consumer_protocol_outlive_kills_of_each_other_and_of_the_broker(
+    start_in_place: StartMinibroker, join: Join, write: Write
+) -> None:
+    broker = start_in_place(settings=QUICK_CONSUMER_GROUPS)
+    settings = {"bootstrap": broker.bootstrap, "group_protocol": "consumer"}
+    written = write("t", 5, bootstrap=broker.bootstrap)
+    one = join("confluent-kafka", "group", "t", **settings)
+    wait_until_read(written, one)
+    one.commit()
+    two = join("confluent-kafka", "group", "t", **settings)
+    wait_until_shared([one, two], PARTITIONS)
+    lost = one.lost()
+
+    broker.kill()
+    start_in_place(settings=QUICK_CONSUMER_GROUPS)
+    written += write("t", 5, bootstrap=broker.bootstrap)
+    wait_until_read(written, one, two)
+    assert (one.lost(), two.lost()) == (lost, [])
+    one.commit()
+    two.kill()
+    wait_until_shared([one], PARTITIONS)
+    written = write("t", 5, bootstrap=broker.bootstrap)
+    wait_until(lambda: set(written) <= set(one.values()), "the records of the member that was killed")
+
+
+@pytest.mark.nightly
+def test_members_of_both_protocols_share_a_group_and_it_changes_with_them(group: Group) -> None:
+    classic = [group.join(library, partition_assignment_strategy="range") for library in ("kafka-python", "aiokafka")]
+    wait_until_shared(classic, PARTITIONS)
+    wait_until_read(group.write(5), *classic)
+    for member in classic:
+        member.commit()
+
+    new = [group.join("confluent-kafka", group_protocol="consumer") for _ in range(2)]
+    wait_until_shared([*classic, *new], PARTITIONS)
+    written = group.write(5)
+    wait_until(lambda: set(written) <= {each for member in (*classic, *new) for each in member.values()}, "all records")
+    for member in new:
+        member.commit()
+        member.close()
+    wait_until_shared(classic, PARTITIONS)
+    after = group.write(5)
+
+    wait_until(lambda: set(after) <= {each for member in classic for each in member.values()}, "the last records")

@@ -128,7 +128,7 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
             kafka = ApacheKafka(kafka_jars(), directory, settings=settings, heap="512m")
             bootstrap = stack.enter_context(kafka).bootstrap
         else:
-            later = LaterKafka(directory, settings)
+            later = LaterKafka(directory, settings, release=kind.removeprefix("Apache Kafka "))
             stack.callback(later.kill)
             bootstrap = later.start().bootstrap
         for line in book.after("begin"):

@@ -47,17 +47,14 @@ class Brokers:
     def list_groups(self) -> Any:
         return [{"group_id": each} for each in self.committed]
 
-    def list_group_offsets(self, groups: list[str]) -> Any:
-        found = {group: self.committed[group].items() for group in groups}
-        return {
-            group: {TopicPartition(*at): SimpleNamespace(offset=offset) for at, offset in offsets}
-            for group, offsets in found.items()
-        }
+    def committed_of(self, client: Any, groups: list[str]) -> Any:
+        return {group: {TopicPartition(*at): end for at, end in self.committed[group].items()} for group in groups}
 
 
 def found(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[Any, ...]]]:
     """The topic, partition, fetched offset, lag and client of each partition, by group."""
     monkeypatch.setattr(fetching_groups, "Control", brokers.control)
+    monkeypatch.setattr(fetching_groups, "committed_of", brokers.committed_of)
     groups = fetching_groups.fetching_groups(brokers, brokers.control("0.control"))
     return {name: [(*each[:3], each.lag, each.client_id) for each in rows] for name, rows in groups.items()}
 

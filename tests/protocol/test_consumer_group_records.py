@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.broker.group.consumer.group import ConsumerGroup
+from minibroker.broker.group.consumer.member import owned_of
 from minibroker.protocol.consumer_group_records import (
     KEYS,
     VALUES,
@@ -90,6 +91,11 @@ def test_metadata_of_a_kafka_before_4_1_is_read_to_be_deleted() -> None:
     found = read_record(record_of(b"\0\4\0\1g", b"\0\0\1\0"))
 
     assert found == ConsumerGroupRecord(RecordType.OLD_METADATA, "g", value=True)
+
+
+def test_partitions_of_a_kafka_before_4_4_have_the_epoch_of_their_member() -> None:
+    assert owned_of([(b"t", [0, 1], None), (b"u", [2], [5])], 7) == {b"t": {0: 7, 1: 7}, b"u": {2: 5}}
+    assert owned_of([(b"t", [0, 1], [3])], -2) == {b"t": {0: 0, 1: 0}}
 
 
 def test_a_member_of_the_classic_protocol_is_told_from_one_without_protocols() -> None:

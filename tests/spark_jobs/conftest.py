@@ -23,7 +23,14 @@ pytest.importorskip("confluent_kafka", reason="pip install -e '.[demo]'")
 pytest.importorskip("matplotlib", reason="pip install -e '.[demo]'")
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from pyspark.sql import SparkSession
 
 from minibroker.demo import processes
@@ -65,6 +72,12 @@ class Kafka(NamedTuple):
             else:
                 return
         pytest.fail(f"{topic} is still there")
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        """Set a setting of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        _done(self.admin.incremental_alter_configs([resource]))
 
     def delete_records(self, topic: str, *, partition: int, before: int) -> None:
         _done(self.admin.delete_records([TopicPartition(topic, partition, before)]))

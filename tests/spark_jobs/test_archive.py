@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -150,7 +152,7 @@ def test_each_record_is_in_one_table_through_a_crash_between_the_two(
 ) -> None:
     add = SinkTable.add
 
-    def crash_at_the_second_quarantine(table: SinkTable, batch: int, rows: DataFrame) -> bool:
+    def crash_at_the_second_quarantine(table: SinkTable, batch: int, rows: DataFrame) -> DataFrame | None:
         if batch == 2 and table.files.folder.endswith("quarantine"):
             raise RuntimeError("crashed")
         return add(table, batch, rows)
@@ -207,6 +209,12 @@ def numbers(spark: SparkSession, folder: str) -> Counter[int]:
     return Counter(row.offset for row in spark.read.parquet(folder).select("offset").collect())
 
 
+def offsets_by_file(table: SinkTable) -> list[list[int]]:
+    paths = [urlparse(file.path).path for file in table.files.below("topic=007") if file.path.endswith(".parquet")]
+    assert len(paths) == 20
+    return [pq.read_table(path, columns=["offset"], partitioning=None)["offset"].to_pylist() for path in paths]
+
+
 class Killed(BaseException):
     """As kill -9: no handler runs."""
 
@@ -217,8 +225,9 @@ def test_a_reader_sees_each_record_once_wherever_a_compaction_is_killed(
     table = SinkTable(spark, str(tmp_path / "table"))
     columns = "topic string, partition int, offset long, date string, hour int"
     for batch in range(10):
-        rows = [("007", 0, 4 * batch + number, "2026-01-01", number % 2) for number in range(4)]
+        rows = [("007", 0, 4 * batch + number, "2026-01-01", number % 2) for number in reversed(range(4))]
         table.add(batch, spark.createDataFrame(rows, columns).coalesce(1))
+    assert all(offsets == sorted(offsets) for offsets in offsets_by_file(table))  # though rows came in reverse
     every = Counter(range(40))
     steps = 0
 

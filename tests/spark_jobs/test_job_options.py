@@ -1,4 +1,4 @@
-"""Options of jobs, the line of a batch, and when an alert comes by its state; no Spark is started."""
+"""Options of jobs, the line of a batch, when an alert comes, what a replay sorts; no Spark is started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from minibroker.spark_jobs import flight_delays, kafka_options, micro_batches
+from minibroker.spark_jobs import flight_delays, kafka_options, micro_batches, sending
 from minibroker.spark_jobs.alerts import KeyState, Rule, judge
 
 MINUTE_MS = 60_000
@@ -80,3 +80,21 @@ def test_a_key_that_is_done_with_keeps_no_state(minutes: list[int], kept: KeySta
         state, _ = judge(rule(times=2), state, is_match=True, at_ms=minute * MINUTE_MS)
 
     assert state == kept
+
+
+def surveyed(partition: int, lane: int, first: int, last: int, *, in_order: bool = True) -> sending.Surveyed:
+    return sending.Surveyed(partition, "t", lane, lane, last - first + 1, first, last, in_order, 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "turns"),
+    [
+        ([surveyed(0, 1, 5, 9), surveyed(1, 0, 0, 9), surveyed(2, 1, 0, 4)], "1 2,0"),
+        ([surveyed(0, 0, 0, 9), surveyed(0, 1, 0, 9)], None),
+        ([surveyed(0, 0, 0, 9), surveyed(1, 0, 9, 12)], None),
+        ([surveyed(0, 0, 0, 9, in_order=False)], None),
+    ],
+    ids=["files of lanes", "two lanes in a file", "files that overlap", "a file out of order"],
+)
+def test_what_is_in_order_in_its_files_takes_no_sorting(found: list[sending.Surveyed], turns: str | None) -> None:
+    assert sending.turns(found) == turns

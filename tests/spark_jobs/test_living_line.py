@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import random
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -95,9 +97,41 @@ def left() -> Iterator[Leftovers]:
         yield made
 
 
+class Pressed(NamedTuple):
+    """A job on a terminal of its own, whose Ctrl-C goes to all its processes."""
+
+    process: subprocess.Popen[bytes]
+    shown: Terminal
+    left: Leftovers
+
+    def press(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does: to all processes in the foreground
+
+    def check_nothing_is_left(self, statuses: set[int]) -> None:
+        assert self.process.wait(GONE_SECONDS) in statuses, self.shown.lines
+        self.left.wait_until_gone(GONE_SECONDS)
+        lines = self.shown.lines
+        assert [line for line in lines if "Traceback" in line or "WARNING" in line] == [], "\n".join(lines)
+
+
+@contextmanager
+def on_a_terminal(left: Leftovers, folder: Path, job: str, *options: str) -> Iterator[Pressed]:
+    with terminal() as shown:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"minibroker.spark_jobs.{job}", *options],
+            cwd=folder,
+            env=left.environment,
+            stdin=shown.theirs,
+            stdout=shown.theirs,
+            stderr=shown.theirs,
+            start_new_session=True,
+        )
+        yield Pressed(process, shown, left)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.nightly  # as a demo that is ended, in test_demo_ends.py
+@pytest.mark.sample(of=lambda said: said == "starting Spark")
 @pytest.mark.parametrize(
     ("said", "presses", "statuses"),
     [
@@ -111,22 +145,53 @@ def test_ctrl_c_leaves_no_process_behind(
 ) -> None:
     topic = kafka.create_topic()
     kafka.produce(topic, ['{"origin": "JFK"}'])
-    command = [sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "-b", kafka.bootstrap, "--subscribe", topic]
-    command += ["--output", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "at"), "--continuous", "0.1"]
-    with terminal() as shown:
-        process = subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=left.environment,
-            stdin=shown.theirs,
-            stdout=shown.theirs,
-            stderr=shown.theirs,
-            start_new_session=True,
-        )
-        shown.wait_for(said)
+    options = ["-b", kafka.bootstrap, "--subscribe", topic, "--continuous", "0.1"]
+    options += ["--output", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "at")]
+    with on_a_terminal(left, tmp_path, "flight_delays", *options) as job:
+        job.shown.wait_for(said)
         for _ in range(presses):
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes in the foreground
+            job.press()
 
-        assert process.wait(GONE_SECONDS) in statuses
-        left.wait_until_gone(GONE_SECONDS)
-        assert [line for line in shown.lines if "Traceback" in line or "WARNING" in line] == []
+        job.check_nothing_is_left(statuses)
+
+
+MOMENTS = 12
+LAST_SECONDS = 15.0  # some seconds after a quiet machine has started Spark
+JOBS = ("alerts", "archive", "replay", "telemetry", "verify")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(MOMENTS))
+def test_ctrl_c_at_any_moment_of_any_job_leaves_no_process_behind(
+    kafka: Kafka, jars: list[Path], left: Leftovers, tmp_path: Path, number: int
+) -> None:
+    source = random.Random(number)
+    job, seconds = JOBS[number % len(JOBS)], source.uniform(0.0, LAST_SECONDS)
+    topic, target = kafka.create_topic(partitions=2), kafka.create_topic(partitions=2)
+    kafka.produce(topic, [json.dumps({"n": record}) for record in range(5000)])
+    (tmp_path / "rows.csv").write_text("timestamp,n\n" + "".join(f"2026-01-01 00:00:{s:02},{s}\n" for s in range(60)))
+    reading = ["-b", kafka.bootstrap, "--subscribe", topic]
+    checkpoint = ["--checkpoint", str(tmp_path / "at")]
+    output = ["--output", str(tmp_path / "out"), "--continuous", "0.1"]
+    rows = ["--input", str(tmp_path / "rows.csv"), "--format", "csv"]
+    rule = ["--schema", "n INT", "--rule", "n > 10", "--times", "2", "--by", "n % 7", "--processing-time", "0 seconds"]
+    options = {
+        "alerts": [*reading, *checkpoint, *rule, "--starting-offsets", "earliest", "--topic", target],
+        "archive": [*reading, *output],
+        "replay": ["-b", kafka.bootstrap, "--topic", target, "--speed", "1", *rows],
+        "telemetry": [*reading, *checkpoint, *output],
+        "verify": [*reading, "--against-topic", target],
+    }
+    with on_a_terminal(left, tmp_path, job, *options[job]) as pressed:
+        with suppress(subprocess.TimeoutExpired):
+            pressed.process.wait(seconds)
+        for _ in range(1 + number % 2):
+            with suppress(ProcessLookupError):  # a job that has ended
+                pressed.press()
+            with suppress(subprocess.TimeoutExpired):
+                pressed.process.wait(source.uniform(0.0, 1.0))
+
+        # As if it had not been pressed, in order, as stopped, at once; 3 is verify's for topics that differ.
+        pressed.check_nothing_is_left({0, 1, 3, -signal.SIGINT})

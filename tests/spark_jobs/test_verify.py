@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from minibroker.spark_jobs import archive, verify
+from minibroker.spark_jobs import archive, command, verify
 from minibroker.spark_jobs.command import JobFailed, stoppable
 from tests.spark_jobs.kafka_rows import KAFKA_ROW
 
@@ -96,12 +97,14 @@ class Verified:
 
     def __init__(self, spark: SparkSession, kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
         self.spark, self.kafka, self.capsys = spark, kafka, capsys
+        self.progress: list[dict[str, Any]] = []  # of the last run
 
     def __call__(self, topic: str, *more: str) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
         command_line = ["-b", self.kafka.bootstrap, "--subscribe", topic, "--json", *more]
         self.capsys.readouterr()
         status = verify.run(self.spark, verify.options().parse_args(command_line), threading.Event())
         lines = [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
+        self.progress = [line["progress"] for line in lines if "progress" in line]
         return status, [line["difference"] for line in lines if "difference" in line], lines[-1]
 
 
@@ -111,8 +114,10 @@ def verified(spark: SparkSession, kafka: Kafka, capsys: pytest.CaptureFixture[st
 
 
 def test_a_topic_and_its_archive_are_equal_until_a_record_is_added_or_deleted(
-    verified: Verified, spark: SparkSession, kafka: Kafka, tmp_path: Path
+    verified: Verified, spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(command, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(command, "PROGRESS_SECONDS", 0)
     topic = kafka.create_topic(partitions=2)
     kafka.produce(topic, [f"{number}" for number in range(50)])
     kafka.produce(topic, ["a", "b"], partition=1)
@@ -128,6 +133,7 @@ def test_a_topic_and_its_archive_are_equal_until_a_record_is_added_or_deleted(
     status, differences, total = verified(topic, *against, "--picture", str(tmp_path / "differences.png"))
 
     assert equal[0] == shorter[0] == 0
+    assert verified.progress and all(step["tasks_done"] <= step["tasks"] for step in verified.progress)
     assert (equal[2]["same"], equal[2]["outside"], shorter[2]["same"], shorter[2]["outside"]) == (52, 0, 42, 10)
     assert (status, total["missing"], total["same"]) == (verify.DIFFERENT, 1, 42)
     assert [(each["kind"], each["partition"], each["offset"]) for each in differences] == [("missing", 1, 2)]
@@ -175,6 +181,6 @@ def test_a_stop_cancels_what_spark_does(spark: SparkSession) -> None:
     def stop_and_go_on(rows: Any) -> Any:
         return rows
 
-    with pytest.raises(JobFailed, match="stopped"), stoppable(spark, stop):
+    with pytest.raises(JobFailed, match="stopped"), stoppable(spark, stop, Namespace(json=False)):
         threading.Timer(0.3, stop.set).start()
         spark.range(1 << 50).mapInPandas(stop_and_go_on, "id long").selectExpr("sum(id)").collect()

@@ -173,10 +173,26 @@ class Transactors:
 
 
 def ends_of(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
-    """Return the end of each partition. Raises KafkaException."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, **QUICK, "group.id": "none"})
-    found = {partition: end_of(consumer, (topic, partition)) for partition in range(partitions)}
-    consumer.close()
+    """Return the end of each partition, once all transactions are complete: a commit is answered before its markers.
+
+    Raises KafkaException, and TimeoutError if a transaction stays open.
+    """
+    levels = ("read_committed", "read_uncommitted")
+    settings = {"bootstrap.servers": bootstrap_servers, **QUICK, "group.id": "none"}
+    consumers = [Consumer({**settings, "isolation.level": level}) for level in levels]
+    deadline = time.monotonic() + STUCK_SECONDS
+    while True:
+        stable, found = (
+            {partition: end_of(consumer, (topic, partition)) for partition in range(partitions)}
+            for consumer in consumers
+        )
+        if stable == found:
+            break
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"a transaction stays open: {topic} ends at {stable}, or uncommitted at {found}")
+        time.sleep(RETRY_SECONDS)
+    for consumer in consumers:
+        consumer.close()
     return found
 
 

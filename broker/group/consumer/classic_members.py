@@ -161,7 +161,8 @@ class ClassicMembers:
             return error.code
         self._changes.keep_alive(group.group_id, member)
         is_behind = member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
-        may_have_more = member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for(member)
+        is_waiting = next(group.lacking(member), None) is not None
+        may_have_more = member.state is MemberState.UNRELEASED_PARTITIONS and not is_waiting
         if is_behind or may_have_more:
             self._expect_join(group, member)
             return ErrorCode.REBALANCE_IN_PROGRESS

@@ -241,14 +241,14 @@ class ConsumerGroup:
     def classic_member_count(self) -> int:
         return sum(member.classic is not None for member in self.members.values())
 
-    def is_waiting_for(self, member: ConsumerMember) -> bool:
-        """Whether another member has yet to release a partition of this one's target."""
-        owners = self.owners()
-        return any(
-            partition not in member.assigned.get(topic_id, ()) and (topic_id, partition) in owners
-            for topic_id, partitions in self.target_of(member.member_id).items()
-            for partition in partitions
-        )
+    def lacking(self, member: ConsumerMember) -> Iterator[tuple[bytes, int, str]]:
+        """The partitions of a member's target that another one has yet to release, with the id of that."""
+        others = [each for each in self.members.values() if each is not member]
+        for topic_id, partitions in self.target_of(member.member_id).items():
+            for partition in sorted(partitions - member.assigned.get(topic_id, {}).keys()):
+                holder = next((each.member_id for each in others if each.has(topic_id, partition)), None)
+                if holder is not None:
+                    yield topic_id, partition, holder
 
     # -- subscriptions ----------------------------------------------------------------------------------------
 

@@ -7,25 +7,17 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import (
-    ACL,
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    AclResourceType,
-    ResourcePattern,
-    ResourcePatternFilter,
-    connected,
-    error_name,
-    errors,
-)
+from minibroker.any_cluster.cluster import connected, error_name, errors, is_kraft
 from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.own_requests import asked
 from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 
 EVERY_HOST = "*"
+OF_ZOOKEEPER = "kafka.security.auth.SimpleAclAuthorizer"  # and of minibroker
+OF_KRAFT = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class Rule(NamedTuple):
@@ -186,18 +178,18 @@ def wanted_of(names: Names, users: Sequence[str], *, applying: bool) -> list[Wan
 @contextmanager
 def acl_admin(cluster: Cluster) -> Iterator[AclAdmin]:
     """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client, refusals_explained():
+    with connected(cluster) as client, refusals_explained(client):
         yield AclAdmin(client)
 
 
 @contextmanager
-def refusals_explained() -> Iterator[None]:
+def refusals_explained(client: Any) -> Iterator[None]:
     try:
         yield
     except errors.SecurityDisabledError as error:
+        authorizer = OF_KRAFT if is_kraft(client) else OF_ZOOKEEPER
         raise CommandFailed(
-            "the broker has no authorizer, so everything is allowed; start it with "
-            "authorizer.class.name=kafka.security.auth.SimpleAclAuthorizer"
+            f"the broker has no authorizer, so everything is allowed; start it with authorizer.class.name={authorizer}"
         ) from error
     except errors.ClusterAuthorizationFailedError as error:
         raise CommandFailed(no_right("manage ACLs")) from error
@@ -217,65 +209,74 @@ class AclAdmin:
         """The rules that any of these select, each once, in order."""
         found: set[Rule] = set()
         for each in wanted:
-            acls, _ = self._client.describe_acls(filter_of(each))
-            found.update(map(rule_of, acls))
+            answer = asked(self._client, ApiKey.DESCRIBE_ACLS, **filter_of(each))
+            check(answer.error_code)
+            found.update(rule_of(resource, acl) for resource in answer.resources for acl in resource.acls)
         return sorted(found)
 
     def add(self, rules: Sequence[Rule]) -> list[Outcome]:
         """Add rules; one that is there is not an error."""
-        acls = [acl_of(rule) for rule in rules]
-        answer = self._client.create_acls(acls)
-        failures = iter(answer["failed"])
-        made = {id(acl) for acl in answer["succeeded"]}
-        outcomes = []
-        for rule, acl in zip(rules, acls, strict=True):
-            if id(acl) in made:
-                outcomes.append(Outcome(str(rule), "added"))
-                continue
-            outcomes.append(Outcome(str(rule), "failed", refusal(rule, next(failures))))
-        return outcomes
+        answer = asked(self._client, ApiKey.CREATE_ACLS, creations=list(map(creation_of, rules)))
+        codes = [result.error_code for result in answer.results]
+        return [
+            Outcome(str(rule), "failed", refusal(rule, code)) if code else Outcome(str(rule), "added")
+            for rule, code in zip(rules, codes, strict=True)
+        ]
 
     def remove(self, wanted: Sequence[Wanted]) -> list[Outcome]:
         """Remove the rules that any of these select."""
-        answer = self._client.delete_acls([filter_of(each) for each in wanted])
-        for _, _, error in answer:
-            if error.errno:
-                raise error
-        return [
-            Outcome(str(rule), "removed") for rule in sorted({rule_of(acl) for _, acls, _ in answer for acl in acls})
-        ]
+        filters = [tuple(filter_of(each).values()) for each in wanted]
+        answer = asked(self._client, ApiKey.DELETE_ACLS, filters=filters)
+        for result in answer.filter_results:
+            check(result.error_code)
+        removed = {rule_of(acl, acl) for result in answer.filter_results for acl in result.matching_acls}
+        return [Outcome(str(rule), "removed") for rule in sorted(removed)]
 
 
-def refusal(rule: Rule, error: Any) -> str:
+def check(code: int) -> None:
+    """Raises an error of kafka-python unless the code is that of success."""
+    if code:
+        raise errors.for_code(code)()
+
+
+def refusal(rule: Rule, code: int) -> str:
     """A broker's refusal of a rule in one line, with the next step."""
-    if error.errno == errors.SecurityDisabledError.errno:
-        raise error
-    if error.errno == errors.ClusterAuthorizationFailedError.errno:
+    if code == errors.SecurityDisabledError.errno:
+        check(code)
+    if code == errors.ClusterAuthorizationFailedError.errno:
         return f"{rule}: not added; {no_right('manage ACLs')}"
-    return f"{rule}: not added ({error_name(error.errno)}); correct the names"
+    return f"{rule}: not added ({error_name(code)}); correct the names"
 
 
-def rule_of(acl: Any) -> Rule:
-    resource = acl.resource_pattern
-    return Rule(
-        ResourceType(resource.resource_type),
-        resource.resource_name,
-        Pattern(resource.pattern_type),
-        acl.principal,
-        acl.host,
-        Permission(acl.permission_type),
-        Operation(acl.operation),
-    )
+def rule_of(resource: Any, acl: Any) -> Rule:
+    """The rule of a row of DescribeAcls, or of a match of DeleteAcls. Raises CommandFailed for one of a later Kafka."""
+    try:
+        return Rule(
+            ResourceType(resource.resource_type),
+            resource.resource_name,
+            Pattern(resource.pattern_type),
+            acl.principal,
+            acl.host,
+            Permission(acl.permission_type),
+            Operation(acl.operation),
+        )
+    except ValueError as error:
+        raise CommandFailed(f"a rule of {acl.principal} is of a later Kafka: {error}; update minibroker") from error
 
 
-def acl_of(rule: Rule) -> Any:
-    resource = ResourcePattern(AclResourceType(rule.resource_type), rule.name, ACLResourcePatternType(rule.pattern))
-    return ACL(rule.principal, rule.host, ACLOperation(rule.operation), ACLPermissionType(rule.permission), resource)
+def creation_of(rule: Rule) -> tuple[Any, ...]:
+    """The rule as a row of CreateAcls."""
+    return (rule.resource_type, rule.name, rule.pattern, rule.principal, rule.host, rule.operation, rule.permission)
 
 
-def filter_of(wanted: Wanted) -> Any:
-    resource = ResourcePatternFilter(
-        AclResourceType(wanted.resource_type), wanted.name, ACLResourcePatternType(wanted.pattern)
-    )
-    operation, permission = ACLOperation(wanted.operation), ACLPermissionType(wanted.permission)
-    return ACLFilter(wanted.principal, wanted.host, operation, permission, resource)
+def filter_of(wanted: Wanted) -> dict[str, Any]:
+    """The fields of DescribeAcls, which are those of a row of DeleteAcls."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }

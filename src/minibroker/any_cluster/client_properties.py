@@ -52,6 +52,8 @@ OF_LOGINS = {
     "enable.sasl.oauthbearer.unsecure.jwt",
     "sasl.oauthbearer.token.endpoint.url",
 }
+# Of the consumer protocol (KIP-848), which kafka-python lacks.
+OF_LIBRDKAFKA = {"group.protocol", "group.remote.assignor"}
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -114,12 +116,12 @@ def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[s
 
 
 def unknown_of(properties: Properties, known: Iterable[Mapping[str, Any]]) -> list[str]:
-    """List those of normalized properties that no client of kafka-python knows."""
+    """List those of normalized properties that no client knows: of kafka-python, or of librdkafka alone."""
     names = {setting for defaults in known for setting in defaults}
     return [
         name
         for name in properties
-        if name not in OF_LOGINS and KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")) not in names
+        if name not in OF_LOGINS | OF_LIBRDKAFKA and KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")) not in names
     ]
 
 

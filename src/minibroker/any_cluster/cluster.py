@@ -7,10 +7,11 @@ reports an unreachable cluster within seconds: kafka-python retries until its ti
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from minibroker.any_cluster.client_properties import for_kafka_python, normalize
 from minibroker.any_cluster.login import Login, logged_in
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.api import ASKED_TABLE
+from minibroker.protocol.api import ApiKey as OwnApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.sasl_client import LoginError
 
@@ -29,37 +32,24 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
     from kafka.admin import (
-        ACL,
         AbortTransactionSpec,
-        ACLFilter,
-        ACLOperation,
-        ACLPermissionType,
-        ACLResourcePatternType,
         ConfigResource,
         ConfigResourceType,
         KafkaAdminClient,
         OffsetSpec,
-        ResourcePattern,
-        ResourcePatternFilter,
         UserScramCredentialDeletion,
         UserScramCredentialUpsertion,
     )
-    from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
-    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeGroupsRequest
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+    from kafka.protocol.api_key import ApiKey
     from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
     from kafka.protocol.metadata import MetadataRequest
     from kafka.protocol.producer import ProduceRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
-    "ACL",
-    "ACLFilter",
-    "ACLOperation",
-    "ACLPermissionType",
-    "ACLResourcePatternType",
     "AbortTransactionSpec",
-    "AclResourceType",
     "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
@@ -71,16 +61,24 @@ __all__ = [
     "ListOffsetsRequest",
     "ProduceRequest",
 ]
-__all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
+COORDINATOR_SECONDS = 10.0
+RETRY_SECONDS = 0.1
+OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = OF_COMMANDS
+# As kafka 4.4.0 ApiKeys, after the last that kafka-python knows; 4.3 has none of them.
+NEWEST_RELEASE = (4, 4)
+NEWER_APIS = {93: "StreamsGroupTopologyDescriptionUpdate", 94: "UnregisterController"}
 NO_PROPERTIES: Properties = {}
 CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
+OLDEST_RELEASE = "0.11"  # that commands support
+FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do not take the version before
+CLASSIC = "classic"  # the protocol of groups that kafka-python speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
 codecs.complete(codec)
@@ -159,28 +157,78 @@ def answer_to(client: Any, request: Any, *, broker: int | None = None) -> Any:
     return manager.run(manager.send, request, broker)
 
 
-def group_rows(client: Any, groups: Collection[str]) -> list[dict[str, Any]]:
-    """A row of DescribeGroups for each group, from its coordinator, with what its members wrote as bytes.
+def at_coordinators(client: Any, keys: Collection[str], question: Callable[[], T], *, kind: int = OF_GROUPS) -> T:
+    """Call `question` once the coordinators of these keys are known, and again if one has moved since; its result.
 
-    kafka-python's own method reads the metadata of every protocol type as a consumer's.
+    A cluster makes the topic of its coordinators at the first question for one, and has none until then.
     """
-    coordinators = client._manager.run(client._find_coordinator_ids, list(groups))
-    rows = []
-    for broker in sorted(set(coordinators.values())):
-        request = DescribeGroupsRequest(groups=[group for group in groups if coordinators[group] == broker])
-        rows += answer_to(client, request, broker=broker).to_dict(json=False)["groups"]
-    return rows
+    deadline = time.monotonic() + COORDINATOR_SECONDS
+    has_moved = False
+    while True:
+        try:
+            client._manager.run(client._find_coordinator_ids, list(keys), kind)
+            return question()
+        except errors.CoordinatorNotAvailableError:
+            if time.monotonic() > deadline:
+                raise
+        except errors.NotCoordinatorError:
+            if has_moved:
+                raise
+            has_moved = True
+            client._manager.cluster._coordinators.clear()  # else it would be asked again
+        time.sleep(RETRY_SECONDS)
+
+
+def by_coordinator(client: Any, groups: Collection[str]) -> dict[int, list[str]]:
+    """The groups of each coordinator, by its broker id."""
+    found: dict[int, list[str]] = {}
+    for group, broker in client._manager.run(client._find_coordinator_ids, list(groups)).items():
+        found.setdefault(broker, []).append(group)
+    return found
+
+
+def versions_of(client: Any) -> dict[int, tuple[int, int]]:
+    """The first and the last version of each API that the cluster's brokers have, by API key."""
+    found: dict[int, tuple[int, int]] = client._manager.broker_version_data.api_versions
+    return found
+
+
+def is_kraft(client: Any) -> bool:
+    """Whether the brokers keep what the cluster is themselves, in Apache Kafka's way without ZooKeeper."""
+    return ApiKey.DescribeQuorum in versions_of(client)
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API; its key for one that is not known here."""
+    return NEWER_APIS.get(key) or (ApiKey(key).name if key in set(ApiKey) else str(key))
 
 
 def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
     """The brokers and all topics of the cluster in one answer, and the release of Kafka that its APIs are those of."""
     answer = answer_to(client, MetadataRequest(topics=None, allow_auto_topic_creation=False)).to_dict()
-    return answer, release_of(client)
+    return answer | {"controller_id": controller_of(client, answer)}, release_of(client)
+
+
+def described_cluster(client: Any) -> dict[str, Any]:
+    """The cluster's id, brokers and controller, which is not among its brokers where processes of their own control."""
+    found: dict[str, Any] = client.describe_cluster()
+    return found | {"controller_id": controller_of(client, found)}
+
+
+def controller_of(client: Any, answer: Mapping[str, Any]) -> int:
+    """The id of the controller, below 0 for none. Brokers without ZooKeeper answer with any of them."""
+    if is_kraft(client):
+        try:
+            (topic,) = client.describe_metadata_quorum()["topics"]
+            return int(topic["partitions"][0]["leader_id"])
+        except errors.ClusterAuthorizationFailedError:
+            pass  # without the right to describe the cluster, which most users have not
+    return int(answer["controller_id"])
 
 
 def release_of(client: Any) -> tuple[int, ...]:
-    """The release of Kafka that the cluster's APIs are those of."""
-    return tuple(client._manager.broker_version or ())
+    """The release of Kafka that the cluster's APIs are those of; kafka-python knows those up to 4.3."""
+    return NEWEST_RELEASE if NEWER_APIS.keys() <= versions_of(client).keys() else client._manager.broker_version or ()
 
 
 def checked(properties: Properties) -> Properties:
@@ -230,9 +278,21 @@ def close(producer: Any) -> None:
 
 
 def consumer(addresses: str, settings: Properties) -> Any:
-    """A KafkaConsumer with those normalized properties; it never commits by itself."""
+    """A KafkaConsumer with those normalized properties; it never commits by itself. Raises BadValue."""
+    if settings.get("group.protocol", CLASSIC).lower() != CLASSIC:
+        raise BadValue("group.protocol=consumer takes confluent-kafka; install that, or leave the property out")
     typed = settings_of(settings, KafkaConsumer)
     return KafkaConsumer(**typed, bootstrap_servers=addresses.split(","), enable_auto_commit=False)
+
+
+def check_group_protocol(client: Any, properties: Properties) -> None:
+    """Raises CommandFailed if they ask for the consumer protocol, and the cluster has none, or the preview of 3.7."""
+    is_classic = properties.get("group.protocol", CLASSIC).lower() == CLASSIC
+    _, last = versions_of(client).get(OwnApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 0))
+    if not is_classic and last < FIRST_OF_CONSUMER_PROTOCOL:
+        raise CommandFailed(
+            "the cluster does not have group.protocol=consumer; leave that out, or use Apache Kafka 4.0 or later"
+        )
 
 
 def revocation_listener(on_revoked: Callable[[], None]) -> Any:
@@ -299,7 +359,9 @@ def explained(error: Exception, address: Address) -> str:
     message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
     in_brackets = f" ({message})" if message else ""
     if isinstance(error, (errors.UnsupportedVersionError, errors.UnrecognizedBrokerVersion)):
-        return f"the broker at {address} does not support this request{in_brackets}; use Apache Kafka 0.11 or later"
+        name, release = lacking(message)
+        what = f" ({name})" if name else in_brackets
+        return f"the broker at {address} does not support this request{what}; use Apache Kafka {release} or later"
     if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
         return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
     if isinstance(error, errors.KafkaConfigurationError):
@@ -314,6 +376,19 @@ def explained(error: Exception, address: Address) -> str:
         f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
         "machine can reach its advertised.listeners"
     )
+
+
+def lacking(message: str) -> tuple[str, str]:
+    """The API that kafka-python says the broker lacks, and the release that brought it; no name for anything else."""
+    found = re.search(r"does not support the '(\w+)Request'", message)
+    for api in ASKED_TABLE.values():
+        if found is not None and api.name == found[1]:
+            return api.name, max(api.since.release, OLDEST_RELEASE, key=numbers_of)
+    return "", OLDEST_RELEASE
+
+
+def numbers_of(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")]
 
 
 def error_of(code: int, message: str) -> Any:

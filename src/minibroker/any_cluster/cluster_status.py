@@ -15,6 +15,7 @@ from minibroker.any_cluster.cluster import (
     ListOffsetsRequest,
     administering,
     answer_to,
+    described_cluster,
 )
 from minibroker.any_cluster.partition_offsets import topic_rows
 
@@ -46,8 +47,7 @@ class ClusterStatus:
         self._client = client
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._client.describe_cluster()
-        return found
+        return described_cluster(self._client)
 
     def brokers(self) -> list[dict[str, Any]]:
         """The brokers that are alive, and those that have replicas and are not."""

@@ -13,12 +13,15 @@ from minibroker.any_cluster.cluster import (
     OffsetAndMetadata,
     TopicPartition,
     administering,
-    error_name,
+    at_coordinators,
+    by_coordinator,
     errors,
-    group_rows,
+    versions_of,
 )
+from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, refusal
 from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.own_requests import asked
 from minibroker.any_cluster.partition_offsets import (
     OffsetRange,
     clamped,
@@ -29,29 +32,11 @@ from minibroker.any_cluster.partition_offsets import (
 )
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
-from minibroker.protocol.consumer_protocol import read_assignment
-from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.text import counted
+from minibroker.protocol.api import ApiKey
 
-STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
-ADVICE: dict[int, str] = {
-    errors.NonEmptyGroupError.errno: STOP_IT,
-    errors.UnknownMemberIdError.errno: STOP_IT,
-    errors.RebalanceInProgressError.errno: STOP_IT,
-    errors.IllegalGenerationError.errno: STOP_IT,
-    errors.InvalidGroupIdError.errno: "a group needs a name",
-    errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
-    errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
-    errors.GroupAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
-}
-NO_SUCH_GROUP = "Dead"  # in DescribeGroups
 NO_OFFSETS = "has no committed offsets"
 GROUPS_ARE_LISTED = "`minibroker groups list` shows the groups"
-UNKNOWN_STATE = "?"
 MISSING_SHOWN = 5  # partitions
-CONSUMER = "consumer"  # the protocol type of consumer groups
 
 
 class GroupSummary(NamedTuple):
@@ -60,63 +45,28 @@ class GroupSummary(NamedTuple):
     group: str
     state: str
     members: int | None
+    type: str
     protocol_type: str
-
-
-class Member(NamedTuple):
-    """`unread_bytes` is the size of an assignment that is not a consumer's, or is damaged: it has no partitions."""
-
-    member_id: str
-    client_id: str
-    host: str
-    partitions: list[TopicPartition]
-    unread_bytes: int = 0
-
-    def unread(self, protocol_type: str) -> str | None:
-        """The size of an assignment whose partitions cannot be read, and the reason; None if there is none."""
-        if not self.unread_bytes:
-            return None
-        size = counted(self.unread_bytes, "byte")
-        return f"{size}, damaged" if protocol_type == CONSUMER else f"{size} of protocol type {protocol_type}"
-
-
-class Group(NamedTuple):
-    """A group as its coordinator describes it, or the error of that in one line.
-
-    `members` is None for a group of the protocols of Kafka 4, which has another request for each of them.
-    """
-
-    group: str
-    state: str
-    protocol_type: str
-    protocol: str
-    members: list[Member] | None
-    error: str | None = None
-
-    @property
-    def exists(self) -> bool:
-        return self.state != NO_SUCH_GROUP
 
 
 class GroupPartition(NamedTuple):
-    """`committed` and what depends on it is None without a commit; so is `end` of a deleted topic."""
+    """`committed` and what depends on it is None without a commit; so is `end` of a deleted topic.
+
+    Of a share group, `committed` is where its part of the partition starts: it has acknowledged everything before.
+    """
 
     topic: str
     partition: int
     committed: int | None
     end: int | None
     lag: int | None
-    client_id: str | None  # of the member that reads it
+    client_id: str | None  # of the member that reads it; of a share group of all that do, with commas between
 
 
 class GroupDescription(NamedTuple):
-    """`members` is None where the broker does not describe them."""
+    """A group, with the partitions that it has committed offsets of or that its members have."""
 
-    group: str
-    state: str
-    protocol_type: str
-    protocol: str
-    members: list[Member] | None
+    group: Group
     partitions: list[GroupPartition]
 
 
@@ -159,7 +109,11 @@ class GroupAdmin:
         """All groups by name."""
         return [
             GroupSummary(
-                each.group, each.state, None if each.members is None else len(each.members), each.protocol_type
+                each.group,
+                each.state,
+                None if each.members is None else len(each.members),
+                each.type,
+                each.protocol_type,
             )
             for each in described(self._client, group_ids(self._client)).values()
         ]
@@ -169,24 +123,23 @@ class GroupAdmin:
         found, committed = self._group(group)
         if not found.exists and not committed:
             raise CommandFailed(self._missing(group))
-        readers = {partition: member.client_id for member in found.members or () for partition in member.partitions}
+        readers: dict[TopicPartition, set[str]] = {}
+        for member in found.members or ():
+            for at in member.partitions:
+                readers.setdefault(at, set()).add(member.client_id)
         ends = self._ends({*committed, *readers})
         return GroupDescription(
-            group,
-            found.state,
-            found.protocol_type,
-            found.protocol,
-            found.members,
+            found,
             [
                 GroupPartition(
-                    partition.topic,
-                    partition.partition,
-                    committed.get(partition),
-                    ends.get(partition),
-                    lag_of(committed.get(partition), ends.get(partition)),
-                    readers.get(partition),
+                    at.topic,
+                    at.partition,
+                    committed.get(at),
+                    ends.get(at),
+                    lag_of(committed.get(at), ends.get(at)),
+                    ", ".join(sorted(readers[at])) if at in readers else None,
                 )
-                for partition in sorted({*committed, *readers})
+                for at in sorted({*committed, *readers})
             ],
         )
 
@@ -233,9 +186,10 @@ class GroupAdmin:
 
     def reset(self, group: str, moves: Sequence[Move]) -> list[Move]:
         """Commit the offsets of a plan; return the moves, with an error in those that were refused."""
-        offsets = {TopicPartition(move.topic, move.partition): OffsetAndMetadata(move.after, "", -1) for move in moves}
-        results = self._client.alter_group_offsets(group, offsets)
-        codes = {partition: error.errno for partition, error in results.items()}
+        found, _ = self._group(group)
+        offsets = {TopicPartition(move.topic, move.partition): move.after for move in moves}
+        alter = altered_starts if found.type == SHARE else altered_offsets
+        codes = at_coordinators(self._client, [group], lambda: alter(self._client, group, offsets))
         return [
             move._replace(error=refusal(group, code))
             if (code := codes[TopicPartition(move.topic, move.partition)])
@@ -244,7 +198,8 @@ class GroupAdmin:
         ]
 
     def delete(self, groups: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
-        answer = self._client.delete_groups(list(dict.fromkeys(groups)))
+        names = list(dict.fromkeys(groups))
+        answer = at_coordinators(self._client, names, lambda: self._client.delete_groups(names))
         return [self._deletion(group, result, may_be_absent=may_be_absent) for group, result in answer.items()]
 
     def _deletion(self, group: str, result: str, *, may_be_absent: bool) -> Outcome:
@@ -294,75 +249,65 @@ def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRa
     return Move(at.topic, at.partition, before, after, asked=None if after == asked else asked)
 
 
-def group_ids(client: Any) -> list[str]:
-    """Every group of the cluster, by name."""
-    return sorted(row["group_id"] for row in client.list_groups())
-
-
 def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """The committed offsets of each of these groups."""
-    found = client.list_group_offsets(list(groups)) if groups else {}
-    return {
+    """The committed offsets of each of these groups; of share groups where their partitions start."""
+    if not groups:
+        return {}
+    found = at_coordinators(client, groups, lambda: client.list_group_offsets(list(groups)))
+    committed = {
         group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
         for group, offsets in found.items()
     }
+    without = [group for group, offsets in committed.items() if not offsets]
+    if without and ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS in versions_of(client):
+        committed |= starts_of(client, without)
+    return committed
 
 
-def described(client: Any, groups: Sequence[str]) -> dict[str, Group]:
-    """Each of those groups, of whatever protocol type, by name in order."""
-    found = {row["group_id"]: group_of(row) for row in group_rows(client, groups)} if groups else {}
-    missing = [name for name, group in found.items() if not group.exists]
-    if missing:  # Kafka 4 does not describe a group of its new protocols in this request; it lists all
-        there = {row["group_id"]: row for row in client.list_groups()}
-        found |= {name: listed_only(there[name]) for name in missing if name in there}
-    return dict(sorted(found.items()))
+def starts_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """Ask where the partitions of share groups start; none of a group of another type."""
+    answers = [
+        asked(
+            client,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            broker=broker,
+            groups=[(group, None) for group in of_broker],
+        )
+        for broker, of_broker in by_coordinator(client, groups).items()
+    ]
+    return {
+        row.group_id: {
+            TopicPartition(topic.topic_name, each.partition_index): each.start_offset
+            for topic in row.topics
+            for each in topic.partitions
+            if each.start_offset >= 0
+        }
+        for answer in answers
+        for row in answer.groups
+    }
 
 
-def group_of(row: Mapping[str, Any]) -> Group:
-    """The group of a row of DescribeGroups."""
-    name, code, protocol_type = row["group_id"], row["error_code"], row["protocol_type"]
-    if code == errors.GroupIdNotFoundError.errno:  # from version 6; before it, as a dead group
-        return Group(name, NO_SUCH_GROUP, "", "", [])
-    members = [member_of(member, protocol_type) for member in row["members"]]
-    error = refusal(name, code) if code else None
-    return Group(name, row["group_state"] or UNKNOWN_STATE, protocol_type, row["protocol_data"], members, error)
+def altered_offsets(client: Any, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Commit these offsets; return the error code of each partition."""
+    asked_for = {at: OffsetAndMetadata(offset, "", -1) for at, offset in offsets.items()}
+    return {at: error.errno for at, error in client.alter_group_offsets(group, asked_for).items()}
 
 
-def listed_only(row: Mapping[str, Any]) -> Group:
-    """The group of a row of ListGroups, in which old brokers have no state."""
-    return Group(row["group_id"], row.get("group_state") or NO_SUCH_GROUP, row["protocol_type"], "", None)
-
-
-def member_of(row: Mapping[str, Any], protocol_type: str) -> Member:
-    """The member of a row of DescribeGroups. Only a consumer's assignment has partitions."""
-    assignment = row["member_assignment"] or b""
-    partitions = partitions_in(assignment) if protocol_type == CONSUMER and assignment else None
-    return Member(
-        row["member_id"],
-        row["client_id"],
-        row["client_host"].removeprefix("/"),
-        partitions or [],
-        len(assignment) if partitions is None else 0,
-    )
-
-
-def partitions_in(assignment: bytes) -> list[TopicPartition] | None:
-    """The partitions of a consumer's assignment in order; None if it is damaged."""
-    try:
-        topics = read_assignment(assignment).assigned_partitions
-    except KafkaProtocolError:
-        return None
-    return sorted(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
+def altered_starts(client: Any, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Have the partitions of a share group start at these offsets; return the error code of each."""
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for at, offset in offsets.items():
+        topics.setdefault(at.topic, []).append((at.partition, offset))
+    (broker,) = by_coordinator(client, [group])
+    answer = asked(client, ApiKey.ALTER_SHARE_GROUP_OFFSETS, broker=broker, group_id=group, topics=list(topics.items()))
+    codes = {
+        TopicPartition(topic.topic_name, each.partition_index): each.error_code
+        for topic in answer.responses
+        for each in topic.partitions
+    }
+    return {at: answer.error_code or codes.get(at, 0) for at in offsets}
 
 
 def lag_of(committed: int | None, end: int | None) -> int | None:
     """How many offsets are left to read; 0 if the partition now ends below the committed offset."""
     return None if committed is None or end is None else max(0, end - committed)
-
-
-def refusal(group: str, code: int) -> str:
-    """A group's error in one line, with the next step."""
-    advice = ADVICE.get(code, "see the broker's log").format(group=group)
-    if STOP_IT.format(group=group) == advice:
-        return f"group {group} is in use; {advice}"
-    return f"group {group}: {error_name(code)}; {advice}"

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
     CLIENT_ID,
+    OF_TRANSACTIONS,
     AbortTransactionSpec,
     TopicPartition,
+    at_coordinators,
     checked,
     connected,
     errors,
@@ -84,8 +86,12 @@ class TransactionAdmin:
 
     def describe(self, transactional_id: str) -> Described:
         """Raises CommandFailed for an id that does not exist."""
+
+        def ask() -> Any:
+            return self._client.describe_transactions([transactional_id])[transactional_id]
+
         try:
-            row = self._client.describe_transactions([transactional_id])[transactional_id]
+            row = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
         except errors.TransactionalIdNotFoundError as error:
             raise CommandFailed(
                 f"transactional id {transactional_id} does not exist; `minibroker transactions list` shows them all"

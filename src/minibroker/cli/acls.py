@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = (
     "All", "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
-    "IdempotentWrite",
+    "IdempotentWrite", "TwoPhaseCommit",
 )  # fmt: skip
 ADD_EPILOG = """Examples:
 
@@ -95,7 +95,7 @@ class Granted(NamedTuple):
             metavar="NAME",
             parser=parse_operation,
             help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs, ClusterAction, "
-            "IdempotentWrite or All, the default; may be repeated.",
+            "IdempotentWrite, TwoPhaseCommit or All, the default; may be repeated.",
         ),
     ] = None
     producer: Annotated[

@@ -106,11 +106,11 @@ def on_served(command: Command) -> Command:
 @on_cluster
 def describe(cluster: Cluster, output: OutputOption = "text") -> int:
     """Show the brokers of any Kafka cluster with what they lead, and the partitions that lack replicas."""
-    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster import connected, described_cluster
     from minibroker.any_cluster.cluster_description import described
 
     with connected(cluster) as client:
-        found = described(client.describe_cluster(), client.describe_topics())
+        found = described(described_cluster(client), client.describe_topics())
     if output == "json":
         brokers, lacking = ([each._asdict() for each in rows] for rows in found[1:])
         print(json.dumps({"cluster_id": found.cluster_id, "brokers": brokers, "under_replicated": lacking}))

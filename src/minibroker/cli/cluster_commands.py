@@ -23,11 +23,10 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 @on_cluster
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster import connected, described_cluster
 
     with connected(cluster) as client:
-        cluster, topics = client.describe_cluster(), client.describe_topics()
-    found = health_of(cluster, topics)
+        found = health_of(described_cluster(client), client.describe_topics())
     if output == "json":
         print(json.dumps(found))
     else:
@@ -80,12 +79,10 @@ def named(partitions: list[str], *, at_most: int = 5) -> str:
 @on_cluster
 def apis(cluster: Cluster, output: OutputOption = "text") -> int:
     """List the requests a broker answers, with their versions."""
-    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster import api_name, connected, versions_of
 
     with connected(cluster) as client:
-        offered = sorted(
-            (int(key), getattr(key, "name", str(key)), low, high) for key, (low, high) in client.api_versions().items()
-        )
+        offered = sorted((key, api_name(key), *versions) for key, versions in versions_of(client).items())
     names = ("key", "name", "min_version", "max_version")
     documents = [dict(zip(names, row, strict=True)) for row in offered]
     return report_rows(documents, ("KEY", "NAME", "FROM", "TO"), offered, output, left=("NAME",))

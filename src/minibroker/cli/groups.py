@@ -8,6 +8,7 @@ With a minibroker's control socket, `fetching_groups` has what clients only fetc
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,8 @@ from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
-    from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, Member, Move
+    from minibroker.any_cluster.described_groups import Group, Member
+    from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, Move
     from minibroker.fetching_groups import FetchedPartition
 
 app = typer.Typer(help="List, describe, reset, export and delete consumer groups.")
@@ -58,15 +60,22 @@ def list_groups(cluster: Cluster, control: FetchingControlOption = None, output:
     with connected(cluster) as client:
         groups = GroupAdmin(client).groups()
         known = {each.group for each in groups}
-        groups += [GroupSummary(each, ONLY_FETCHES, 0, "") for each in fetched_by(client, control) if each not in known]
+        only = [each for each in fetched_by(client, control) if each not in known]
+        groups += [GroupSummary(each, ONLY_FETCHES, 0, "", "") for each in only]
     documents = [group._asdict() for group in groups]
-    columns = ("GROUP", "STATE", "MEMBERS", "TYPE")
+    columns = ("GROUP", "STATE", "MEMBERS", "TYPE", "PROTOCOL")
     rows = [
-        (each.group, each.state, "?" if each.members is None else each.members, each.protocol_type or "-")
+        (
+            each.group,
+            each.state,
+            "?" if each.members is None else each.members,
+            each.type or "-",
+            each.protocol_type or "-",
+        )
         for each in groups
     ]
     none = "no groups yet; `minibroker consume TOPIC --group NAME` creates one"
-    return report_rows(documents, columns, rows, output, left=("GROUP", "STATE", "TYPE"), without=none)
+    return report_rows(documents, columns, rows, output, left=("GROUP", "STATE", "TYPE", "PROTOCOL"), without=none)
 
 
 def fetched_by(client: Any, control: Path | None) -> dict[str, list[FetchedPartition]]:
@@ -100,7 +109,8 @@ def describe_group(
 ) -> int:
     """Show a group's members, committed offsets and lag; of one that only fetches, where its last fetches were."""
     from minibroker.any_cluster.cluster import connected
-    from minibroker.any_cluster.group_admin import GroupAdmin, described
+    from minibroker.any_cluster.described_groups import described
+    from minibroker.any_cluster.group_admin import GroupAdmin
     from minibroker.fetching_groups import ONLY_FETCHES, only_fetching
 
     with connected(cluster) as client:
@@ -116,12 +126,13 @@ def describe_group(
             document["fetched"] = [each._asdict() for each in fetched]
         print(json.dumps(document))
         return EXIT_OK
-    if found.state != ONLY_FETCHES:
+    only_fetches = found.group.state == ONLY_FETCHES
+    if not only_fetches:
         print_description(found)
         if fetched:
             print("\nfetched, without a commit:")
     if fetched:
-        print_fetched(group, fetched, has_title=found.state == ONLY_FETCHES)
+        print_fetched(group, fetched, has_title=only_fetches)
     return EXIT_OK
 
 
@@ -140,59 +151,98 @@ def print_fetched(group: str, fetched: list[FetchedPartition], *, has_title: boo
     )
 
 
-def as_document(group: GroupDescription) -> dict[str, object]:
-    members = (
-        None
-        if group.members is None
-        else [
-            {**member._asdict(), "partitions": [partition._asdict() for partition in member.partitions]}
-            for member in group.members
-        ]
-    )
+def as_document(found: GroupDescription) -> dict[str, object]:
+    members = found.group.members
     return {
-        **group._asdict(),
-        "lag": total_lag(group),
-        "members": members,
-        "partitions": [partition._asdict() for partition in group.partitions],
+        **{name: getattr(found.group, name) for name in DESCRIBED},
+        "lag": total_lag(found),
+        "members": None if members is None else [member_document(member) for member in members],
+        "partitions": [partition._asdict() for partition in found.partitions],
     }
 
 
-def total_lag(group: GroupDescription) -> int:
-    return sum(partition.lag or 0 for partition in group.partitions)
+def member_document(member: Member) -> dict[str, object]:
+    partitions = {name: getattr(member, name) for name in ("partitions", "awaits", "revokes")}
+    return member._asdict() | {name: [at._asdict() for at in each] for name, each in partitions.items()}
 
 
-def print_description(group: GroupDescription) -> None:
-    from minibroker.any_cluster.group_admin import CONSUMER
+def total_lag(found: GroupDescription) -> int:
+    return sum(partition.lag or 0 for partition in found.partitions)
+
+
+def print_description(found: GroupDescription) -> None:
     from minibroker.cli.terminal import print_line, print_table
     from minibroker.protocol.text import counted
 
-    unknown = "members unknown (of a protocol of Kafka 4)"
-    members = unknown if group.members is None else counted(len(group.members), "member")
-    other = f", protocol type {group.protocol_type}" if group.protocol_type not in ("", CONSUMER) else ""
-    print_line(f"{group.group}: {group.state}, {members}, lag {total_lag(group)}{other}", "bold")
+    group = found.group
+    members = "members unknown" if group.members is None else counted(len(group.members), "member")
+    about = [group.state, members, f"lag {total_lag(found)}", *nature(group)]
+    print_line(f"{group.group}: {', '.join(about)}", "bold")
     if group.members:
-        print_table(
-            ("CLIENT", "HOST", "PARTITIONS"),
-            [(each.client_id, each.host, assigned(each, group.protocol_type)) for each in group.members],
-            left=("CLIENT", "HOST", "PARTITIONS"),
-        )
+        print_members(group, group.members)
         print()
-    if not group.partitions:
+    if not found.partitions:
         print("no offsets committed")
         return
-    rows = [tuple("-" if cell is None else cell for cell in partition) for partition in group.partitions]
-    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), rows, left=("TOPIC", "CLIENT"))
+    rows = [tuple("-" if cell is None else cell for cell in partition) for partition in found.partitions]
+    print_table(("TOPIC", "PARTITION", started(group), "END", "LAG", "CLIENT"), rows, left=("TOPIC", "CLIENT"))
 
 
-def assigned(member: Member, protocol_type: str) -> str:
-    """The partitions of a member by topic, such as `flights 0,2-4`; what there is in their place."""
+def started(group: Group) -> str:
+    """The title of what a group has of a partition: a share group commits nothing."""
+    from minibroker.any_cluster.described_groups import SHARE
+
+    return "START" if group.type == SHARE else "COMMITTED"
+
+
+DESCRIBED = ("group", "state", "type", "protocol_type", "protocol", "epoch", "assignment_epoch")
+NATURES = {"consumer": "consumer protocol", "share": "share group", "streams": "streams group"}
+
+
+def nature(group: Group) -> Iterator[str]:
+    """The type of a group, unless it is a classic one of consumers, and its epoch."""
+    from minibroker.any_cluster.described_groups import CLASSIC, CONSUMERS
+
+    if group.type != CLASSIC:
+        yield NATURES.get(group.type, group.type)
+    elif group.protocol_type not in ("", CONSUMERS):
+        yield f"protocol type {group.protocol_type}"
+    if group.epoch is not None:
+        yield f"epoch {group.epoch}"
+    if group.assignment_epoch != group.epoch:
+        yield f"assigned for epoch {group.assignment_epoch}"
+
+
+def print_members(group: Group, members: list[Member]) -> None:
+    """A line of each, with columns of those facts that at least one has."""
+    from minibroker.cli.terminal import print_table
+
+    columns: dict[str, Callable[[Member], object]] = {
+        "CLIENT": lambda each: each.client_id,
+        "HOST": lambda each: each.host,
+        "PROTOCOL": lambda each: each.protocol,
+        "EPOCH": lambda each: each.epoch,
+        "TASKS": lambda each: " ".join(each.tasks),
+        "PARTITIONS": lambda each: by_topic(each.partitions) or each.unread(group.protocol_type) or "none",
+        "REVOKES": lambda each: by_topic(each.revokes),
+        "AWAITS": lambda each: by_topic(each.awaits),
+    }
+    if len({each.protocol for each in members}) == 1:
+        del columns["PROTOCOL"]
+    shown = {name: [of(each) for each in members] for name, of in columns.items()}
+    shown = {name: cells for name, cells in shown.items() if any(cell not in (None, "") for cell in cells)}
+    rows = [tuple("-" if cell in (None, "") else cell for cell in row) for row in zip(*shown.values(), strict=True)]
+    print_table(tuple(shown), rows, left=tuple(name for name in shown if name != "EPOCH"))
+
+
+def by_topic(partitions: Sequence[TopicPartition]) -> str:
+    """Partitions by topic, such as `flights 0,2-4`."""
     from minibroker.protocol.text import ranges
 
     numbers: dict[str, list[int]] = {}
-    for topic, number in member.partitions:
+    for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
-    shown = "  ".join(f"{topic} {ranges(of_topic)}" for topic, of_topic in numbers.items())
-    return shown or member.unread(protocol_type) or "none"
+    return "  ".join(f"{topic} {ranges(of_topic)}" for topic, of_topic in numbers.items())
 
 
 @app.command(

@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.batch_reader import BatchReader
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import TopicPartition, brokers_of, connected, errors
+from minibroker.any_cluster.cluster import (
+    TopicPartition,
+    brokers_of,
+    check_group_protocol,
+    connected,
+    errors,
+)
 from minibroker.any_cluster.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
 from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, consuming
@@ -192,6 +198,7 @@ class GroupReader(Reader):
             self.brokers = brokers_of(admin)
             topics = topics_of(admin, self._wanted)
             partitions_of(admin, topics)  # fails for a missing topic; subscribing might create it
+            check_group_protocol(admin, self._cluster.properties)
         settings = {
             "group.id": self._group,
             "auto.offset.reset": "earliest" if self._wanted.start.kind == "beginning" else "latest",

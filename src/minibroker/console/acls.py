@@ -44,7 +44,7 @@ def routes(console: Console) -> list[BaseRoute]:
         rule = rule_in(body)
 
         def act(client: Any) -> Sequence[Outcome]:
-            with refusals_explained():
+            with refusals_explained(client):
                 return AclAdmin(client).add([rule])
 
         return outcome_of(await console.kafka.act(act), "text")
@@ -56,7 +56,7 @@ def routes(console: Console) -> list[BaseRoute]:
         rule = rule_in(body)
 
         def act(client: Any) -> Sequence[Outcome]:
-            with refusals_explained():
+            with refusals_explained(client):
                 return AclAdmin(client).remove([Wanted(*rule)])
 
         removed = await console.kafka.act(act)
@@ -72,7 +72,7 @@ def rules_of(client: Any) -> list[Rule] | None:
     from minibroker.any_cluster.acl_admin import AclAdmin, Wanted, refusals_explained
     from minibroker.any_cluster.cluster import errors
 
-    with refusals_explained(), needing(NEEDS):
+    with refusals_explained(client), needing(NEEDS):
         try:
             return AclAdmin(client).rules([Wanted()])
         except errors.SecurityDisabledError:

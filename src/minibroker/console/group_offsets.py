@@ -79,9 +79,9 @@ class LagHistory:
 
 def group_ids(client: Any) -> list[str]:
     """Every group of the cluster, by name."""
-    from minibroker.any_cluster import group_admin
+    from minibroker.any_cluster import described_groups
 
-    return group_admin.group_ids(client)
+    return described_groups.group_ids(client)
 
 
 def lags_of(client: Any, groups: Sequence[str]) -> dict[str, GroupLag]:

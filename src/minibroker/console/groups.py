@@ -22,7 +22,8 @@ from minibroker.console.topics import existing_topic, names_in, text_of
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
-    from minibroker.any_cluster.group_admin import Group, GroupDescription, Move
+    from minibroker.any_cluster.described_groups import Group
+    from minibroker.any_cluster.group_admin import GroupDescription, Move
     from minibroker.console.group_offsets import Fetching
     from minibroker.fetching_groups import FetchedPartition
 
@@ -78,13 +79,13 @@ class Groups:
         )
 
     def _described(self, client: Any, names: Sequence[str], fetching: Fetching) -> list[dict[str, Any]]:
-        from minibroker.any_cluster.group_admin import Group, described
+        from minibroker.any_cluster.described_groups import Group, described
         from minibroker.fetching_groups import ONLY_FETCHES
 
         found = described(client, names)
         for name in names:
             if not found[name].exists and name in fetching:
-                found[name] = Group(name, ONLY_FETCHES, "", "", [])
+                found[name] = Group(name, ONLY_FETCHES, "", "", [], type="")
         lags = lags_of(client, [name for name in names if found[name].error is None])
         lags = with_fetches(lags, {name: rows for name, rows in fetching.items() if name in lags})
         rows = [self._row(found[name], lags.get(name)) for name in names]
@@ -98,7 +99,8 @@ class Groups:
         return {
             "group": name,
             "state": group.state,
-            "type": group.protocol_type,
+            "type": group.type,
+            "protocol_type": group.protocol_type,
             "members": None if group.members is None else len(group.members),
             "topics": [] if lag is None else sorted({at.topic for at in lag.committed}),
             "lag": None if lag is None else lag.lag,
@@ -111,7 +113,8 @@ class Groups:
         return self._console.metadata.last
 
     async def one(self, request: Request) -> Any:
-        from minibroker.any_cluster.group_admin import GroupAdmin, described
+        from minibroker.any_cluster.described_groups import described
+        from minibroker.any_cluster.group_admin import GroupAdmin
         from minibroker.fetching_groups import only_fetching
 
         group = in_path(request, "group")
@@ -125,6 +128,7 @@ class Groups:
         description, fetched = await self._console.kafka.ask(describe)
         if description is None:
             raise Refused(404, f"group {group} does not exist; the page Groups lists those that do")
+        found = description.group
         read = [(each.topic, each.partition, each.committed, each.lag) for each in description.partitions]
         read += [(each.topic, each.partition, each.fetched, each.lag) for each in fetched]
         seconds = await self._seconds(read)
@@ -134,16 +138,19 @@ class Groups:
             self._console.lags.record(group, lag)
         return {
             "group": group,
-            "state": description.state,
-            "type": description.protocol_type,
-            "protocol": description.protocol,
+            "state": found.state,
+            "type": found.type,
+            "protocol_type": found.protocol_type,
+            "protocol": found.protocol,
+            "epoch": found.epoch,
+            "assignment_epoch": found.assignment_epoch,
             "lag": lag,
             "slope": self._console.lags.slope(group),
             "points": self._console.lags.of(group),
             "seconds": max(seconds.values(), default=0.0 if lag == 0 else None),
             "members": None
-            if description.members is None
-            else [member_row(member, description.protocol_type) for member in description.members],
+            if found.members is None
+            else [member_row(member, found.protocol_type) for member in found.members],
             "partitions": [
                 {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
                 for each in description.partitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -14,7 +15,8 @@ from minibroker.console.inside_watch import InsideWatch
 from minibroker.errors import BrokerError
 
 if TYPE_CHECKING:
-    from minibroker.any_cluster.group_admin import Member
+    from minibroker.any_cluster.cluster import TopicPartition
+    from minibroker.any_cluster.described_groups import Member
 
 GROUPS_MAX = 300
 CONNECTIONS_MAX = 5_000
@@ -56,7 +58,7 @@ async def every_connection(console: Console) -> list[Any]:
 
 def members(client: Any) -> tuple[int, list[dict[str, Any]]]:
     """A row of each member of the first groups, and how many groups there are."""
-    from minibroker.any_cluster.group_admin import described
+    from minibroker.any_cluster.described_groups import described
 
     names = group_ids(client)
     rows = [
@@ -73,6 +75,15 @@ def member_row(member: Member, protocol_type: str) -> dict[str, Any]:
         "member_id": member.member_id,
         "client_id": member.client_id,
         "host": member.host,
-        "partitions": [f"{at.topic}-{at.partition}" for at in member.partitions],
+        "protocol": member.protocol,
+        "epoch": member.epoch,
+        "partitions": named(member.partitions),
+        "awaits": named(member.awaits),
+        "revokes": named(member.revokes),
+        "tasks": member.tasks,
         "unread": member.unread(protocol_type),
     }
+
+
+def named(partitions: Sequence[TopicPartition]) -> list[str]:
+    return [f"{at.topic}-{at.partition}" for at in partitions]

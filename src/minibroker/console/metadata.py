@@ -105,9 +105,9 @@ class Release:
         self._good_until = -math.inf
 
     async def of(self, snapshot: Snapshot) -> str:
-        """The release that the controller's settings name; else the one that has the same APIs."""
-        if time.monotonic() >= self._good_until and snapshot.controller is not None:
-            broker = snapshot.controller
+        """The release that the settings of a broker name; else the one that has the same APIs."""
+        if time.monotonic() >= self._good_until and snapshot.brokers:
+            broker = snapshot.brokers[0].id
             try:
                 self._known = await self._kafka.ask(lambda client: release_at(client, broker))
             except CommandFailed:  # without the right to describe a broker, its APIs are all there is to go by

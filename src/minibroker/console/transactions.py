@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
@@ -12,8 +12,12 @@ from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.topics import existing_topic
 
+if TYPE_CHECKING:
+    from minibroker.any_cluster.transaction_admin import ActiveProducer
+
 DESCRIBED_MAX = 100
 NEEDS = "the cluster cannot list its transactions, which takes Kafka 3.0 or later"
+NEEDS_FOR_PRODUCERS = "the cluster cannot list the producers of a topic, which takes Kafka 2.8 or later"
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -24,9 +28,12 @@ def routes(console: Console) -> list[BaseRoute]:
         from minibroker.any_cluster.transaction_admin import TransactionAdmin
 
         topic = await existing_topic(console, in_path(request, "topic"))
-        rows = await console.kafka.ask(
-            lambda client: TransactionAdmin(console.kafka.cluster, client).producers(topic.name, ())
-        )
+
+        def ask(client: Any) -> list[ActiveProducer]:
+            with needing(NEEDS_FOR_PRODUCERS):
+                return TransactionAdmin(console.kafka.cluster, client).producers(topic.name, ())
+
+        rows = await console.kafka.ask(ask)
         return {"rows": [each._asdict() for each in rows]}
 
     async def abort(request: Request, body: dict[str, Any]) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, connected, errors
-from minibroker.any_cluster.group_admin import described, group_ids
+from minibroker.any_cluster.described_groups import described, group_ids
+from minibroker.any_cluster.group_admin import committed_of
 from minibroker.metrics.facts import ClusterFacts, PartitionFacts, PartitionKey
 
 PARTITIONS_PER_REQUEST = 200
@@ -65,9 +66,7 @@ def add_groups(client: Any, facts: ClusterFacts) -> None:
         facts.members |= {name: len(group.members) for name, group in found.items() if group.members is not None}
     for name in names:
         try:
-            committed = client.list_group_offsets(name)[name]
+            committed = committed_of(client, [name])[name]
         except errors.KafkaError:
             continue
-        facts.committed[name] = {
-            (key.topic, key.partition): entry.offset for key, entry in committed.items() if entry.offset >= 0
-        }
+        facts.committed[name] = {(key.topic, key.partition): offset for key, offset in committed.items()}

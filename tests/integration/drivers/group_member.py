@@ -149,6 +149,8 @@ class ConfluentConsumer:
         self._error = KafkaException
         self.lost: list[int] = []
         given: Settings = {"auto_offset_reset": "earliest"} | QUICK | settings
+        if given.get("group_protocol") == "consumer":  # the broker sets both
+            del given["session_timeout_ms"], given["heartbeat_interval_ms"]
         if given["auto_offset_reset"] == "none":
             given["auto_offset_reset"] = "error"
         if given.get("group_protocol") == "consumer":  # the broker has these

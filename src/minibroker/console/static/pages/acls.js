@@ -6,7 +6,7 @@ import { visible } from '../format.js'
 import { empty } from '../view.js'
 import { actions, ask, choice, form, labelled, showList, text } from './cluster.js'
 
-const OPERATIONS = ['Read', 'Write', 'Create', 'Delete', 'Alter', 'Describe', 'ClusterAction', 'DescribeConfigs', 'AlterConfigs', 'IdempotentWrite', 'All']
+const OPERATIONS = ['Read', 'Write', 'Create', 'Delete', 'Alter', 'Describe', 'ClusterAction', 'DescribeConfigs', 'AlterConfigs', 'IdempotentWrite', 'TwoPhaseCommit', 'All']
 /** What a rule is for, and its name in a sentence. */
 const RESOURCES = [['Topic', 'topic'], ['Group', 'group'], ['TransactionalId', 'transactional id'], ['Cluster', 'the cluster']]
 const EVERY_HOST = '*'

@@ -31,7 +31,7 @@ export function show(view) {
       { name: 'group', label: 'group', sorts: true, kind: 'clip', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.state, kind: row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: assignment(row.partitions), title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: [...row.tasks, assignment(row.partitions)].join(' '), title: row.partitions.join(', ') }) },
     ],
   })
   const connectionTable = new Table({

@@ -8,7 +8,7 @@ import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { Table, partitionName } from '../table.js'
 import { empty, panel, problem } from '../view.js'
-import { ONLY_FETCHES, isOther } from './groups.js'
+import { ONLY_FETCHES, nature } from './groups.js'
 import { setFacts, signed } from './overview.js'
 import { planTable, positionField } from './plans.js'
 
@@ -36,19 +36,26 @@ export function show(view) {
   const state = { from: Number(view.query.get('from') ?? 0) || 0, fetchedFrom: 0 }
   /** @type {any} */
   let shown = null
-  const memberTable = new Table({
+  const ofAnyMember = [
+    { name: 'client_id', label: 'client', head: true, kind: 'clip', cell: (row) => ({ text: row.client_id, title: row.client_id }) },
+    { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
+    { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
+    { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
+    { name: 'partitions', label: 'assignment', kind: 'fill', cell: assigned },
+  ]
+  const ofNewerMember = [
+    { name: 'protocol', label: 'protocol', cell: (row) => row.protocol ?? '–' },
+    { name: 'epoch', label: 'epoch', number: true, cell: (row) => number(row.epoch) },
+  ]
+  const memberTable = (isNewer) => new Table({
     label: 'Members',
     noun: 'member',
     key: (row) => row.member_id,
     sort: { column: '', descending: false },
-    columns: [
-      { name: 'client_id', label: 'client', head: true, kind: 'clip', cell: (row) => ({ text: row.client_id, title: row.client_id }) },
-      { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
-      { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
-      { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: assignment(row.partitions) || 'none: there are more members than partitions', title: row.partitions.join(', ') }) },
-    ],
+    columns: isNewer ? [...ofAnyMember.slice(0, -2), ...ofNewerMember, ...ofAnyMember.slice(-2)] : ofAnyMember,
   })
+  /** Each is made when it is first shown. @type {Map<boolean, Table>} */
+  const memberTables = new Map()
   const partitionTable = new Table({
     label: 'Partitions of the group',
     noun: 'partition',
@@ -60,7 +67,7 @@ export function show(view) {
     columns: [
       { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'name', cell: (row) => ({ node: partitionName(row.topic, row.partition, { href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.committed }), 'data-row-link': true }), key: String(row.committed) }) },
       { name: 'client_id', label: 'read by', sorts: true, kind: 'clip', cell: (row) => (row.client_id === null ? { text: 'no member', kind: 'dim' } : { text: row.client_id, title: row.client_id }) },
-      { name: 'committed', label: 'committed', number: true, sorts: true, cell: (row) => number(row.committed) },
+      { name: 'committed', label: 'committed', number: true, sorts: true, cell: (row) => (shown.type === 'share' ? { text: number(row.committed), title: 'Where a share group’s part of the partition starts' } : number(row.committed)) },
       { name: 'end', label: 'end', number: true, sorts: true, cell: (row) => number(row.end) },
       { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
       { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
@@ -109,7 +116,7 @@ export function show(view) {
     actions.inert = ofMembers.hidden = ofPartitions.hidden = onlyFetches
     actions.hidden = onlyFetches || !view.mayChange
     ofFetches.hidden = shown.fetched.length === 0
-    setText(about, [onlyFetches ? `${ONLY_FETCHES}, commits nothing` : shown.state, ...(shown.members && !onlyFetches ? [counted(shown.members.length, 'member')] : []), ...(isOther(shown.type) ? [`protocol type ${shown.type}`] : []), ...(shown.protocol ? [shown.protocol] : [])].join(', '))
+    setText(about, [onlyFetches ? `${ONLY_FETCHES}, commits nothing` : shown.state, ...(shown.members && !onlyFetches ? [counted(shown.members.length, 'member')] : []), ...nature(shown), ...(shown.protocol ? [shown.protocol] : []), ...epochs(shown)].join(', '))
     setFacts(facts, [
       ['lag', number(shown.lag)],
       ['lag/s', signed(shown.slope)],
@@ -129,11 +136,14 @@ export function show(view) {
       if (fetchTable.element.parentElement !== fetches) fill(fetches, fetchTable.element)
       fetchTable.showAll(shown.fetched, state.fetchedFrom, sortedBy(fetchTable))
     }
-    if (shown.members === null) fill(members, empty('Members unknown', 'It uses a protocol of Kafka 4, whose members this console cannot ask for; their commits are below.'))
+    if (shown.members === null) fill(members, empty('Members unknown', 'This broker lists the group, and does not describe it.'))
     else if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
     else {
-      if (memberTable.element.parentElement !== members) fill(members, memberTable.element)
-      memberTable.showAll(shown.members, 0, (row) => row.client_id)
+      const isNewer = shown.epoch !== null
+      const table = memberTables.get(isNewer) ?? memberTable(isNewer)
+      memberTables.set(isNewer, table)
+      if (table.element.parentElement !== members) fill(members, table.element)
+      table.showAll(shown.members, 0, (row) => row.client_id)
     }
     if (shown.partitions.length === 0) fill(partitions, empty('No partitions', 'It has committed nothing, and none of its members has partitions.'))
     else {
@@ -141,6 +151,18 @@ export function show(view) {
       partitionTable.showAll(shown.partitions, state.from, sortedBy(partitionTable))
     }
   }
+}
+
+/** The epoch of a group of Kafka 4's protocols, and that of its assignment while that is older. */
+const epochs = (shown) => (shown.epoch === null ? [] : [`epoch ${shown.epoch}`, ...(shown.assignment_epoch === shown.epoch ? [] : [`assigned for epoch ${shown.assignment_epoch}`])])
+
+/** What a member has, with what it must give away and what it waits for. */
+function assigned(row) {
+  if (row.unread) return { text: row.unread, kind: 'dim' }
+  const has = [...row.tasks, ...(row.partitions.length > 0 ? [assignment(row.partitions)] : [])].join(', ')
+  const moves = [...(row.revokes.length > 0 ? [`has to revoke ${assignment(row.revokes)}`] : []), ...(row.awaits.length > 0 ? [`waits for ${assignment(row.awaits)}`] : [])]
+  const none = moves.length > 0 ? 'none yet' : 'none: there are more members than partitions'
+  return { text: [has || none, ...moves].join('; '), title: row.partitions.join(', ') }
 }
 
 /** What rows of partitions are sorted by. @param {Table} table */

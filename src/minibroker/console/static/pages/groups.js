@@ -10,8 +10,12 @@ import { signed } from './overview.js'
 
 const REFRESH_MS = 3000
 
-/** Whether members of that protocol type are no consumers, such as workers of Kafka Connect. */
-export const isOther = (type) => Boolean(type) && type !== 'consumer'
+/**
+ * What a group is, unless it is one of consumers in the classic protocol: of a protocol of Kafka 4, or with members that
+ * are no consumers, such as workers of Kafka Connect.
+ * @returns {string[]}
+ */
+export const nature = (group) => (group.type && group.type !== 'classic' ? [group.type === 'consumer' ? 'consumer protocol' : `${group.type} group`] : group.protocol_type && group.protocol_type !== 'consumer' ? [`protocol type ${group.protocol_type}`] : [])
 
 /** The state of what only fetches: a client that commits nothing, such as Spark's source. */
 export const ONLY_FETCHES = 'fetches only'
@@ -36,7 +40,7 @@ export function show(view) {
     onPage: (from) => set({ from }),
     columns: [
       { name: 'group', label: 'group', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
-      { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.failure ?? (isOther(row.type) ? `${row.state}, ${row.type}` : row.state), kind: row.failure ? 'bad' : row.state === 'Stable' ? 'tag good' : 'tag' }) },
+      { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.failure ?? [row.state, ...nature(row)].join(', '), kind: row.failure ? 'bad' : row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'members', label: 'members', number: true, sorts: true, cell: (row) => number(row.members) },
       { name: 'topics', label: 'topics', kind: 'clip', cell: (row) => (row.topics.length > 0 ? { text: row.topics.join(', '), title: row.topics.join(', ') } : { text: '–', kind: 'dim' }) },
       { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },

@@ -1,0 +1,576 @@
+"""Groups of the consumer protocol at the handlers: what is not in the conversations with Apache Kafka 4.4.0.
+
+Deadlines, settings, restarts and loads, failures of the log, the way between the protocols, and rights.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from minibroker.broker.group.consumer.member import MemberState
+from minibroker.broker.group.consumer.topics import topic_hash
+from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.consumer_protocol import read_assignment, write_assignment
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission
+from tests.broker.conftest import InMemoryBroker, MakeBroker
+
+pytestmark = pytest.mark.time_jumps
+
+SETTINGS: dict[str, object] = {
+    "offsets_topic_num_partitions": 1,
+    "group_initial_rebalance_delay_ms": 0,
+    "group_consumer_assignment_interval_ms": 0,
+}
+# Of kafka 4.4 Utils.computeTopicHash for the topic below, whose brokers have no racks, or two.
+KAFKAS_HASHES = [2440286799289759334, 1251112124776226475]
+
+
+def subscription(*owned: int) -> bytes:
+    """The metadata of a classic member that subscribes to t and still has these partitions of it."""
+    rows = struct.pack(f">i2s1si{len(owned)}i", 1, b"\0\1", b"t", len(owned), *owned) if owned else bytes(4)
+    return struct.pack(">hi2s1si", 1, 1, b"\0\1", b"t", -1) + rows
+
+
+class Members:
+    """Asks as the members of one group, and knows the epochs of those of the consumer protocol."""
+
+    def __init__(self, broker: InMemoryBroker, group_id: str = "g") -> None:
+        self.broker = broker
+        self.group_id = group_id
+        self.epochs: dict[str, int] = {}
+
+    async def find(self) -> None:
+        await self.broker.call(ApiKey.FIND_COORDINATOR, 1, key=self.group_id)
+
+    async def beat(self, member_id: str, epoch: int | None = None, **body: Any) -> Any:
+        epoch = self.epochs.get(member_id, 0) if epoch is None else epoch
+        given: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id, "member_epoch": epoch}
+        answer = await self.broker.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **given | body)
+        if answer.error_code == ErrorCode.NONE and epoch >= 0:
+            self.epochs[member_id] = answer.member_epoch
+        return answer
+
+    async def join(self, member_id: str, **body: Any) -> Any:
+        given: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
+        if "subscribed_topic_regex" not in body:
+            given["subscribed_topic_names"] = ["t"]
+        return await self.beat(member_id, 0, **given | body)
+
+    async def has(self, member_id: str, *partitions: int) -> Any:
+        """Heartbeat with the partitions that the member has."""
+        return await self.beat(member_id, topic_partitions=[(self.topic_id(), list(partitions))])
+
+    def topic_id(self, name: str = "t") -> bytes:
+        topic_id: bytes = self.broker.parts.metadata_cache.topics[name].topic_id.bytes
+        return topic_id
+
+    async def describe(self) -> Any:
+        body: dict[str, Any] = {"group_ids": [self.group_id], "include_authorized_operations": True}
+        return (await self.broker.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **body)).groups[0]
+
+    async def owned(self) -> dict[str, list[int]]:
+        return {
+            member.member_id: [each for row in member.assignment.topic_partitions for each in row.partitions]
+            for member in (await self.describe()).members
+        }
+
+    async def join_classic(self, member_id: str = "", *owned: int, **body: Any) -> Any:
+        given: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id, "session_timeout_ms": 10_000}
+        given |= {"rebalance_timeout_ms": 30_000, "protocol_type": "consumer"}
+        given |= {"protocols": [("range", subscription(*owned))]}
+        return await self.broker.call(ApiKey.JOIN_GROUP, 5 if "group_instance_id" in body else 3, **given | body)
+
+    async def sync_classic(self, joined: Any, *partitions: int) -> Any:
+        assignment = [(joined.member_id, write_assignment(0, [("t", list(partitions))]))] if partitions else []
+        body: dict[str, Any] = {
+            "group_id": self.group_id,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+        }
+        return await self.broker.call(ApiKey.SYNC_GROUP, 2, **body, assignments=assignment)
+
+    async def beat_classic(self, joined: Any) -> int:
+        body: dict[str, Any] = {
+            "group_id": self.group_id,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+        }
+        return int((await self.broker.call(ApiKey.HEARTBEAT, 2, **body)).error_code)
+
+    async def commit(self, member_id: str, epoch: int, offset: int = 5, version: int = 9) -> int:
+        body: dict[str, Any] = {"group_id": self.group_id, "generation_id": epoch, "member_id": member_id}
+        topics = [("t", [(0, offset, -1, -1, None)])]
+        answer = await self.broker.call(ApiKey.OFFSET_COMMIT, version, **body, topics=topics)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def listed(self) -> list[tuple[str, str]]:
+        answer = await self.broker.call(ApiKey.LIST_GROUPS, 5, states_filter=[], types_filter=[])
+        return [(row.group_state, row.group_type) for row in answer.groups if row.group_id == self.group_id]
+
+
+async def members_of(broker: InMemoryBroker, partitions: int = 4) -> Members:
+    """A broker's group without members, and a topic for it."""
+    members = Members(broker)
+    await members.find()
+    await broker.create_topic("t", partitions)
+    return members
+
+
+@pytest.fixture
+async def members(make_broker: MakeBroker) -> Members:
+    return await members_of(make_broker(**SETTINGS))
+
+
+# -- deadlines ------------------------------------------------------------------------------------------------
+
+
+async def test_a_member_that_is_not_heard_from_is_removed_and_the_others_get_its_partitions(
+    make_broker: MakeBroker,
+) -> None:
+    members = await members_of(make_broker(**SETTINGS, group_consumer_session_timeout_ms=10_000))
+    await members.join("a")
+    await members.join("b")
+    await members.beat("a")
+    await members.has("a", 0, 1)
+    await members.beat("b")
+    assert await members.owned() == {"a": [0, 1], "b": [2, 3]}
+
+    for _ in range(3):
+        await trio.sleep(4)
+        await members.beat("a")
+
+    assert await members.owned() == {"a": [0, 1, 2, 3]}
+    assert (await members.beat("b")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    group = members.broker.parts.groups.get("g")
+    assert group is not None
+    assert (group.rebalance_reason, list(group.missed_members)) == (
+        "member b is removed: its session has ended",
+        ["b"],
+    )
+
+
+async def test_a_member_that_does_not_revoke_in_time_is_removed_though_it_heartbeats(members: Members) -> None:
+    await members.join("a", rebalance_timeout_ms=5000)
+    await members.join("b")
+    await members.beat("a")
+
+    for _ in range(3):
+        await trio.sleep(2)
+        last = await members.has("a", 0, 1, 2, 3)
+        await members.beat("b")
+
+    assert last.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await members.beat("b")).error_code == ErrorCode.NONE
+    assert await members.owned() == {"b": [0, 1, 2, 3]}
+
+
+async def test_a_static_member_that_left_for_a_while_keeps_its_partitions_for_its_session(members: Members) -> None:
+    await members.join("a", instance_id="i")
+    left = await members.beat("a", -2, instance_id="i")
+    await trio.sleep(44)
+    kept = await members.owned()
+    await trio.sleep(2)
+
+    assert (left.member_epoch, kept, await members.owned()) == (-2, {"a": [0, 1, 2, 3]}, {})
+    assert await members.listed() == [("Empty", "consumer")]
+
+
+async def test_deadlines_leave_the_timer_with_their_members(members: Members) -> None:
+    timer = members.broker.timers.timer
+    before = len(timer)
+
+    for number in range(3):
+        await members.join(f"m{number}")
+        await members.beat("m0")
+    for number in range(3):
+        await members.beat(f"m{number}", -1)
+
+    assert len(timer) == before
+
+
+# -- settings -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        ({}, (5000, "uniform", ErrorCode.NONE, 3)),
+        ({"group_consumer_heartbeat_interval_ms": 700}, (700, "uniform", ErrorCode.NONE, 3)),
+        ({"group_consumer_assignors": "range,uniform"}, (5000, "range", ErrorCode.NONE, 3)),
+        ({"group_consumer_max_size": 1}, (5000, "uniform", ErrorCode.GROUP_MAX_SIZE_REACHED, 2)),
+        ({"group_consumer_assignment_interval_ms": 1000}, (5000, "uniform", ErrorCode.NONE, 2)),
+    ],
+)
+async def test_a_setting_of_consumer_groups_bites(
+    make_broker: MakeBroker, settings: dict[str, object], seen: tuple[Any, ...]
+) -> None:
+    members = await members_of(make_broker(**SETTINGS | settings))
+
+    first = await members.join("a")
+    second = await members.join("b")
+    group = await members.describe()
+
+    assert (first.heartbeat_interval_ms, group.assignor_name, second.error_code, group.assignment_epoch) == seen
+
+
+async def test_the_next_assignment_comes_with_a_heartbeat_after_the_interval(make_broker: MakeBroker) -> None:
+    members = await members_of(make_broker(**SETTINGS | {"group_consumer_assignment_interval_ms": 1000}))
+    await members.join("a")
+    await members.join("b")
+    soon = await members.beat("a")
+    members.broker.clock.wall_now_ms += 1000
+
+    assert soon.assignment is None
+    assert (await members.beat("a")).assignment.topic_partitions[0].partitions == [0, 1]
+
+
+async def test_topics_of_an_expression_are_looked_up_when_there_are_new_ones_and_after_the_interval(
+    make_broker: MakeBroker,
+) -> None:
+    members = await members_of(make_broker(**SETTINGS, group_consumer_regex_refresh_interval_ms=60_000), 1)
+    clock = members.broker.clock
+    await members.join("a", subscribed_topic_regex="t.*")
+    assert [row.partitions for row in (await members.beat("a")).assignment.topic_partitions] == [[0]]
+    await members.broker.create_topic("t2")
+    await members.beat("a")
+    early = await members.beat("a")
+    clock.wall_now_ms += 10_001
+    await members.beat("a")
+    assert early.assignment is None
+    assert len((await members.beat("a")).assignment.topic_partitions) == 2
+
+    group = members.broker.parts.groups.get("g")
+    assert group is not None
+    looked_up_ms = []
+    for _ in range(2):
+        clock.wall_now_ms += 35_000
+        await members.beat("a")
+        looked_up_ms.append(group_of(members).resolved["t.*"].timestamp_ms)
+
+    assert looked_up_ms == [clock.wall_now_ms - 70_000, clock.wall_now_ms]
+
+
+def group_of(members: Members) -> Any:
+    return members.broker.parts.groups.consumer_group(members.group_id)
+
+
+# -- the log --------------------------------------------------------------------------------------------------
+
+
+def state_of(members: Members) -> Any:
+    group = group_of(members)
+    resolved = {regex: each._replace(version=0) for regex, each in group.resolved.items()}
+    return group.epoch, group.metadata_hash, group.assignment_epoch, group.members, group.targets, resolved
+
+
+async def test_a_restarted_broker_has_the_group_as_it_was_and_its_members_go_on(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    members = await members_of(make_broker(tmp_path, **SETTINGS))
+    await members.join("a", rack_id="r")
+    await members.join("b", instance_id="i", subscribed_topic_regex="t")
+    await members.join("c", server_assignor="range")
+    joined = await members.join_classic()
+    await members.beat("a")
+    await members.commit("a", 2)
+    before = state_of(members)
+    members.broker.close()
+    again = Members(make_broker(tmp_path, **SETTINGS))
+    again.epochs = members.epochs
+
+    assert state_of(again) == before
+    assert group_of(again).members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert [(await again.beat(each)).error_code for each in "abc"] == [ErrorCode.NONE] * 3
+    assert await again.beat_classic(joined) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+    await trio.sleep(46)
+    assert await again.listed() == [("Empty", "consumer")]
+
+
+@pytest.mark.parametrize("ends", ["deleted", "empty"])
+async def test_a_deleted_group_stays_deleted_and_an_empty_one_stays(
+    make_broker: MakeBroker, tmp_path: Path, ends: str
+) -> None:
+    members = await members_of(make_broker(tmp_path, **SETTINGS))
+    await members.join("a", subscribed_topic_regex="t")
+    await members.commit("a", members.epochs["a"])
+    refused = await members.broker.call(ApiKey.DELETE_GROUPS, 1, group_names=["g"])
+    await members.beat("a", -1)
+    if ends == "deleted":
+        await members.broker.call(ApiKey.DELETE_GROUPS, 1, group_names=["g"])
+    members.broker.close()
+    again = Members(make_broker(tmp_path, **SETTINGS))
+
+    assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert await again.listed() == ([] if ends == "deleted" else [("Empty", "consumer")])
+
+
+async def test_a_change_that_cannot_be_stored_changes_nothing(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.join("a")
+    before = group_of(members)
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetStore, "append", lambda *_: ErrorCode.NOT_COORDINATOR)
+        refused = [
+            await members.join("b"),
+            await members.beat("a", subscribed_topic_names=["u"]),
+            await members.beat("a", -1),
+        ]
+        classic = await members.join_classic()
+
+    assert {each.error_code for each in refused} == {classic.error_code} == {ErrorCode.NOT_COORDINATOR}
+    assert group_of(members) is before
+    assert (await members.join("b")).error_code == ErrorCode.NONE
+
+
+async def test_a_removal_that_cannot_be_stored_is_tried_again(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.join("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetStore, "append", lambda *_: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        await trio.sleep(46)
+        kept = await members.listed()
+    await trio.sleep(1)
+
+    assert (kept, await members.listed()) == ([("Stable", "consumer")], [("Empty", "consumer")])
+
+
+async def test_a_group_in_use_keeps_the_offsets_of_its_topics_and_an_unused_one_loses_them(members: Members) -> None:
+    await members.join("a")
+    await members.commit("a", members.epochs["a"])
+    members.broker.clock.wall_now_ms += 8 * 24 * 3600 * 1000
+    members.broker.parts.groups.offsets.expire()
+    in_use = len(group_of(members).offsets.committed)
+    await members.beat("a", -1)
+    members.broker.parts.groups.offsets.expire()
+
+    assert (in_use, await members.listed()) == (1, [])
+
+
+async def test_a_topic_that_is_deleted_goes_from_the_members(members: Members) -> None:
+    await members.join("a")
+    await members.broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
+
+    told = await members.beat("a")
+
+    assert (list(told.assignment.topic_partitions), await members.owned()) == ([], {"a": []})
+
+
+async def test_a_member_commits_in_an_older_epoch_what_it_had_then_and_has_still(members: Members) -> None:
+    await members.join("a")
+    await members.join("b", subscribed_topic_names=[])
+    await members.beat("a")
+    assert members.epochs["a"] == 2
+    await members.broker.create_topic("u")
+    await members.beat("a", subscribed_topic_names=["t", "u"])
+    body: dict[str, Any] = {"group_id": "g", "generation_id": 2, "member_id": "a"}
+    topics = [("u", [(0, 5, -1, -1, None)])]
+    of_u = await members.broker.call(ApiKey.OFFSET_COMMIT, 9, **body, topics=topics)
+
+    assert members.epochs["a"] == 3
+    assert [await members.commit("a", epoch) for epoch in (3, 2, 1, 4)] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    ]
+    assert of_u.topics[0].partitions[0].error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert await members.commit("a", 3, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    fetched = [
+        (await members.broker.call(ApiKey.OFFSET_FETCH, 9, groups=[("g", *who, [("t", [0])])])).groups[0]
+        for who in (("a", 3), ("a", 2), ("c", 3), (None, -1))
+    ]
+    assert [row.error_code for row in fetched] == [
+        ErrorCode.NONE,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]
+    assert fetched[0].topics[0].partitions[0].committed_offset == 5
+
+
+async def test_an_epoch_that_is_not_the_members_is_fenced_unless_its_last_answer_may_be_lost(members: Members) -> None:
+    await members.join("a")
+    await members.broker.create_topic("u")
+    await members.beat("a", subscribed_topic_names=["t", "u"])
+    t = members.topic_id()
+    owned: list[Any] = [None, [(t, [0, 1])], [(t, [0, 9])], [(bytes(16), [0])]]
+
+    errors = [(await members.beat("a", 2, topic_partitions=each)).error_code for each in owned]
+
+    fenced = ErrorCode.FENCED_MEMBER_EPOCH
+    assert errors == [fenced, ErrorCode.NONE, fenced, fenced]
+    assert [(await members.beat("a", epoch)).error_code for epoch in (1, 4)] == [fenced, fenced]
+
+
+async def test_a_topic_that_grows_is_assigned_anew_and_its_hash_is_that_of_kafka(members: Members) -> None:
+    await members.join("a")
+    before = group_of(members).metadata_hash
+    await members.broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 5, None)], timeout_ms=1000)
+
+    told = await members.beat("a")
+
+    assert (told.member_epoch, told.assignment.topic_partitions[0].partitions) == (3, [0, 1, 2, 3, 4])
+    assert group_of(members).metadata_hash != before
+    replicas = {number: PartitionState(0, 0, (0, 1), (0, 1)) for number in range(3)}
+    topic = TopicMetadata("flights-é", uuid.UUID(int=0x0123456789ABCDEF_FEDCBA9876543210), replicas)
+    assert [topic_hash(topic, racks) for racks in ({}, {0: "b", 1: "a"})] == KAFKAS_HASHES
+
+
+# -- between the protocols ------------------------------------------------------------------------------------
+
+
+async def classic_group(members: Members) -> Any:
+    joined = await members.join_classic()
+    await members.sync_classic(joined, 0, 1, 2, 3)
+    return joined
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgraded", "joins", "left_as"),
+    [
+        ("BIDIRECTIONAL", True, ErrorCode.NONE, "classic"),
+        ("upgrade", True, ErrorCode.NONE, "consumer"),
+        ("downgrade", False, ErrorCode.NONE, "classic"),
+        ("disabled", False, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "consumer"),
+    ],
+)
+async def test_a_live_group_changes_its_protocol_as_the_policy_allows(
+    make_broker: MakeBroker, policy: str, upgraded: bool, joins: ErrorCode, left_as: str
+) -> None:
+    members = await members_of(make_broker(**SETTINGS, group_consumer_migration_policy=policy))
+    await classic_group(members)
+    first = await members.join("new")
+    assert first.error_code == (ErrorCode.NONE if upgraded else ErrorCode.GROUP_ID_NOT_FOUND)
+
+    members.group_id = "h"
+    await members.join("new")
+    joined = await members.join_classic()
+    await members.beat("new", -1)
+
+    assert joined.error_code == joins
+    assert [kind for _, kind in await members.listed()] == [left_as]
+
+
+async def test_a_classic_member_goes_on_through_an_upgrade_and_back_without_losing_what_it_keeps(
+    members: Members,
+) -> None:
+    old = await classic_group(members)
+    await members.join("new")
+    asked = await members.beat_classic(old)
+    revoking = await members.join_classic(old.member_id, 0, 1, 2, 3)
+    told = read_assignment((await members.sync_classic(revoking)).assignment).assigned_partitions
+    moved = await members.join_classic(old.member_id, 0, 1)
+    granted = await members.beat("new")
+    assert (asked, told[0].partitions) == (ErrorCode.REBALANCE_IN_PROGRESS, [0, 1])
+    assert (revoking.generation_id, moved.generation_id) == (1, 2)
+    assert granted.assignment.topic_partitions[0].partitions == [2, 3]
+    assert await members.commit(old.member_id, 2, version=8) == ErrorCode.NONE
+
+    await members.beat("new", -1)
+    assert await members.listed() == [("PreparingRebalance", "classic")]
+    alone = await members.join_classic(old.member_id)
+    await members.sync_classic(alone, 0, 1, 2, 3)
+
+    assert (alone.generation_id, await members.listed()) == (3, [("Stable", "classic")])
+
+
+async def test_joins_that_wait_in_a_classic_group_begin_anew_when_it_is_upgraded(members: Members) -> None:
+    old = await classic_group(members)
+    waiting = await members.broker.park(members.join_classic)
+
+    await members.join("new")
+
+    assert (await waiting.seen()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert sorted(group_of(members).members) == sorted(["new", old.member_id, waiting.answer.member_id])
+
+
+async def test_a_group_that_is_no_consumers_or_has_other_bytes_stays_a_classic_one(members: Members) -> None:
+    reasons = []
+    for name, body in (("connect", {"protocol_type": "connect"}), ("odd", {"protocols": [("range", b"\0\0odd")]})):
+        members.group_id = name
+        joined = await members.join_classic(**body)
+        await members.sync_classic(joined, 0)
+        reasons.append((await members.join("new")).error_message)
+
+    assert reasons == [
+        "Cannot upgrade classic group connect to consumer group because the group does not use the consumer embedded "
+        "protocol.",
+        "Cannot upgrade classic group odd to consumer group because the embedded consumer protocol is malformed.",
+    ]
+
+
+async def test_a_classic_member_that_does_not_join_again_or_sync_in_time_is_removed(members: Members) -> None:
+    old = await classic_group(members)
+    await members.join("new")
+    for _ in range(8):
+        await members.beat_classic(old)  # REBALANCE_IN_PROGRESS: it should join
+        await members.beat("new")
+        await trio.sleep(5)
+    late = await members.join_classic(old.member_id)
+    await members.beat("new")
+    assert sorted(group_of(members).members) == sorted(["new", late.member_id])
+
+    for _ in range(8):
+        await members.beat_classic(late)  # but asks for no assignment
+        await members.beat("new")
+        await trio.sleep(5)
+
+    assert list(group_of(members).members) == ["new"]
+
+
+async def test_a_deadline_that_begins_anew_is_no_longer_the_one_before(members: Members) -> None:
+    await members.join("new")
+    joined = await members.join_classic()
+    for turn in range(8):
+        if turn == 4:
+            joined = await members.join_classic(joined.member_id)
+            await members.sync_classic(joined)
+        await members.beat_classic(joined)
+        await members.beat("new", topic_partitions=[])
+        await trio.sleep(5)
+
+    assert joined.member_id in group_of(members).members
+
+
+# -- rights ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_member_needs_the_right_to_read_the_group_and_to_describe_its_topics(make_broker: MakeBroker) -> None:
+    authorizer = "kafka.security.auth.SimpleAclAuthorizer"
+    broker = make_broker(**SETTINGS, authorizer_class_name=authorizer, super_users="User:ANONYMOUS")
+    members = await members_of(broker)
+    await broker.create_topic("u")
+    await members.join("a", subscribed_topic_regex=".")
+    await members.beat("a")
+    broker.client.principal = broker.client.principal._replace(name="alice")
+    found = [(await members.join("b")).error_code]
+
+    async def allow(resource: ResourceType, name: str, operation: Operation) -> None:
+        broker.client.principal = broker.client.principal._replace(name="ANONYMOUS")
+        rule = (resource, name, Pattern.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
+        await broker.call(ApiKey.CREATE_ACLS, 1, creations=[rule])
+        broker.client.principal = broker.client.principal._replace(name="alice")
+
+    await allow(ResourceType.GROUP, "g", Operation.READ)
+    found.append((await members.join("b")).error_code)
+    hidden = await members.describe()
+    await allow(ResourceType.TOPIC, "t", Operation.DESCRIBE)
+    found.append((await members.join("b")).error_code)
+
+    assert found == [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE]
+    assert (hidden.error_code, list(hidden.members)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    await members.join("c", subscribed_topic_regex="[tu]")
+    await members.beat("c")
+    assert group_of(members).resolved["."].topics == {"t", "u"}

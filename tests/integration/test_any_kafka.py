@@ -1,0 +1,313 @@
+"""Every command that takes -b, and every page of the console, against Apache Kafka 2.0.1, 3.9.1 and 4.4.0.
+
+Each Kafka has an authorizer, the groups of its time, and a transaction that is open.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from typer.main import get_command
+
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
+from minibroker.cli.app import app
+from tests.console.asking import ask, get
+from tests.console.conftest import console_of
+from tests.integration.later_kafka import LaterKafka
+from tests.integration.members import wait_until
+from tests.integration.newer_members import NewerMember, share_member, streams_member
+from tests.minibroker.command_sessions import run
+from tests.minibroker.commands import running
+
+EVER = "0.11"
+CONSUMER_PROTOCOL = "4.0"  # with librdkafka, which does not take the preview of 3.9
+NEWER_GROUPS = "4.1"
+OF_GROUPS = [4]
+ZOOKEEPER_AUTHORIZER = {"authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer"}
+KRAFT_AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+SETTINGS = {"super.users": "User:ANONYMOUS", "offsets.topic.num.partitions": "3", "num.partitions": "2"}
+LATER_SETTINGS = SETTINGS | KRAFT_AUTHORIZER | {
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}  # fmt: skip
+
+
+class Try(NamedTuple):
+    """A command or an address, with what is found in what it prints. A Kafka before `since` refuses it, which the
+    command explains; those of Kafka 4 are of groups, which an older one just does not have."""
+
+    line: str
+    prints: str
+    since: str = EVER
+    status: int = 0
+
+
+# In this order: some need what others make. `of COMMAND` is the standard input.
+COMMANDS = [
+    Try("health", "healthy: 1 broker"),
+    Try("apis", r"18 +ApiVersions"),
+    Try("apis", r"93 +StreamsGroupTopologyDescriptionUpdate +0 +0", "4.4"),
+    Try("cluster describe", r"\d +127.0.0.1:\d+ +yes +\d+ +\d+ +0"),
+    Try("cluster status", r"127.0.0.1:\d+ +running +yes"),
+    Try("cluster status orders", r"0 +0 +leader .* 4 +4 +0"),
+    Try("topics create made -p 2 -c retention.ms=-1", "created: made"),
+    Try("topics grow made -p 3", "grown: made"),
+    Try("topics list", r"made +3 +1"),
+    Try("produce made --file LINES --key-separator :", "produced: 3 records"),
+    Try("produce made LINES", "produced: 1 record"),
+    Try("consume made", "(?s)one.*two|two.*one"),
+    Try("consume made --group read", "three"),
+    Try("consume made --group read-newer -X group.protocol=consumer", "three", CONSUMER_PROTOCOL),
+    Try("offsets made --at end", "PARTITION +EARLIEST +LATEST +OFFSET"),
+    Try("offsets made --read-committed", "LATEST"),
+    Try("topics delete-records made --before +1", "BEGINS AT"),
+    Try("topics describe made", "retention.ms=-1"),
+    Try("topics elect made", "unchanged: made-0", "2.2"),
+    Try("topics move made --partition 0 --to BROKER --wait", "moved: made-0", "2.4"),
+    Try("topics moves", "no replicas move", "2.4"),
+    Try("producers made", r"PARTITION +PRODUCER +EPOCH", "2.8"),
+    Try("log-dirs made", r"made +0 +\d+ +0"),
+    Try("configs set --topic made retention.ms=60000", "set: retention.ms=60000"),
+    Try("configs describe --topic made", "retention.ms +60000"),
+    Try("configs unset --topic made retention.ms", "unset: retention.ms"),
+    Try("configs set --broker BROKER log.cleaner.threads=2", "set: log.cleaner.threads=2"),
+    Try("configs describe --broker BROKER --all", "log.cleaner.threads +"),
+    Try("configs unset --broker BROKER log.cleaner.threads", "unset: log.cleaner.threads"),
+    Try("groups list", r"classic +Stable +1 +classic +consumer"),
+    Try("groups list", r"newer +Stable +1 +consumer +consumer", CONSUMER_PROTOCOL),
+    Try("groups list", r"sharing +Stable +1 +share +share", NEWER_GROUPS),
+    Try("groups list", r"streaming +\w+ +1 +streams +streams", NEWER_GROUPS),
+    Try("groups describe classic", r"(?s)1 member.*orders 0-1.*orders +0 +4 +4 +0 +reader"),
+    Try("groups describe newer", r"(?s)consumer protocol, epoch \d.*orders 0-1.*orders +0 +4 +4 +0", CONSUMER_PROTOCOL),
+    Try("groups describe sharing", r"(?s)share group, epoch \d.*member +127.0.0.1 +\d +orders 0-1", NEWER_GROUPS),
+    Try("groups describe streaming", r"(?s)streams group, epoch \d.* 0_0 0_1 +orders 0-1", NEWER_GROUPS),
+    Try("groups export classic", "orders,0,4"),
+    Try("groups export newer", "orders,0,4", CONSUMER_PROTOCOL),
+    Try("groups reset classic --to beginning", "orders +0 +4 +0 +-4"),
+    Try("groups reset classic --to beginning --execute", "in use by 1 member", status=1),
+    Try("groups reset newer --to beginning --execute", "in use by 1 member", CONSUMER_PROTOCOL, status=1),
+    Try("groups reset left-classic --to beginning --execute", "orders +0 +4 +0 +-4"),
+    Try("groups reset left-newer --to beginning --execute", "orders +0 +4 +0 +-4", CONSUMER_PROTOCOL),
+    Try("groups reset sharing --topic orders --to end --execute", "in use by 1 member", NEWER_GROUPS, status=1),
+    Try("groups reset left-sharing --topic orders --to +1 --execute", "orders +0 +- +1", NEWER_GROUPS),
+    Try("groups export left-sharing", "orders,0,1", NEWER_GROUPS),
+    Try("groups describe left-sharing", r"(?s)START.*orders +0 +1 +4 +3", NEWER_GROUPS),
+    Try("groups delete left-classic", "deleted: left-classic"),
+    Try("groups delete left-newer", "deleted: left-newer", CONSUMER_PROTOCOL),
+    Try("groups delete newer", "newer is in use", CONSUMER_PROTOCOL, status=1),
+    Try("groups delete sharing", "sharing is in use", NEWER_GROUPS, status=1),
+    Try("acls add --allow ann --consumer --topic made --group read", "added: User:ann may Read topic made"),
+    Try("acls add --allow ann --operation TwoPhaseCommit --transactional-id pay", "ann may TwoPhaseCommit", "4.1"),
+    Try("acls list --topic made", r"Topic +made +literal +User:ann"),
+    Try("acls list", "TwoPhaseCommit", "4.1"),
+    Try("acls remove --allow ann", "removed: User:ann may Read topic made"),
+    Try("quotas set --user ann producer_byte_rate=1000", "set: producer_byte_rate=1000", "2.6"),
+    Try("quotas list", r"ann +producer_byte_rate +1000", "2.6"),
+    Try("quotas remove --user ann producer_byte_rate", "removed: producer_byte_rate", "2.6"),
+    Try("users add ann --password-file LINES", "added: ann", "2.7"),
+    Try("users list", "ann +SCRAM-SHA-512", "2.7"),
+    Try("users remove ann", "removed: ann", "2.7"),
+    Try("transactions list", r"paying +Ongoing", "3.0"),
+    Try("transactions describe paying", "paying: Ongoing since", "3.0"),
+    Try("transactions describe nobody", "nobody does not exist", "3.0", status=1),
+    Try("transactions abort paying", "aborted: paying", "3.0"),
+    Try("metrics show", r'kafka_consumergroup_members{consumergroup="classic"} 1.0'),
+    Try("metrics show", r'kafka_consumergroup_members{consumergroup="sharing"} 1.0', NEWER_GROUPS),
+    Try("metrics show", r'kafka_consumergroup_lag_sum{consumergroup="newer",topic="orders"}', CONSUMER_PROTOCOL),
+    Try("jobs checkpoint CHECKPOINT", "batch 1 runs next; 2 offsets are unread"),
+    Try("topics delete made", "deleted: made"),
+]
+TRIED_ALONE = ["metrics serve"]
+# Of a Spark query that has read the half of one partition.
+CHECKPOINT = {
+    "metadata": ['{"id":"q"}'],
+    "offsets/0": ["v1", '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}', '{"orders":{"0":2,"1":4}}'],
+    "commits/0": ["v1", '{"nextBatchWatermarkMs":0}'],
+}
+PAGES = [
+    Try("/readyz", "ok"),
+    Try("/api/cluster", '"version":"RELEASE"'),
+    Try("/api/activity", "null"),
+    Try("/api/topics?figures=1", '"name":"orders"'),
+    Try("/api/topics/orders", '"end":4'),
+    Try("/api/topics/orders/settings", '"name":"retention.ms"'),
+    Try("/api/topics/orders/messages?n=2", '"state":'),
+    Try("/api/topics/orders/messages/lines?n=1", '"lines":'),
+    Try("/api/topics/orders/messages/0/0", '"codec":'),
+    Try("/api/topics/orders/messages/0/0/value", "0"),
+    Try("/api/topics/orders/groups", '"group":"classic"'),
+    Try("/api/topics/orders/groups", '"group":"newer"', CONSUMER_PROTOCOL),
+    Try("/api/topics/orders/groups", '"group":"left-sharing"', NEWER_GROUPS),
+    Try("/api/topics/orders/producers", '"rows":', "2.8"),
+    Try("/api/groups", '"group":"classic","state":"Stable","type":"classic"'),
+    Try("/api/groups", '"group":"newer","state":"Stable","type":"consumer"', CONSUMER_PROTOCOL),
+    Try("/api/groups?sort=members", '"group":"streaming","state":"\\w+","type":"streams"', NEWER_GROUPS),
+    Try("/api/groups/classic", '"client_id":"reader"'),
+    Try("/api/groups/newer", '"protocol":"consumer","epoch":\\d+,"partitions":\\["orders-0","orders-1"\\]', "4.0"),
+    Try("/api/groups/sharing", '"partitions":\\["orders-0","orders-1"\\]', NEWER_GROUPS),
+    Try("/api/groups/streaming", '"client_id":"member"', NEWER_GROUPS),
+    Try("/api/lag", '"group":"classic"'),
+    Try("/api/clients", '"group":"classic"'),
+    Try("/api/clients", '"group":"newer"', CONSUMER_PROTOCOL),
+    Try("/api/transactions", '"transactional_id":"paying"', "3.0"),
+    Try("/api/brokers", '"controller":true'),
+    Try("/api/brokers/BROKER/settings", '"name":"log.cleaner.threads"'),
+    Try("/api/acls", '"authorizer":true'),
+    Try("/api/users", '"rows":', "2.7"),
+    Try("/api/quotas", '"rows":', "2.6"),
+    Try("/metrics", 'kafka_consumergroup_members{consumergroup="classic"} 1.0'),
+]
+# What only a minibroker with a control socket has; and the streams, which repeat what the pages ask.
+UNTRIED = re.compile("/healthz|/api/(inside|clients/|faults|stream)")
+
+
+class AnyKafka(NamedTuple):
+    release: str
+    bootstrap: str
+    broker_id: int
+    folder: Path
+
+    def has(self, since: str) -> bool:
+        return numbers(self.release) >= numbers(since)
+
+    def filled(self, line: str) -> str:
+        named = {"BROKER": str(self.broker_id), "LINES": f"{self.folder}/lines", "CHECKPOINT": f"{self.folder}/query"}
+        return re.sub("|".join(named), lambda found: named[found[0]], line)
+
+
+def numbers(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")]
+
+
+@pytest.fixture(scope="module", params=["2.0.1", pytest.param("3.9.1", marks=pytest.mark.nightly), "4.4.0"])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyKafka]:
+    release, folder = request.param, tmp_path_factory.mktemp("kafka")
+    try:
+        if release == "2.0.1":
+            settings = SETTINGS | ZOOKEEPER_AUTHORIZER
+            broker: Any = ApacheKafka(kafka_jars(), folder / "kafka", settings=settings, heap="512m")
+        else:
+            broker = LaterKafka(folder / "kafka", LATER_SETTINGS, release=release)
+        with ExitStack() as stack:
+            stack.callback(broker.kill)
+            bootstrap = broker.start().bootstrap
+            found = AnyKafka(release, bootstrap, 0, folder)
+            for client in populated(found):
+                stack.callback(client)
+            yield found
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka {release} cannot be had: {reason}")
+
+
+def populated(kafka: AnyKafka) -> Iterator[Any]:
+    """Make what the tables name; yield what ends the clients that stay."""
+    (kafka.folder / "lines").write_text("a:one\nb:two\nc:three\n")
+    for path, lines in CHECKPOINT.items():
+        file = kafka.folder / "query" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines))
+    address = {"bootstrap.servers": kafka.bootstrap}
+    assert run(["topics", "create", "orders", "-p", "2", "-b", kafka.bootstrap], b"")[0] == 0
+    producer = Producer(address)
+    for number in range(8):
+        producer.produce("orders", str(number), partition=number % 2)
+    producer.flush(30)
+    groups = {"classic": "classic", "left-classic": "classic"}
+    groups |= {"newer": "consumer", "left-newer": "consumer"} if kafka.has(CONSUMER_PROTOCOL) else {}
+    for group, protocol in groups.items():
+        own = {"group.id": group, "client.id": "reader", "group.protocol": protocol, "auto.offset.reset": "earliest"}
+        consumer = Consumer(address | own | {"enable.auto.commit": False})
+        consumer.subscribe(["orders"])
+        read: list[Any] = []
+
+        def has_read(consumer: Consumer = consumer, read: list[Any] = read) -> bool:
+            read.extend(consumer.consume(8, 0.2))
+            return len(read) == 8
+
+        wait_until(has_read, f"{group} reads")
+        consumer.commit(asynchronous=False)
+        if group.startswith("left"):
+            consumer.close()
+        else:
+            yield consumer.close
+    transactional = Producer(address | {"transactional.id": "paying"})
+    transactional.init_transactions(30)
+    transactional.begin_transaction()
+    assert run(["topics", "create", "payments", "-p", "1", "-b", kafka.bootstrap], b"")[0] == 0
+    transactional.produce("payments", "open")
+    transactional.flush(30)
+    yield lambda: transactional.purge()
+    if kafka.has(NEWER_GROUPS):
+        share_member(kafka.bootstrap, "left-sharing", "orders").leave()
+        members = {
+            "sharing": share_member(kafka.bootstrap, "sharing", "orders"),
+            "streaming": streams_member(kafka.bootstrap, "streaming", "orders"),
+        }
+        for group, member in members.items():
+
+            def has_partitions(member: NewerMember = member, group: str = group) -> bool:
+                member.beat()
+                return "orders 0-1" in run(["groups", "describe", group, "-b", kafka.bootstrap], b"")[1]
+
+            wait_until(has_partitions, f"{group} has its partitions")
+
+
+def test_every_command_works(kafka: AnyKafka) -> None:
+    wrong = []
+    for each in COMMANDS:
+        status, out, err = run([*kafka.filled(each.line).split(), "-b", kafka.bootstrap], b"")
+        works = status == each.status and re.search(each.prints, out + err)
+        is_refused = status == 1 and re.search(rf"(use Apache Kafka|came with) {each.since}\b", err)
+        if not (works if kafka.has(each.since) else is_refused or numbers(each.since) >= OF_GROUPS):
+            wrong.append(f"{each.line}: {status}\n{out}{err}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_page_works(kafka: AnyKafka) -> None:
+    wrong = []
+    with console_of(kafka.bootstrap) as console:
+        for each in PAGES:
+            answer = ask(console, "GET", kafka.filled(each.line))
+            text, prints = answer.body.decode(), each.prints.replace("RELEASE", kafka.release.rpartition(".")[0])
+            works = answer.status == 200 and re.search(prints, text)
+            if not (works if kafka.has(each.since) else answer.status in (200, 404, 501)):
+                wrong.append(f"{each.line}: {answer.status} {text[:1000]}")
+        addresses = get(console, "/api/openapi.json")["paths"]
+    assert not wrong, "\n".join(wrong)
+    read = [path for path, methods in addresses.items() if "get" in methods and not UNTRIED.match(path)]
+    patterns = {path: re.sub(r"{\w+}", "[^/]+", path) for path in read}
+    lines = [each.line.partition("?")[0] for each in PAGES]
+    assert [path for path in read if not any(re.fullmatch(patterns[path], line) for line in lines)] == []
+
+
+def test_metrics_are_served(kafka: AnyKafka) -> None:
+    with running("metrics", "serve", "-b", kafka.bootstrap, "--listen", "127.0.0.1:0") as process:
+        assert process.stdout is not None
+        with urllib.request.urlopen(process.stdout.readline().split()[-1], timeout=30) as response:
+            assert b"kafka_brokers 1.0" in response.read()
+        process.terminate()
+        process.communicate()
+
+
+def test_every_command_with_a_cluster_is_tried() -> None:
+    lines = [each.line for each in COMMANDS]
+
+    assert [
+        name for name in names_of(get_command(app)) if not any(f"{line} ".startswith(f"{name} ") for line in lines)
+    ] == TRIED_ALONE
+
+
+def names_of(command: Any, name: str = "") -> Iterator[str]:
+    """The commands that take -b."""
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from names_of(inner, f"{name} {word}".strip())
+    if any("-b" in option.opts for option in command.params):
+        yield name

@@ -1,0 +1,84 @@
+"""What kafka-python alone would get wrong about a cluster: its controller, its coordinators, what an old one lacks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from minibroker import Cluster
+from minibroker.any_cluster.bootstrap import parse_bootstrap
+from minibroker.any_cluster.cluster import api_name, connected, described_cluster, errors, lacking, release_of
+from minibroker.any_cluster.group_admin import GroupAdmin, Move
+
+DESCRIBE_QUORUM = 55
+
+
+def client(*apis: int, quorum: Any = None, **answers: Any) -> Any:
+    """A kafka-python client of brokers that have these APIs."""
+    data = SimpleNamespace(api_versions=dict.fromkeys(apis, (0, 0)))
+    manager = SimpleNamespace(broker_version_data=data, broker_version=(4, 3))
+    methods = {name: lambda answer=answer: answer for name, answer in answers.items()}
+    return SimpleNamespace(_manager=manager, describe_metadata_quorum=quorum, **methods)
+
+
+def leads(broker: int) -> Any:
+    return lambda: {"topics": [{"partitions": [{"leader_id": broker}]}]}
+
+
+def refuses() -> Any:
+    raise errors.ClusterAuthorizationFailedError
+
+
+@pytest.mark.parametrize(
+    ("apis", "quorum", "controller"),
+    [
+        ((), None, 2),  # with ZooKeeper
+        ((DESCRIBE_QUORUM,), leads(1), 1),
+        ((DESCRIBE_QUORUM,), leads(3000), 3000),  # a process that is no broker
+        ((DESCRIBE_QUORUM,), leads(-1), -1),
+        ((DESCRIBE_QUORUM,), refuses, 2),
+    ],
+)
+def test_the_controller_is_the_leader_of_the_quorum_if_there_is_one(
+    apis: tuple[int, ...], quorum: Any, controller: int
+) -> None:
+    found = described_cluster(client(*apis, quorum=quorum, describe_cluster={"controller_id": 2, "brokers": []}))
+
+    assert found == {"controller_id": controller, "brokers": []}
+
+
+def test_apis_and_releases_that_kafka_python_does_not_know_have_their_names() -> None:
+    assert [api_name(key) for key in (0, 92, 93, 94, 4711)] == [
+        "Produce", "DeleteShareGroupOffsets", "StreamsGroupTopologyDescriptionUpdate", "UnregisterController", "4711"
+    ]  # fmt: skip
+    assert (release_of(client(0, 93, 94)), release_of(client(0, 92))) == ((4, 4), (4, 3))
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "release"),
+    [
+        ("Kafka broker does not support the 'ListTransactionsRequest' Kafka protocol.", "ListTransactions", "3.0"),
+        ("Kafka broker does not support the 'DescribeConfigsRequest' Kafka protocol.", "DescribeConfigs", "0.11"),
+        ("Kafka broker does not support the 'MetadataRequest' Kafka protocol.", "Metadata", "0.11"),
+        ("No version of the 'Fetch' Kafka protocol is supported by both", "", "0.11"),
+    ],
+)
+def test_a_release_is_named_that_has_the_api(message: str, name: str, release: str) -> None:
+    assert lacking(message) == (name, release)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_connection_that_is_kept_finds_a_coordinator_that_has_moved() -> None:
+    with Cluster(2) as cluster, connected(parse_bootstrap(cluster.bootstrap_servers)) as kept:
+        cluster.create_topic("orders", partitions=1)
+        admin = GroupAdmin(kept)
+        admin.reset("billing", [Move("orders", 0, None, 0)])
+
+        for broker in (1, 2):
+            cluster.move_coordinator("billing", broker)
+
+            assert admin.committed("billing") == {("orders", 0): 0}
+            assert [each.group for each in admin.groups()] == ["billing"]
