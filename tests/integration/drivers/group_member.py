@@ -153,8 +153,6 @@ class ConfluentConsumer:
             del given["session_timeout_ms"], given["heartbeat_interval_ms"]
         if given["auto_offset_reset"] == "none":
             given["auto_offset_reset"] = "error"
-        if given.get("group_protocol") == "consumer":  # the broker has these
-            del given["session_timeout_ms"], given["heartbeat_interval_ms"]
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group} | translate(given))
         self._consumer.subscribe([topic], on_revoke=self._on_revoke)
         self.assignment, self.close = self._consumer.assignment, self._consumer.close
