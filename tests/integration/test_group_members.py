@@ -123,7 +123,7 @@ def test_every_record_is_read_while_members_join_leave_and_die(
         ),
     ],
 )
-def test_members_of_both_protocols_share_a_group_while_members_join_leave_and_die(
+def test_members_of_both_protocols_share_a_group_while_members_and_the_broker_die(
     libraries: tuple[str, ...], events: int, start_in_place: StartMinibroker, join: Join, write: Write
 ) -> None:
     settings = QUICK_BROKER | {
@@ -132,16 +132,20 @@ def test_members_of_both_protocols_share_a_group_while_members_join_leave_and_di
         "group.consumer.assignment.interval.ms": 0,
         "num.partitions": PARTITIONS,
     }
-    bootstrap = start_in_place(settings=settings).bootstrap
+    broker = start_in_place(settings=settings)
+    bootstrap = broker.bootstrap
     written = write("t", 1, bootstrap=bootstrap)
     troop = Troop(partial(join, bootstrap=bootstrap), "t", libraries, seed=7)
     troop.join()
     troop.join()
     wait_until_shared(troop.members, PARTITIONS)
 
-    for _ in range(events):
+    for number in range(events):
         written += write("t", 5, bootstrap=bootstrap)
         troop.happen()
+        if number % 4 == 2:
+            broker.kill()
+            broker = start_in_place(settings=settings)
     while len(troop.members) < PARTITIONS:
         troop.join()
 

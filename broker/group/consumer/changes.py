@@ -79,6 +79,8 @@ class GroupChanges:
         before = draft.replaced
         if before is not None:
             self._migration.end_classic(before)
+            for member in draft.group.members.values():
+                self.keep_alive(draft.group.group_id, member)
         self.groups.replace(draft.group)
         for member_id in draft.left:
             self.timers.cancel_all(draft.group.group_id, member_id)
