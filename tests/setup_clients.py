@@ -6,6 +6,7 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/kafka-clients-3.9.0   Kafka's Java client, the version Spark 4.0's connector brings, through Maven
     .deps/kafka-clients-0.10.2.2, .deps/kafka-clients-0.11.0.3   the same before and with record batches of magic 2
     .deps/kafka-clients-1.1.1   the same with fetch sessions
+    .deps/kafka-clients-4.4.0   the newest, whose consumer protocol is no preview
     .deps/kafkajs, .deps/platformatic   the clients of node, through npm
     .deps/franz-go              the client of Go, and the driver that is built with it
     .deps/java-drivers          the drivers of the Java clients, compiled
@@ -37,6 +38,7 @@ OLD_KAFKA_PYTHON = ROOT / ".venvs" / "kafka-python-2.3"
 OLD_KAFKA_PYTHON_PACKAGES = ("kafka-python==2.3.*", "python-snappy", "lz4", "zstandard", "crc32c", "xxhash")
 OLD_KAFKA_PYTHON_CHECK = "import kafka, snappy, lz4, crc32c, xxhash"
 JAVA_CLIENT_VERSIONS = ("3.9.0", "0.10.2.2", "0.11.0.3", "1.1.1")
+LAST_JAVA_CLIENT = "4.4.0"  # for groups of the consumer protocol
 JAVA_DRIVER_JARS = (
     "com.fasterxml.jackson.core:jackson-databind:2.16.2",
     "org.slf4j:slf4j-simple:1.7.36",
@@ -56,6 +58,7 @@ JAVA_DRIVERS = {
         "JavaRecorded",
         "JavaTransformer",
     ),
+    LAST_JAVA_CLIENT: ("LineDriver", "JavaGroupMember"),
     **dict.fromkeys(OLD_JAVA_CLIENTS, ("LineDriver", "OldJavaDriver")),
 }
 KAFKAJS, PLATFORMATIC = DEPS / "kafkajs", DEPS / "platformatic"
@@ -292,7 +295,7 @@ def in_a_line(error: Exception) -> str:
 def main() -> int:
     print("Preparing the clients of the tests: seconds when they are there, minutes the first time ...", flush=True)
     through_maven: Parts = {  # one after the other: they share its repository
-        **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
+        **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_DRIVERS},
         "Java drivers": prepare_java_drivers,
         "Java client's classes": partial(archive_classes, "Java client"),
         "Apache Kafka": partial(prepare_by, FETCH_APACHE_KAFKA),

@@ -42,6 +42,7 @@ from minibroker.protocol.messages.groups import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     ListGroupsResponse,
+    SyncGroupRequest,
     SyncGroupResponse,
 )
 from minibroker.protocol.primitives import new
@@ -51,6 +52,7 @@ KEY_TRANSACTION = 1
 FIRST_VERSION_WITH_MANY_KEYS: int = FindCoordinatorRequest.field("coordinator_keys").first
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: int = JoinGroupRequest.field("rebalance_timeout_ms").first
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
+FIRST_VERSION_WITH_PROTOCOL: int = SyncGroupRequest.field("protocol_type").first
 FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
 FIRST_VERSION_WITH_NULL_PROTOCOL: int = JoinGroupResponse.field("protocol_name").null_first
 FIRST_VERSION_LEAVING_TOGETHER: int = LeaveGroupRequest.field("members").first
@@ -168,6 +170,8 @@ class GroupApis:
 
     def sync_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
+        if request.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (body.protocol_type, body.protocol_name):
+            return synced(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))  # as kafka 2.5, which brought them
         result = self._coordinator.sync(
             SyncRequest(
                 group_id=body.group_id,

@@ -148,7 +148,8 @@ class OffsetManager:
     def delete(self, group_id: str, topic_partitions: Sequence[TopicPartition]) -> tuple[ErrorCode, Errors]:
         """OffsetDelete: return an error for the group, or one for each partition. Keep topics that it subscribes to.
 
-        The last offset of a group without members takes the group with it.
+        The last offset of a group without members takes the group with it; a consumer group stays until the next
+        removal of expired offsets, as in kafka 4.4.
         """
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
@@ -164,7 +165,7 @@ class OffsetManager:
         }
         deleted = [each for each, error in errors.items() if error is ErrorCode.NONE]
         if deleted:
-            self._clean_up(group, deleted)
+            self._clean_up(group, deleted, also_group=not isinstance(group, ConsumerGroup))
         return ErrorCode.NONE, errors
 
     def delete_group(self, group: AnyGroup) -> None:
@@ -185,12 +186,14 @@ class OffsetManager:
         """Remove the offsets of deleted partitions, and the groups that then have neither members nor offsets."""
         gone = list(topic_partitions)
         for group in self._groups.all():
-            self._clean_up(group, gone)
+            self._clean_up(group, gone, also_group=not isinstance(group, ConsumerGroup))
 
-    def _clean_up(self, group: AnyGroup, topic_partitions: Sequence[TopicPartition]) -> None:
+    def _clean_up(
+        self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], *, also_group: bool = True
+    ) -> None:
         """As kafka 2.0.1 GroupMetadataManager.cleanupGroupMetadata."""
         self._remove(group, topic_partitions)
-        if group.is_empty and group.offsets.is_empty:
+        if also_group and group.is_empty and group.offsets.is_empty:
             self._groups.remove(group, self._clock.wall_ms())
             self._remove(group, (), also_group=True)
 

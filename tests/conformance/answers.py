@@ -56,6 +56,16 @@ class Masks:
         self._now_ms = now_ms
         self._session_ids = {0: 0}
         self._producer_ids: dict[int, int] = {}
+        self._topics: dict[bytes, str] = {}
+        self._members: dict[str, str] = {}
+
+    def learn_topic(self, topic_id: bytes, name: str) -> None:
+        """This broker drew that id: it is told by the topic's name."""
+        self._topics[topic_id] = name
+
+    def learn_member(self, member_id: str, name: str) -> None:
+        """This broker may have drawn that id: it is told by the name in the script."""
+        self._members[member_id] = name
 
     def learn_producer(self, producer_id: int) -> None:
         """This broker drew that id: it is told by the order in which ids appear."""
@@ -76,9 +86,15 @@ class Masks:
             return {each: self._plain(item, each) for each, item in zip(value._fields, value, strict=True)}
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
+        if name == "topic_id":
+            return self._topics.get(value, "id")
+        if isinstance(value, str) and value in self._members:
+            return self._members[value]
         if isinstance(value, str):
             known = value.replace(self._prefix, PREFIX_MARK).replace(*CODECS_OF_OURS_AND_KAFKAS)
             return UUID.sub("uuid", SHOWN_INSIDES.sub("Request is", known))
+        if name in ("metadata", "member_metadata") and isinstance(value, bytes):
+            value = value.replace(self._prefix.encode(), PREFIX_MARK.encode())
         if isinstance(value, memoryview | bytes | bytearray):
             return self._records(bytes(value))
         if name == "producer_id" and value in self._producer_ids:
@@ -185,6 +201,34 @@ def tail_text(data: bytes) -> str:
         drawn = slice(BATCH_TIMES.start if data[attributes] & CONTROL_FLAG else PRODUCER_ID.start, PRODUCER_ID.stop)
         shown[drawn] = bytes(len(shown[drawn]))
     return shown.hex()
+
+
+def mask_join(answer: Plain) -> None:
+    """The generation of a refusal is 0, as in 2.0.1; later it was -1 (docs/differences.md)."""
+    answer["members"].sort(key=lambda member: member["member_id"])
+    if answer["error_code"]:
+        answer["generation_id"] = 0
+
+
+def sort_assignment(assignment: Plain) -> None:
+    if assignment is not None:
+        for topic in assignment["topic_partitions"]:
+            topic["partitions"].sort()
+        assignment["topic_partitions"].sort(key=lambda topic: topic["topic_id"])
+
+
+def mask_consumer_heartbeat(answer: Plain) -> None:
+    sort_assignment(answer["assignment"])
+
+
+def mask_consumer_describe(answer: Plain) -> None:
+    answer["groups"].sort(key=lambda group: group["group_id"])
+    for group in answer["groups"]:
+        group["members"].sort(key=lambda member: member["member_id"])
+        for member in group["members"]:
+            member["subscribed_topic_names"].sort()
+            sort_assignment(member["assignment"])
+            sort_assignment(member["target_assignment"])
 
 
 def mask_metadata(answer: Plain) -> None:
@@ -299,7 +343,9 @@ MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_t
     "Metadata": mask_metadata,
     "ApiVersions": mask_api_versions,
     "CreateTopics": mask_create_topics,
-    "JoinGroup": sorted_by("members", "member_id"),
+    "ConsumerGroupHeartbeat": mask_consumer_heartbeat,
+    "ConsumerGroupDescribe": mask_consumer_describe,
+    "JoinGroup": mask_join,
     "DescribeGroups": mask_described_groups,
     "ListGroups": mask_listed_groups,
     "DeleteGroups": sorted_by("results", "group_id"),

@@ -7,13 +7,15 @@ answered on another connection, one that was not answered is waiting.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import API_TABLE, ApiKey, response_has_tags, skip_header_tags
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.primitives import ZERO_UUID
 from tests.conformance.answers import Masks, Plain
-from tests.conformance.steps import CORRELATION_ID, Script, Step, Told
+from tests.conformance.steps import CORRELATION_ID, PREFIX_MARK, Script, Step, Told
 from tests.integration.wire import RawConnection
 from tests.requests import frame
 
@@ -26,6 +28,7 @@ CORRELATION_BYTES = 4
 SETTLE_SECONDS = 0.005  # for the last bytes of an answer that is on its way
 SYNC_VERSION = 0
 RETRY_SECONDS = 0.01
+DRAWN_ID = re.compile(r"[\w-]{22}")  # of a member of the classic protocol in a group of the consumer protocol
 
 
 class Transcript:
@@ -49,7 +52,7 @@ class Transcript:
         """Whether the step asks until the answer is another: Kafka does some things after it has answered."""
         if not step.retry or isinstance(outcome, str):
             return False
-        body, _ = API_TABLE[step.key].response.decode(step.version, outcome, CORRELATION_BYTES)
+        body, _ = API_TABLE[step.key].response.decode(step.version, outcome, body_at(step, step.version, outcome))
         return first_error(body) in step.retry
 
     def _decoded(self, step: Step, frame: bytes | bytearray) -> Plain:
@@ -57,7 +60,7 @@ class Transcript:
         is_known = message.first_version <= step.version <= message.last_version
         version = step.version if is_known else 0  # ApiVersions of an unknown version
         try:
-            body, end = message.decode(version, frame, CORRELATION_BYTES)
+            body, end = message.decode(version, frame, body_at(step, version, frame))
         except KafkaProtocolError as error:
             return f"undecodable: {error}"
         if int.from_bytes(frame[:CORRELATION_BYTES], "big") != CORRELATION_ID:
@@ -66,13 +69,41 @@ class Transcript:
             return f"{len(frame) - end} bytes behind the answer"
         if step.name and hasattr(body, "session_id"):
             self._sessions[step.name] = body.session_id
-        if step.name and hasattr(body, "member_id"):
+        if step.name and hasattr(body, "generation_id"):
             for told in (Told(step.name), Told(step.name, "generation_id")):
                 self._sessions[str(told)] = getattr(body, told.name)
         if step.name and hasattr(body, "producer_id"):
             self._sessions[step.name] = body.producer_id
             self._masks.learn_producer(body.producer_id)
+        if step.api == "CreateTopics":
+            for topic in body.topics:
+                if topic.topic_id != ZERO_UUID:
+                    name = topic.name.replace(self._prefix, PREFIX_MARK)
+                    self._sessions[name] = topic.topic_id
+                    self._masks.learn_topic(topic.topic_id, name)
+        if step.api == "JoinGroup" and step.name and DRAWN_ID.fullmatch(body.member_id):
+            self._masks.learn_member(body.member_id, step.name)
+        if step.api == "ConsumerGroupHeartbeat" and not body.error_code:
+            self._note_member(step, body)
         return self._masks.apply(step.api, body)
+
+    def _note_member(self, step: Step, body: Any) -> None:
+        """Note what a member was given, by the name that its requests have for it."""
+        asked = step.body["member_id"]
+        member = asked.step if isinstance(asked, Told) else asked or step.name
+        self._masks.learn_member(body.member_id, member)
+        self._sessions[f"{member}.member_id"] = body.member_id
+        self._sessions[f"{member}.member_epoch"] = body.member_epoch
+        if body.assignment is not None:
+            self._sessions[f"{member}.assignment"] = body.assignment.topic_partitions
+        elif step.body["member_epoch"] == 0:
+            self._sessions[f"{member}.assignment"] = ()
+
+
+def body_at(step: Step, version: int, frame: bytes | bytearray) -> int:
+    """The position behind the header of a response."""
+    has_tags = response_has_tags(API_TABLE[step.key], version)
+    return skip_header_tags(frame, CORRELATION_BYTES) if has_tags else CORRELATION_BYTES
 
 
 def first_error(body: Any) -> int:

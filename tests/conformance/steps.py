@@ -18,6 +18,7 @@ import crc32c
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.compression import Codec, compress
 from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.conformance.lies import Lie
@@ -168,8 +169,28 @@ class ProducerOf(Shown):
 
 
 @dataclass(frozen=True, repr=False)
+class Subscribed(Shown):
+    """What a consumer of the classic protocol writes of its topics, for the others of its group."""
+
+    topics: tuple[str, ...]
+
+    def build(self, prefix: str) -> bytes:
+        names = [topic.replace(PREFIX_MARK, prefix).encode() for topic in self.topics]
+        rows = b"".join(struct.pack(">h", len(name)) + name for name in names)
+        return struct.pack(">hi", 0, len(names)) + rows + struct.pack(">i", -1)
+
+
+@dataclass(frozen=True, repr=False)
+class IdOf(Shown):
+    """The id of a topic that the conversation has created; zeros for others."""
+
+    topic: str
+
+
+@dataclass(frozen=True, repr=False)
 class Told(Shown):
-    """A value that the answer to the step of that name gave a member: its `member_id`, or its `generation_id`."""
+    """A value that the answer to the step of that name gave a member: its `member_id`, or its `generation_id`; of the
+    member of that name in a group of the consumer protocol its `member_epoch`, or its `assignment`."""
 
     step: str
     name: str = "member_id"
@@ -275,7 +296,11 @@ def resolved(value: Any, prefix: str, now_ms: int, sessions: Mapping[str, Any]) 
     if isinstance(value, SessionOf):
         return sessions.get(value.step, 0)
     if isinstance(value, Told):
-        return sessions.get(str(value), "" if value.name == "member_id" else -1)
+        return sessions.get(str(value), {"member_id": "", "assignment": ()}.get(value.name, -1))
+    if isinstance(value, Subscribed):
+        return value.build(prefix)
+    if isinstance(value, IdOf):
+        return sessions.get(value.topic, ZERO_UUID)
     if isinstance(value, ProducerOf):
         return sessions.get(value.step, -1)
     if isinstance(value, dict):
@@ -292,7 +317,7 @@ def script_text(script: Script) -> str:
 
 def read_script(text: str) -> Script:
     """Read a script that `script_text` wrote."""
-    put_in = (Batch, Wrapper, Joined, Lie, FromNow, SessionOf, ProducerOf, Told)
+    put_in = (Batch, Wrapper, Joined, Lie, FromNow, SessionOf, ProducerOf, Subscribed, IdOf, Told)
     known = {each.__name__: each for each in (*put_in, call, look, take, drop)}
     script: Script = list(eval(f"({text})", known))
     return script

@@ -22,6 +22,7 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "franz-go": partial(go_program, "member"),
 }
 LIBRARIES = tuple(PROGRAMS)
+PROGRAMS["java 4.4"] = lambda: java_driver("4.4.0", "JavaGroupMember")  # for the consumer protocol
 PROGRAMS["@platformatic/kafka"] = partial(node_program, "platformatic_member")  # with a test of its own
 PATIENCE_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.05

@@ -10,6 +10,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -31,6 +32,11 @@ REBALANCING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorC
 SHUT_OUT = r"(?i)fenced|fatal|not part of an active group|group has already rebalanced"
 CLOSE_SECONDS = 20.0  # on a busy machine: less than librdkafka waits where it waits
 LONG_SESSION_MS = 120_000  # no session ends, however busy the machine is, nor while a member is started again
+# In both protocols: a name before `/consumer` is a library.
+OF_BOTH_PROTOCOLS = (
+    ("confluent-kafka", "franz-go/consumer", "confluent-kafka/consumer", "java 4.4/consumer"),
+    ("java/consumer", "java 4.4", "confluent-kafka/consumer", "franz-go", "java 4.4/consumer", "kafka-python"),
+)
 QUICK_BROKER: dict[str, str | int] = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
 WITH_STATIC_MEMBERS = [each for each in LIBRARIES if each != "kafkajs"]
 # aiokafka joins by its name, but sends none with what comes then: each is taken for unknown, and joins again
@@ -50,10 +56,9 @@ class Troop:
         self._seen: set[str] = set()
 
     def join(self) -> None:
-        member = self._join(
-            next(self._libraries), f"group-{self._topic}", self._topic, partition_assignment_strategy="range"
-        )
-        self.members.append(member)
+        library, _, protocol = next(self._libraries).partition("/")
+        settings = {"group_protocol": protocol} if protocol else {"partition_assignment_strategy": "range"}
+        self.members.append(self._join(library, f"group-{self._topic}", self._topic, **settings))
 
     def happen(self) -> None:
         """One more, or one less: never none, never more than five."""
@@ -106,6 +111,52 @@ def test_every_record_is_read_while_members_join_leave_and_die(
     written += write(topic, 5, partitions=MANY_PARTITIONS)
     wait_until(lambda: troop.seen() >= set(written), f"{len(written)} records")
     assert troop.seen() == set(written)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "events"),
+    [
+        pytest.param(OF_BOTH_PROTOCOLS[0], 3, id="three events"),
+        *(
+            pytest.param(libraries, 16, id=f"many events {number}", marks=pytest.mark.nightly)
+            for number, libraries in enumerate(OF_BOTH_PROTOCOLS)
+        ),
+    ],
+)
+def test_members_of_both_protocols_share_a_group_while_members_and_the_broker_die(
+    libraries: tuple[str, ...], events: int, start_in_place: StartMinibroker, join: Join, write: Write
+) -> None:
+    settings = QUICK_BROKER | {
+        "group.consumer.heartbeat.interval.ms": 200,
+        "group.consumer.session.timeout.ms": 3000,
+        "group.consumer.assignment.interval.ms": 0,
+        "num.partitions": PARTITIONS,
+    }
+    broker = start_in_place(settings=settings)
+    bootstrap = broker.bootstrap
+    written = write("t", 1, bootstrap=bootstrap)
+    troop = Troop(partial(join, bootstrap=bootstrap), "t", libraries, seed=7)
+    troop.join()
+    troop.join()
+    wait_until_shared(troop.members, PARTITIONS)
+
+    for number in range(events):
+        written += write("t", 5, bootstrap=bootstrap)
+        troop.happen()
+        if number % 4 == 2:
+            broker.kill()
+            broker = start_in_place(settings=settings)
+    while len(troop.members) < PARTITIONS:
+        troop.join()
+
+    wait_until_shared(troop.members, PARTITIONS)
+    written += write("t", 5, bootstrap=bootstrap)
+    wait_until(lambda: troop.seen() >= set(written), f"{len(written)} records")
+    assert troop.seen() == set(written)
+    for member in troop.members:
+        member.commit()
+    committed = [[member.committed(partition) for partition in range(PARTITIONS)] for member in troop.members]
+    assert committed == [[len(written) // PARTITIONS] * PARTITIONS] * len(troop.members)
 
 
 @pytest.mark.sample(of=lambda library: library in ("aiokafka", "kafkajs", "franz-go"))  # for others a member is killed

@@ -41,6 +41,9 @@ final class JavaGroupMember extends LineDriver implements ConsumerRebalanceListe
         config.put("heartbeat.interval.ms", 200);
         config.put("enable.auto.commit", false);
         put(config, settings);
+        if ("consumer".equals(config.get("group.protocol"))) { // the broker has these
+            config.keySet().removeAll(Set.of("session.timeout.ms", "heartbeat.interval.ms"));
+        }
         config.computeIfPresent("partition.assignment.strategy", (key, name) -> ASSIGNORS.get(name));
         consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
         if (topic.startsWith("^")) {

@@ -24,6 +24,7 @@ type settings struct {
 	GroupInstanceID      *string `json:"group_instance_id"`
 	Assignor             string  `json:"partition_assignment_strategy"`
 	AutoOffsetReset      string  `json:"auto_offset_reset"`
+	Protocol             string  `json:"group_protocol"`
 }
 
 func (s settings) options() []kgo.Opt {
@@ -47,6 +48,9 @@ func (s settings) options() []kgo.Opt {
 		kgo.Balancers(balancers[s.Assignor]),
 		kgo.ConsumeResetOffset(start),
 		kgo.ConsumeStartOffset(start),
+	}
+	if s.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
 	}
 	if s.GroupInstanceID != nil {
 		options = append(options, kgo.InstanceID(*s.GroupInstanceID))
