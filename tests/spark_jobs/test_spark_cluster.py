@@ -25,7 +25,7 @@ from tests.spark_jobs.conftest import Kafka
 from tests.spark_jobs.january import Job, send_january
 from tests.spark_jobs.standalone import HOST, StandaloneCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 RECORDS_AT_A_TIME = 2000  # of which it takes some fourteen
 
