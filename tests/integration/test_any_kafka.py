@@ -112,6 +112,10 @@ COMMANDS = [
     Try("metrics show", r'kafka_consumergroup_lag_sum{consumergroup="newer",topic="orders"}', CONSUMER_PROTOCOL),
     Try("jobs checkpoint CHECKPOINT", "batch 1 runs next; 2 offsets are unread"),
     Try("topics delete made", "deleted: made"),
+    Try("topics create d c b a e f", "(?s)d.*c.*b.*a.*e.*f"),
+    Try("topics delete d c b a e f", "(?s)d\n.*c\n.*b\n.*a\n.*e\n.*f"),
+    Try("topics create a.b", "created: a.b"),
+    Try("topics create a_b", "collides.*choose another name: in names of metrics", status=1),
 ]
 TRIED_ALONE = ["metrics serve"]
 PAGES = [
