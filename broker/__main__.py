@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
 from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
+from minibroker.storage.quick_groups import QUICK_GROUPS
 
 if TYPE_CHECKING:
     from minibroker.broker.cluster.topic_changes import NewTopic
@@ -41,8 +42,7 @@ DEFAULT_CONSOLE = "127.0.0.1:8080"
 EVERY_INTERFACE = ("0.0.0.0", "::")
 ANY_ADDRESS = ("", "0.0.0.0", "::")
 THIS_MACHINE = {"127.0.0.1", "localhost", "[::1]"}
-# Kafka waits 3 s for more members before a group's first rebalance, which looks slow on a laptop.
-QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms=0"
+QUICK_SETTINGS = [f"{name}={value}" for name, value in QUICK_GROUPS.items()]
 PORT_MAX = 65_535
 DEFAULT_RECORD_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 16 * 1024 * 1024
@@ -93,7 +93,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=[],
         dest="settings",
         help="one setting by Kafka's name, such as log.retention.ms=60000; wins over --config; may be repeated "
-        f"(default {QUICK_FIRST_JOIN} for a broker on this machine without --config, --environment and --act-as)",
+        "(groups are quick on this machine without --config, --environment and --act-as: "
+        + ", ".join(QUICK_SETTINGS)
+        + ")",
     )
     parser.add_argument(
         "--environment",
@@ -428,12 +430,12 @@ def check_between_brokers(config: KafkaConfig) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> list[str]:
-    """The settings of --set, after QUICK_FIRST_JOIN for a broker that is for this machine alone and like no other."""
+    """The settings of --set, after QUICK_SETTINGS for a broker that is for this machine alone and like no other."""
     is_like_another = options.config is not None or options.act_as is not None or options.environment
     named = [each.partition("=")[2] for each in options.settings if each.partition("=")[0].strip() == "listeners"]
     listeners = ",".join(filter(None, [options.listen, *named])).split(",")
     hosts = {each.rpartition("://")[2].rpartition(":")[0] for each in listeners if each}
-    return [QUICK_FIRST_JOIN, *options.settings] if not is_like_another and hosts <= THIS_MACHINE else options.settings
+    return [*QUICK_SETTINGS, *options.settings] if not is_like_another and hosts <= THIS_MACHINE else options.settings
 
 
 def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None:

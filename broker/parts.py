@@ -85,6 +85,7 @@ logger = logging.getLogger(__name__)
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
 REAL_SECONDS = 0.5  # in which a follower connects again, and fetches
+OF_CONSUMER_GROUPS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
 PRODUCER_IDS_END = 1 << 62  # a broker never gives out greater ones
 
 
@@ -280,7 +281,7 @@ def build(
     for entity, limits in state.client_quotas.items():
         quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
-    apis = offered(config.profile, is_cluster_broker=state.is_shared)
+    apis = offered(config.profile, is_cluster_broker=state.is_shared, is_beside_kafka=state.is_beside_kafka)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
@@ -364,12 +365,17 @@ def build(
     )
 
 
-def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
-    """The APIs in the versions of the release that this broker acts as; those of its controller in all versions."""
+def offered(profile: Profile, *, is_cluster_broker: bool, is_beside_kafka: bool) -> dict[int, Api]:
+    """The APIs in the versions of the release that this broker acts as; those of its controller in all versions.
+
+    Beside brokers of Apache Kafka 2.0.1 there are no groups of the consumer protocol, whose records those cannot load.
+    """
     if profile is EVERYTHING:
         listed = {key: api for key, api in API_TABLE.items() if not api.is_unlisted}
     else:
         listed = {key: API_TABLE[key].until(last) for key, last in versions_of(profile.name).items()}
+    if is_beside_kafka:
+        listed = {key: api for key, api in listed.items() if key not in OF_CONSUMER_GROUPS}
     unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
     return dict(sorted((listed | unlisted).items()))
 

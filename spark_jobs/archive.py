@@ -128,7 +128,7 @@ class Archive:
     def __init__(self, spark: SparkSession, output: str) -> None:
         self.records = SinkTable(spark, f"{output}/{RECORDS}")
         self.quarantine = SinkTable(spark, f"{output}/{QUARANTINE}")
-        self.quarantined: dict[int, dict[str, int]] = {}  # by micro-batch and reason
+        self.counted: dict[int, dict[str, int]] = {}  # by micro-batch: its records, and those of each reason
 
     def add(self, batch: int, records: DataFrame, *, quarantine_used: bool) -> None:
         """Write a micro-batch to the tables. The same one again changes nothing."""
@@ -138,17 +138,19 @@ class Archive:
             self.quarantine.add_nothing(batch)
             return
         counts = [F.count_if(reason == name).alias(name) for name in REASONS]
-        counted = records.observe("quarantined", *counts)
+        counted = records.observe("counted", F.count(F.lit(1)).alias("records"), *counts)
         good = counted.where(reason.isNull()).drop("reason")
         # Nothing is known yet of a batch that the records had before a crash.
         written = self.records.add(batch, good)
         known = None if written is None else _observed(written)
-        if known is not None and not any(known.values()):
+        if known is not None:
+            self.counted[batch] = known
+        if known is not None and not any(known[name] for name in REASONS):
             self.quarantine.add_nothing(batch)
             return
         apart = self.quarantine.add(batch, counted.where(reason.isNotNull()))
-        if apart is not None:
-            self.quarantined[batch] = known or _observed(apart)
+        if apart is not None and known is None:
+            self.counted[batch] = _observed(apart)
 
     def hours(self) -> list[dict[str, Any]]:
         """Count what the tables hold by topic, hour and fate: `archived`, or the reason of quarantine."""
@@ -162,8 +164,8 @@ class Archive:
 
 
 def _observed(written: DataFrame) -> dict[str, int]:
-    metrics: Any = written._jdf.queryExecution().observedMetrics().get("quarantined")
-    return {name: int(metrics.get().getLong(at)) for at, name in enumerate(REASONS)}
+    metrics: Any = written._jdf.queryExecution().observedMetrics().get("counted")
+    return {name: int(metrics.get().getLong(at)) for at, name in enumerate(("records", *REASONS))}
 
 
 class Checkpoint:
@@ -347,8 +349,12 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     )
     query = writer.start(read(spark, source_options(arguments)), every_seconds=arguments.continuous)
     try:
+        so_far = 0
         for facts in micro_batches(query, stop=stop):
-            facts |= dict.fromkeys(REASONS, 0) | archive.quarantined.pop(facts["batch"], {})
+            # A batch that is read for both tables counts twice for Spark.
+            facts |= dict.fromkeys(REASONS, 0) | archive.counted.pop(facts["batch"], {})
+            so_far += facts["records"]
+            facts["records_so_far"] = so_far
             say(arguments, facts, sentence(facts, left_out=REASONS, fate="in quarantine"))
     except PySparkException as failure:
         if writer.failures and not isinstance(writer.failures[0], PySparkException | Py4JError):

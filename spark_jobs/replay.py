@@ -230,7 +230,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
 
 
 def _noted(texts: Iterable[str]) -> list[tuple[int, int]]:
-    """What lanes have noted beside their offsets: how far in the records' own time, and how many records."""
+    """The notes of lanes beside their offsets: how far in the records' own time, and how many records."""
     pairs = [text.split(" ") for text in texts]
     return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) > 1]
 

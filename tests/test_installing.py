@@ -22,6 +22,7 @@ WITHOUT_INSTALLING = {
     "compose",
     "stuck-consumer",
     "moving-to-apache-kafka",
+    "new-protocol",
 }  # containers, and minibroker installed before
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = [path for top in ("src", "docker") for path in (ROOT / top).rglob("*.py") if "egg-info" not in str(path)]

@@ -64,7 +64,9 @@ BROKER_LAYERS = layers("""
     > transaction > group > security > cluster > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.
-STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config cluster_settings")
+STORAGE_LAYERS = layers(
+    "compaction > data_dir > log > segment > producers > index > files config cluster_settings quick_groups"
+)
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster

@@ -27,12 +27,16 @@ from tests.recipes import (
 # What needs more than a shell is run by a test of its own, which reads the recipe.
 RUN_ELSEWHERE = {"compose": "tests/integration/test_compose.py"}
 CI = "ci"  # has jobs instead of commands
-# What else is run of these: their `sh` blocks, which need Apache Kafka.
-ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
+# Of these, what needs Apache Kafka is run too.
+ALSO_RUN_ELSEWHERE = {
+    "moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py",
+    "new-protocol": "tests/integration/test_any_kafka.py",
+}
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
-    "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana",
-    "slow-consumer", "spark-alerts", "spark-lag", "checking-a-history", "fail-over", "lagging-replica", "acks",
+    "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana", "new-protocol",
+    "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-telemetry", "spark-verify",
+    "checking-a-history", "fail-over", "lagging-replica", "acks",
 }  # fmt: skip
 
 
@@ -49,9 +53,9 @@ def skip_what_cannot_run(recipe: str) -> None:
 
 RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in (*RUN_ELSEWHERE, CI))
 # Of these many commands, the tests of each command and client try what they do; their text is tried at night.
-AT_NIGHT = ("acls", "grafana", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
+AT_NIGHT = ("acls", "grafana", "new-protocol", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
 # The README's first screen has Spark, too.
-WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in ("spark", "spark-alerts", "spark-lag")}
+WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in KNOWN if name.startswith("spark")}
 MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | WITH_SPARK
 
 

@@ -56,6 +56,7 @@ class FileState(Sections):
     """Reads and writes the file; a ClusterState of one broker, which is its controller."""
 
     is_shared = False
+    is_beside_kafka = False
     is_controller = True
     controller_epoch = 1
     brokers: Mapping[int, Broker] = {}

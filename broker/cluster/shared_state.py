@@ -81,6 +81,7 @@ class SharedState(Sections):
     """`open` it, `register` this broker, and `close` it."""
 
     is_shared = True
+    is_beside_kafka = False
 
     def __init__(self, directory: Path, broker_id: int) -> None:
         super().__init__()

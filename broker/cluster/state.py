@@ -144,6 +144,10 @@ class ClusterState(Protocol):
         """Whether several brokers share it; a cluster of one has no other brokers, and never has."""
 
     @property
+    def is_beside_kafka(self) -> bool:
+        """Whether brokers of Apache Kafka 2.0.1 may share it, which read the coordinators' logs too."""
+
+    @property
     def is_controller(self) -> bool:
         """Whether this broker is the controller."""
 

@@ -153,7 +153,9 @@ class GroupCoordinator:
         group = self._consumer_group(request.group_id)
         if group is not None and group.is_empty:
             refusal = self.membership.refuse_join(request)
-            if refusal is ErrorCode.NONE and not request.member_id:
+            if refusal is ErrorCode.NONE and request.member_id:
+                return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            if refusal is ErrorCode.NONE:
                 return then(self._changes.delete_for_classic(group), lambda error: self._joined(request, error))
         elif group is not None:
             refusal = self.membership.refuse_join(request)

@@ -40,7 +40,7 @@ class Codec(Stage):
         exchange.request = exchange.served = request = decode_request(exchange.frame, self._apis)
         ids = BY_ID.get(request.api_key)
         if ids is not None and request.api_version >= ids.first:
-            request.body = with_names(request.body, ids.asked, self._topics_by_id)
+            request.name_topics(with_names(request.body, ids.asked, self._topics_by_id))
         exchange.client.name(request.client_id)
         return GO_ON
 

@@ -55,7 +55,8 @@ names.
 - **Refused**: the broker prints the reason and does not start; `minibroker config lint` lists all reasons.
 - A name that Kafka 2.0 does not have is a warning in the log, and an error of `Broker(settings=...)`, unless
   `unknown_settings=True` makes it a `SettingWarning`.
-- **group.initial.rebalance.delay.ms** is 0 for every `Broker`, and for a `serve` on this machine alone without
+- **group.initial.rebalance.delay.ms** is 0, **group.consumer.heartbeat.interval.ms** 250 and
+  **group.consumer.assignment.interval.ms** 0 for every `Broker`, and for a `serve` on this machine alone without
   --config, --environment and --act-as; a value that is set counts."""
 REFUSED = """\
 - A listener with TLS to which no client could connect: without a certificate, or with no protocol or cipher suite that

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 from minibroker.administered import Administered
 from minibroker.errors import BrokerError, SettingWarning
 from minibroker.protocol.text import reason_of
+from minibroker.storage.quick_groups import quick_groups
 from minibroker.unknown_arguments import refusing_unknown
 
 if TYPE_CHECKING:
@@ -49,11 +50,6 @@ HOW_TO_TAKE_IT = (
     "unknown_settings=True, or minibroker_unknown_settings = true in pytest's ini file, starts the broker all the same"
 )
 SOURCE_OF_SETTINGS = " (--set)"  # likewise
-# Kafka waits 3 s for more members before a group's first rebalance, which every test with a group would pay. `serve`
-# has a rule of its own, by how it was started.
-QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms"
-VARIABLE_OF_THAT = "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS"
-RELEASE_WITHOUT_THAT = "0.10"  # it does not wait
 
 T = TypeVar("T")
 
@@ -61,10 +57,13 @@ T = TypeVar("T")
 def settings_for_tests(
     settings: Mapping[str, object], *, act_as: str | None, environment: Mapping[str, str]
 ) -> dict[str, object]:
-    """The given settings, and `group.initial.rebalance.delay.ms=0` unless they or the environment have another."""
-    if act_as == RELEASE_WITHOUT_THAT or VARIABLE_OF_THAT in environment:
-        return dict(settings)
-    return {QUICK_FIRST_JOIN: 0} | dict(settings)
+    """The given settings, and those of quick groups that neither they nor the environment have."""
+    quick = {
+        name: value
+        for name, value in quick_groups(act_as).items()
+        if f"KAFKA_{name.replace('.', '_').upper()}" not in environment
+    }
+    return quick | dict(settings)
 
 
 def is_paused(pid: int) -> bool:
@@ -120,8 +119,9 @@ class Broker(Administered):
 
     `data_dir`: the data directory, which is kept; None for a temporary one, which `close` removes.
     `listen`: HOST:PORT; port 0 takes a free one.
-    `settings`: Kafka's broker settings by name, `{"num.partitions": 3}`. Without a value for it,
-    `group.initial.rebalance.delay.ms` is 0: with Kafka's default each group's first join takes 3 s.
+    `settings`: Kafka's broker settings by name, `{"num.partitions": 3}`. Groups are quick
+    unless it says otherwise: `group.initial.rebalance.delay.ms` is 0 (Kafka's first join of a group takes 3 s),
+    `group.consumer.heartbeat.interval.ms` 250 (5 s) and `group.consumer.assignment.interval.ms` 0 (1 s).
     `unknown_settings`: whether it starts with a name in `settings` that Kafka does not have, which then is a
     SettingWarning, and otherwise a BrokerError.
     `act_as`: the release of Apache Kafka that clients see, "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,12 @@ from tests.broker.conftest import InMemoryBroker, Parked
 GROUP = "group"
 PROTOCOLS = (("range", b"metadata"),)
 SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
+
+
+def subscription(*owned: int) -> bytes:
+    """The metadata of a classic member that subscribes to t and still has these partitions of it."""
+    rows = struct.pack(f">i2s1si{len(owned)}i", 1, b"\0\1", b"t", len(owned), *owned) if owned else bytes(4)
+    return struct.pack(">hi2s1si", 1, 1, b"\0\1", b"t", -1) + rows
 
 
 class GroupClient:

@@ -5,7 +5,6 @@ Deadlines, settings, restarts and loads, failures of the log, the way between th
 
 from __future__ import annotations
 
-import struct
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.group.consumer.member import MemberState
 from minibroker.broker.group.consumer.topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
@@ -23,6 +23,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.group_clients import subscription
 
 pytestmark = pytest.mark.time_jumps
 
@@ -33,12 +34,6 @@ SETTINGS: dict[str, object] = {
 }
 # Of kafka 4.4 Utils.computeTopicHash for the topic below, whose brokers have no racks, or two.
 KAFKAS_HASHES = [2440286799289759334, 1251112124776226475]
-
-
-def subscription(*owned: int) -> bytes:
-    """The metadata of a classic member that subscribes to t and still has these partitions of it."""
-    rows = struct.pack(f">i2s1si{len(owned)}i", 1, b"\0\1", b"t", len(owned), *owned) if owned else bytes(4)
-    return struct.pack(">hi2s1si", 1, 1, b"\0\1", b"t", -1) + rows
 
 
 class Members:
@@ -314,6 +309,7 @@ async def test_a_deleted_group_stays_deleted_and_an_empty_one_stays(
     assert await again.listed() == ([] if ends == "deleted" else [("Empty", "consumer")])
 
 
+@pytest.mark.pure
 async def test_a_change_that_cannot_be_stored_changes_nothing(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,11 +324,16 @@ async def test_a_change_that_cannot_be_stored_changes_nothing(
         ]
         classic = await members.join_classic()
 
+        await members.broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 5, None)], timeout_ms=1000)
+        refused.append(await members.beat("a"))
+
     assert {each.error_code for each in refused} == {classic.error_code} == {ErrorCode.NOT_COORDINATOR}
     assert group_of(members) is before
+    assert (await members.beat("a")).assignment.topic_partitions[0].partitions == [0, 1, 2, 3, 4]
     assert (await members.join("b")).error_code == ErrorCode.NONE
 
 
+@pytest.mark.pure
 async def test_a_removal_that_cannot_be_stored_is_tried_again(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,6 +487,45 @@ async def test_a_classic_member_goes_on_through_an_upgrade_and_back_without_losi
     assert (alone.generation_id, await members.listed()) == (3, [("Stable", "classic")])
 
 
+async def test_a_classic_member_that_is_gone_when_its_group_is_upgraded_leaves_with_its_session(
+    members: Members,
+) -> None:
+    await classic_group(members)
+    await members.join("new")
+
+    await trio.sleep(11)
+
+    assert (await members.beat("new")).assignment.topic_partitions[0].partitions == [0, 1, 2, 3]
+
+
+async def test_a_new_member_waits_for_the_first_rebalance_of_a_classic_group(make_broker: MakeBroker) -> None:
+    members = await members_of(make_broker(**SETTINGS | {"group_initial_rebalance_delay_ms": 1000}))
+    waiting = await members.broker.park(members.join_classic)
+    early = await members.join("new")
+    await trio.sleep(1.1)
+
+    assert early.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await waiting.seen()).error_code == ErrorCode.NONE
+    assert (await members.join("new")).error_code == ErrorCode.NONE
+
+
+async def test_an_empty_group_becomes_a_classic_one_for_a_new_member_only_and_keeps_its_offsets(
+    members: Members,
+) -> None:
+    await members.join("a")
+    await members.commit("a", members.epochs["a"])
+    await members.beat("a", -1)
+
+    unknown = await members.join_classic("a")
+    kept = await members.listed()
+    joined = await members.join_classic()
+
+    assert (unknown.error_code, joined.error_code) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
+    assert (kept, await members.listed()) == ([("Empty", "consumer")], [("CompletingRebalance", "classic")])
+    fetched = await members.broker.call(ApiKey.OFFSET_FETCH, 5, group_id="g", topics=[("t", [0])])
+    assert fetched.topics[0].partitions[0].committed_offset == 5
+
+
 async def test_joins_that_wait_in_a_classic_group_begin_anew_when_it_is_upgraded(members: Members) -> None:
     old = await classic_group(members)
     waiting = await members.broker.park(members.join_classic)
@@ -542,6 +582,18 @@ async def test_a_deadline_that_begins_anew_is_no_longer_the_one_before(members: 
         await trio.sleep(5)
 
     assert joined.member_id in group_of(members).members
+
+
+async def test_beside_apache_kafka_2_0_there_are_no_such_groups(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileState, "is_beside_kafka", True)
+    broker = make_broker(**SETTINGS)
+
+    listed = {row.api_key for row in (await broker.call(ApiKey.API_VERSIONS, 0)).api_keys}
+
+    assert ApiKey.JOIN_GROUP in listed
+    assert not {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE} & listed
 
 
 # -- rights ---------------------------------------------------------------------------------------------------

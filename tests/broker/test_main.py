@@ -189,18 +189,22 @@ def test_the_zookeeper_of_a_settings_file_is_joined_only_when_asked(caplog: pyte
     assert zookeeper_of(parse_arguments(["--zookeeper", "here:1"]), config) == "here:1"
 
 
-QUICK = "group.initial.rebalance.delay.ms=0"
+QUICK = [
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.heartbeat.interval.ms=250",
+    "group.consumer.assignment.interval.ms=0",
+]
 WAIT = "group.initial.rebalance.delay.ms=70"
 
 
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
-        ("", [QUICK]),
-        ("--listen 127.0.0.1:0", [QUICK]),
-        ("--listen A://localhost:9092,B://[::1]:9093", [QUICK]),
-        (f"--set {WAIT}", [QUICK, WAIT]),  # the last counts
-        ("--set listeners=A://127.0.0.1:9092", [QUICK, "listeners=A://127.0.0.1:9092"]),
+        ("", QUICK),
+        ("--listen 127.0.0.1:0", QUICK),
+        ("--listen A://localhost:9092,B://[::1]:9093", QUICK),
+        (f"--set {WAIT}", [*QUICK, WAIT]),  # the last counts
+        ("--set listeners=A://127.0.0.1:9092", [*QUICK, "listeners=A://127.0.0.1:9092"]),
         ("--set listeners=A://:9092", ["listeners=A://:9092"]),
         ("--listen :9092", []),
         ("--listen A://127.0.0.1:9092,B://10.0.0.7:9092", []),

@@ -444,6 +444,15 @@ async def test_groups_count_by_state_and_their_offsets_are_there(broker: InMemor
         1,
     ]
     assert found["minibroker:type=Group,name=CommittedOffset,group=billing,topic=orders,partition=1"] == 5
+    joins = {"subscribed_topic_names": ["orders"], "rebalance_timeout_ms": 1000, "topic_partitions": []}
+    member: dict[str, Any] = {"group_id": "billing", "member_id": "m", "member_epoch": 0}
+    await broker.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **member | joins)
+
+    found = values(metrics)
+    count = "minibroker:type=ConsumerGroups,name=Count,state="
+    assert [found[count + state] for state in ("Stable", "Empty")] == [1, 0]
+    assert (found[group + "NumGroups"], found[group + "NumGroupsStable"]) == (1, 1)
+    assert found["minibroker:type=Group,name=Members,group=billing"] == 1
 
 
 async def test_what_is_fetched_without_commits_has_its_lag(broker: InMemoryBroker, metrics: Metrics) -> None:

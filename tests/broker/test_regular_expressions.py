@@ -68,7 +68,7 @@ REFUSED = {
     r"\x6": "invalid escape sequence",
     "(?P<x": "invalid named capture",
     "((a{100}){100}){100}": "expression is too large",
-    "(" * 201 + ")" * 201: "expression nests too deeply",
+    "(" * 101 + ")" * 101: "expression nests too deeply",
 }
 
 

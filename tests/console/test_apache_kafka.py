@@ -1,4 +1,4 @@
-"""The console of Apache Kafka 2.0.1: the same pages, and what its protocol does not have says so."""
+"""The console of Apache Kafka: of 2.0.1 what its protocol does not have says so, of 4.4.0 each page has its groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, Producer
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from tests.console.asking import ask, change, get
-from tests.console.conftest import console_of
+from tests.console.conftest import NewTab, console_of
+from tests.integration.any_kafka import any_kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -103,3 +104,38 @@ def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
         "/api/quotas": (501, " Kafka 2.6 or later"),
     }
     assert (clients["connections"], [each["group"] for each in clients["members"]]) == (None, ["billing"])
+
+
+# Of Apache Kafka 4.4.0: what each page shows.
+PAGES = {
+    "/": "orders",
+    "/topics": "orders",
+    "/topics/orders": "2 partitions, 1 replica",
+    "/topics/orders/messages": "8 messages of 8",
+    "/topics/orders/groups": "left-newer",
+    "/topics/orders/settings": "retention.ms",
+    "/groups": "consumer protocol",
+    "/groups/classic": "reader",
+    "/groups/newer": "consumer protocol, uniform, epoch",
+    "/groups/sharing": "share group, simple, epoch",
+    "/groups/streaming": "streams group, epoch",
+    "/clients": "member",
+    "/transactions": "paying",
+    "/brokers": "127.0.0.1",
+    "/brokers/0": "log.cleaner.threads",
+    "/acls": "No access rules",
+    "/users": "No users yet",
+    "/quotas": "No quotas",
+}
+
+
+@pytest.mark.nightly
+def test_every_page_of_apache_kafka_4(new_tab: NewTab, tmp_path: Path) -> None:
+    try:
+        with any_kafka("4.4.0", tmp_path) as kafka, console_of(kafka.bootstrap, "--allow-changes") as console:
+            tab = new_tab(of=console)
+            for path, says in PAGES.items():
+                tab.go(path).locator("main").get_by_text(says).first.wait_for()
+            tab.go("/groups/streaming").get_by_text("0_0, 0_1, orders 0, 1").wait_for()
+    except KafkaUnavailable as unavailable:
+        pytest.skip(str(unavailable))

@@ -310,6 +310,19 @@ def test_a_live_page_waits_for_messages_once_it_has_the_end_offsets(tab: Tab, to
     page.get_by_text("Messages appear here").wait_for()
 
 
+def test_the_commands_that_keep_the_lag_of_a_group_are_copied(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    commit(shown_broker, f"kept-{topic}", topic, 0)
+    page = tab.open(f"/groups/kept-{topic}")
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+
+    page.get_by_role("button", name="Copy its commands").click()
+    page.get_by_text("3 commands copied").wait_for()
+
+    setting, *commands = page.evaluate("window.copied").splitlines()
+    assert f"MINIBROKER_BOOTSTRAP={shown_broker.bootstrap_servers} " in setting
+    assert [command.split("minibroker ")[1].split()[0] for command in commands] == ["explain", "metrics", "jobs"]
+
+
 def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Broker, topic: str) -> None:
     shown_broker.produce(topic, ["a", "b", "c"], partition=0)
     commit(shown_broker, f"odd/{topic}", topic, 2)

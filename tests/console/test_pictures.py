@@ -9,7 +9,7 @@ import pytest
 
 from tests.console.conftest import NARROW, PHONE, WIDE, NewTab, Tab
 from tests.console.inside_moment import open_moment
-from tests.console.moment import ANSWERS, CONTROLLED, EMPTY, lengthened
+from tests.console.moment import ANSWERS, CONTROLLED, EMPTY, MEMBERS, lengthened
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -133,3 +133,19 @@ def test_dialogs_are_accessible(tab: Tab) -> None:
             assert (button, tab.axe()) == (button, [])
             page.keyboard.press("Escape")
             page.get_by_role("dialog").wait_for(state="detached")
+
+
+def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: NewTab) -> None:
+    a = MEMBERS[0] | {"epoch": 4, "protocol": "consumer", "revokes": ["flights-3"]}
+    b = MEMBERS[1] | {"epoch": 5, "protocol": "classic", "partitions": [], "awaits": ["flights-3"]}
+    group = ANSWERS["/api/groups/billing"] | {
+        "type": "consumer", "epoch": 6, "assignment_epoch": 5, "members": [a, b],
+    }  # fmt: skip
+    tab = new_tab()
+    tab.answer_from(ANSWERS | {"/api/groups/billing": group})
+
+    page = tab.open("/groups/billing")
+
+    page.get_by_text("Stable, 2 members, consumer protocol, range, epoch 6, assigned for epoch 5").wait_for()
+    page.get_by_text("flights 0, 1, 2, 3; has to revoke flights 3").wait_for()
+    page.get_by_text("none yet; waits for flights 3").wait_for()

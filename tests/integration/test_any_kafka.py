@@ -1,6 +1,6 @@
-"""Every command that takes -b, and every page of the console, against Apache Kafka 2.0.1, 3.9.1 and 4.4.0.
+"""Every command that takes -b, and every page of the console, against Apache Kafka 2.0.1, 3.9.1, 4.4.0 and minibroker.
 
-Each Kafka has an authorizer, the groups of its time, and a transaction that is open.
+Each has an authorizer, the groups of its time, and a transaction that is open.
 """
 
 from __future__ import annotations
@@ -8,36 +8,24 @@ from __future__ import annotations
 import re
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer
 from typer.main import get_command
 
-from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
+from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.cli.app import app
 from tests.console.asking import ask, get
 from tests.console.conftest import console_of
-from tests.integration.later_kafka import LaterKafka
-from tests.integration.members import wait_until
-from tests.integration.newer_members import NewerMember, share_member, streams_member
+from tests.integration.any_kafka import CONSUMER_PROTOCOL, MINIBROKER, NEWER_GROUPS, AnyKafka, any_kafka, numbers
 from tests.minibroker.command_sessions import run
 from tests.minibroker.commands import running
+from tests.recipes import Command, commands_of, files_of, recipe_text, shell
 
+AT_NIGHT = pytest.mark.nightly
 EVER = "0.11"
-CONSUMER_PROTOCOL = "4.0"  # with librdkafka, which does not take the preview of 3.9
-NEWER_GROUPS = "4.1"
 OF_GROUPS = [4]
-ZOOKEEPER_AUTHORIZER = {"authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer"}
-KRAFT_AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
-SETTINGS = {"super.users": "User:ANONYMOUS", "offsets.topic.num.partitions": "3", "num.partitions": "2"}
-LATER_SETTINGS = SETTINGS | KRAFT_AUTHORIZER | {
-    "transaction.state.log.num.partitions": "3",
-    "share.coordinator.state.topic.num.partitions": "3",
-    "group.streams.initial.rebalance.delay.ms": "0",
-}  # fmt: skip
 
 
 class Try(NamedTuple):
@@ -50,7 +38,7 @@ class Try(NamedTuple):
     status: int = 0
 
 
-# In this order: some need what others make. `of COMMAND` is the standard input.
+# In this order: some need what others make.
 COMMANDS = [
     Try("health", "healthy: 1 broker"),
     Try("apis", r"18 +ApiVersions"),
@@ -124,17 +112,15 @@ COMMANDS = [
     Try("metrics show", r'kafka_consumergroup_lag_sum{consumergroup="newer",topic="orders"}', CONSUMER_PROTOCOL),
     Try("jobs checkpoint CHECKPOINT", "batch 1 runs next; 2 offsets are unread"),
     Try("topics delete made", "deleted: made"),
+    Try("topics create d c b a e f", "(?s)d.*c.*b.*a.*e.*f"),
+    Try("topics delete d c b a e f", "(?s)d\n.*c\n.*b\n.*a\n.*e\n.*f"),
+    Try("topics create a.b", "created: a.b"),
+    Try("topics create a_b", "collides.*choose another name: in names of metrics", status=1),
 ]
 TRIED_ALONE = ["metrics serve"]
-# Of a Spark query that has read the half of one partition.
-CHECKPOINT = {
-    "metadata": ['{"id":"q"}'],
-    "offsets/0": ["v1", '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}', '{"orders":{"0":2,"1":4}}'],
-    "commits/0": ["v1", '{"nextBatchWatermarkMs":0}'],
-}
 PAGES = [
     Try("/readyz", "ok"),
-    Try("/api/cluster", '"version":"RELEASE"'),
+    Try("/api/cluster", '"version":"VERSION"'),
     Try("/api/activity", "null"),
     Try("/api/topics?figures=1", '"name":"orders"'),
     Try("/api/topics/orders", '"end":4'),
@@ -169,95 +155,16 @@ PAGES = [
 UNTRIED = re.compile("/healthz|/api/(inside|clients/|faults|stream)")
 
 
-class AnyKafka(NamedTuple):
-    release: str
-    bootstrap: str
-    broker_id: int
-    folder: Path
-
-    def has(self, since: str) -> bool:
-        return numbers(self.release) >= numbers(since)
-
-    def filled(self, line: str) -> str:
-        named = {"BROKER": str(self.broker_id), "LINES": f"{self.folder}/lines", "CHECKPOINT": f"{self.folder}/query"}
-        return re.sub("|".join(named), lambda found: named[found[0]], line)
-
-
-def numbers(release: str) -> list[int]:
-    return [int(part) for part in release.split(".")]
-
-
-@pytest.fixture(scope="module", params=["2.0.1", pytest.param("3.9.1", marks=pytest.mark.nightly), "4.4.0"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("2.0.1", marks=AT_NIGHT), pytest.param("3.9.1", marks=AT_NIGHT), "4.4.0", MINIBROKER],
+)
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnyKafka]:
-    release, folder = request.param, tmp_path_factory.mktemp("kafka")
     try:
-        if release == "2.0.1":
-            settings = SETTINGS | ZOOKEEPER_AUTHORIZER
-            broker: Any = ApacheKafka(kafka_jars(), folder / "kafka", settings=settings, heap="512m")
-        else:
-            broker = LaterKafka(folder / "kafka", LATER_SETTINGS, release=release)
-        with ExitStack() as stack:
-            stack.callback(broker.kill)
-            bootstrap = broker.start().bootstrap
-            found = AnyKafka(release, bootstrap, 0, folder)
-            for client in populated(found):
-                stack.callback(client)
+        with any_kafka(request.param, tmp_path_factory.mktemp("kafka")) as found:
             yield found
     except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka {release} cannot be had: {reason}")
-
-
-def populated(kafka: AnyKafka) -> Iterator[Any]:
-    """Make what the tables name; yield what ends the clients that stay."""
-    (kafka.folder / "lines").write_text("a:one\nb:two\nc:three\n")
-    for path, lines in CHECKPOINT.items():
-        file = kafka.folder / "query" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join(lines))
-    address = {"bootstrap.servers": kafka.bootstrap}
-    assert run(["topics", "create", "orders", "-p", "2", "-b", kafka.bootstrap], b"")[0] == 0
-    producer = Producer(address)
-    for number in range(8):
-        producer.produce("orders", str(number), partition=number % 2)
-    producer.flush(30)
-    groups = {"classic": "classic", "left-classic": "classic"}
-    groups |= {"newer": "consumer", "left-newer": "consumer"} if kafka.has(CONSUMER_PROTOCOL) else {}
-    for group, protocol in groups.items():
-        own = {"group.id": group, "client.id": "reader", "group.protocol": protocol, "auto.offset.reset": "earliest"}
-        consumer = Consumer(address | own | {"enable.auto.commit": False})
-        consumer.subscribe(["orders"])
-        read: list[Any] = []
-
-        def has_read(consumer: Consumer = consumer, read: list[Any] = read) -> bool:
-            read.extend(consumer.consume(8, 0.2))
-            return len(read) == 8
-
-        wait_until(has_read, f"{group} reads")
-        consumer.commit(asynchronous=False)
-        if group.startswith("left"):
-            consumer.close()
-        else:
-            yield consumer.close
-    transactional = Producer(address | {"transactional.id": "paying"})
-    transactional.init_transactions(30)
-    transactional.begin_transaction()
-    assert run(["topics", "create", "payments", "-p", "1", "-b", kafka.bootstrap], b"")[0] == 0
-    transactional.produce("payments", "open")
-    transactional.flush(30)
-    yield lambda: transactional.purge()
-    if kafka.has(NEWER_GROUPS):
-        share_member(kafka.bootstrap, "left-sharing", "orders").leave()
-        members = {
-            "sharing": share_member(kafka.bootstrap, "sharing", "orders"),
-            "streaming": streams_member(kafka.bootstrap, "streaming", "orders"),
-        }
-        for group, member in members.items():
-
-            def has_partitions(member: NewerMember = member, group: str = group) -> bool:
-                member.beat()
-                return "orders 0-1" in run(["groups", "describe", group, "-b", kafka.bootstrap], b"")[1]
-
-            wait_until(has_partitions, f"{group} has its partitions")
+        pytest.skip(f"Apache Kafka {request.param} cannot be had: {reason}")
 
 
 def test_every_command_works(kafka: AnyKafka) -> None:
@@ -276,7 +183,7 @@ def test_every_page_works(kafka: AnyKafka) -> None:
     with console_of(kafka.bootstrap) as console:
         for each in PAGES:
             answer = ask(console, "GET", kafka.filled(each.line))
-            text, prints = answer.body.decode(), each.prints.replace("RELEASE", kafka.release.rpartition(".")[0])
+            text, prints = answer.body.decode(), each.prints.replace("VERSION", kafka.version)
             works = answer.status == 200 and re.search(prints, text)
             if not (works if kafka.has(each.since) else answer.status in (200, 404, 501)):
                 wrong.append(f"{each.line}: {answer.status} {text[:1000]}")
@@ -295,6 +202,20 @@ def test_metrics_are_served(kafka: AnyKafka) -> None:
             assert b"kafka_brokers 1.0" in response.read()
         process.terminate()
         process.communicate()
+
+
+@AT_NIGHT
+@pytest.mark.parametrize("kafka", ["4.4.0"], indirect=True)
+def test_a_group_moves_to_the_new_protocol_and_back_by_the_recipe(kafka: AnyKafka, tmp_path: Path) -> None:
+    text = recipe_text("new-protocol", kafka.bootstrap).replace("orders", "moving")
+
+    with shell(tmp_path, kafka.bootstrap) as started:
+        started.write(files_of(text))
+        for command in commands_of(text):
+            if command.line.startswith("minibroker serve"):  # as the first job
+                command = Command("sleep 600 &", [])
+            if command.line != "minibroker groups list":  # which has the groups of the other tests too
+                started.run(command)
 
 
 def test_every_command_with_a_cluster_is_tried() -> None:

@@ -1,4 +1,4 @@
-"""What kafka-python alone would get wrong about a cluster: its controller, its coordinators, what an old one lacks."""
+"""A cluster where kafka-python alone gets it wrong: its controller, its coordinators, what an old one lacks."""
 
 from __future__ import annotations
 

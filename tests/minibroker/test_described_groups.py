@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from minibroker.any_cluster.cluster import TopicPartition
 from minibroker.any_cluster.described_groups import NO_SUCH_GROUP, Group, Member, consumer_group, streams_group
+from minibroker.any_cluster.group_admin import GroupDescription, GroupPartition
+from minibroker.cli.groups import print_description
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
 
 TOPIC_ID = b"\1" * 16
@@ -73,3 +77,50 @@ def test_a_task_reads_its_partition_of_each_source_of_its_subtopology() -> None:
         )
     ]  # fmt: skip
     assert (group.type, group.protocol) == ("streams", "")
+
+
+def test_a_group_is_printed_with_what_its_members_revoke_and_await(capsys: pytest.CaptureFixture[str]) -> None:
+    a = Member("a", "one", "h", at("t", 0, 1, 2), epoch=4, revokes=at("t", 2), protocol="consumer")
+    b = Member("b", "two", "h", [], epoch=5, awaits=at("t", 2), protocol="classic")
+    group = Group("g", "Reconciling", "consumer", "uniform", [a, b], None, "consumer", 6, 5)
+
+    print_description(GroupDescription(group, [GroupPartition("t", 2, 5, 9, 4, "one")]))
+
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "g: Reconciling, 2 members, lag 4, consumer protocol, epoch 6, assigned for epoch 5",
+        "CLIENT  HOST  PROTOCOL  EPOCH  PARTITIONS  REVOKES  AWAITS",
+        "one     h     consumer      4  t 0-2       t 2      -",
+        "two     h     classic       5  none        -        t 2",
+        "",
+        "TOPIC  PARTITION  COMMITTED  END  LAG  CLIENT",
+        "t              2          5    9    4  one",
+    ]
+
+
+def test_a_group_of_another_type_is_printed_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    sharing = Group(
+        "s", "Stable", "share", "simple", [Member("a", "one", "h", at("t", 0), epoch=2)], None, "share", 2, 2
+    )
+    streaming = Group(
+        "k", "Stable", "streams", "", [Member("a", "one", "h", [], epoch=2, tasks=["0_1"])], None, "streams"
+    )
+
+    print_description(GroupDescription(sharing, [GroupPartition("t", 0, 5, 9, 4, "one, two")]))
+    print_description(GroupDescription(streaming, []))
+    print_description(GroupDescription(streaming._replace(members=None), []))
+
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "s: Stable, 1 member, lag 4, share group, epoch 2",
+        "CLIENT  HOST  EPOCH  PARTITIONS",
+        "one     h         2  t 0",
+        "",
+        "TOPIC  PARTITION  START  END  LAG  CLIENT",
+        "t              0      5    9    4  one, two",
+        "k: Stable, 1 member, lag 0, streams group",
+        "CLIENT  HOST  EPOCH  TASKS  PARTITIONS",
+        "one     h         2  0_1    none",
+        "",
+        "no offsets committed",
+        "k: Stable, members unknown, lag 0, streams group",
+        "no offsets committed",
+    ]

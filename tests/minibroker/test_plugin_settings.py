@@ -6,6 +6,7 @@ import pytest
 
 from minibroker import Broker
 from minibroker.process import settings_for_tests
+from minibroker.storage.quick_groups import QUICK_GROUPS
 
 pytest_plugins = ["pytester"]
 
@@ -148,14 +149,19 @@ def test_a_setting_without_a_value_ends_the_session_with_its_form(session: pytes
 @pytest.mark.parametrize(
     ("given", "act_as", "environment", "settings"),
     [
-        ({}, None, {}, {DELAY: 0}),
-        ({"num.partitions": 2}, "1.1", {}, {DELAY: 0, "num.partitions": 2}),
-        ({DELAY: 3000}, None, {}, {DELAY: 3000}),
+        ({}, None, {}, QUICK_GROUPS),
+        ({"num.partitions": 2}, "1.1", {}, {DELAY: "0", "num.partitions": 2}),
+        ({DELAY: 3000}, None, {}, QUICK_GROUPS | {DELAY: 3000}),
         ({}, "0.10", {}, {}),  # which has no such setting, and does not wait
-        ({}, None, {"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "50"}, {}),  # settings would override it
+        (
+            {},
+            None,
+            {"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "50"},  # settings would override it
+            {name: value for name, value in QUICK_GROUPS.items() if name != DELAY},
+        ),
     ],
 )
-def test_tests_get_kafkas_defaults_but_for_the_wait_of_a_groups_first_join(
+def test_tests_get_kafkas_defaults_but_for_the_waits_of_groups(
     given: dict[str, object], act_as: str | None, environment: dict[str, str], settings: dict[str, object]
 ) -> None:
     assert settings_for_tests(given, act_as=act_as, environment=environment) == settings

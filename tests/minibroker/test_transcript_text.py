@@ -155,8 +155,8 @@ def test_joining_a_group_is_printed_with_what_members_tell_each_other(
 
 def test_connections_and_their_ends_are_printed(conversation: Conversation, screen: Screen) -> None:
     conversation.ask_bytes(b"\0\1\0\x63\0\0\0\7\xff\xff")
-    conversation.tell(Kind.REFUSED, "Fetch has no version 99, the last is 12")
-    conversation.tell(Kind.CLOSED, "Fetch has no version 99, the last is 12")
+    conversation.tell(Kind.REFUSED, "Fetch has no version 99, the last is 18")
+    conversation.tell(Kind.CLOSED, "Fetch has no version 99, the last is 18")
 
     assert screen.text(conversation) == page(
         """
@@ -164,11 +164,11 @@ def test_connections_and_their_ends_are_printed(conversation: Conversation, scre
             0.001 s  #1 opened by 127.0.0.1:50000
             0.002 s  #1 127.0.0.1:50000  Fetch v99  no client id  correlation 7  10 -> - bytes  1.0 ms
           request
-            Fetch has no version 99, the last is 12
+            Fetch has no version 99, the last is 18
             000000  00 01 00 63 00 00 00 07 ff ff                    ...c......
-          refused, the connection was closed: Fetch has no version 99, the last is 12
+          refused, the connection was closed: Fetch has no version 99, the last is 18
 
-            0.004 s  #1 closed: Fetch has no version 99, the last is 12
+            0.004 s  #1 closed: Fetch has no version 99, the last is 18
         """
     )
 

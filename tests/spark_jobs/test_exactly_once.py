@@ -91,23 +91,30 @@ class InSession(Driver):
             self._failures.append(failure)
 
 
+SMALL = Plan(
+    seed=1,
+    kind=ONE,
+    workers=0,
+    records=3000,
+    partitions=2,
+    producers=2,
+    records_at_a_time=800,
+    segment_bytes=50_000,
+    decodes=True,
+    compacts=False,
+    faults=(Fault(BROKER, 0, 0, 0.2, 0.2), Fault(DRIVER, 0, 1, 0.2, 0.0), Fault(BROKER, 0, 1, 0.1, 0.2)),
+)
+
+
 @pytest.mark.sample(of=lambda kind: kind == ONE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_archive_of_transactions_is_exact_though_its_broker_is_killed_and_the_job_begins_again(
     kind: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    plan = Plan(
-        seed=1,
-        kind=kind,
-        workers=0,
-        records=3000,
-        partitions=2,
-        producers=2,
-        records_at_a_time=800,
-        segment_bytes=50_000,
-        decodes=True,
-        compacts=False,
-        faults=(Fault(BROKER, 0, 0, 0.2, 0.2), Fault(DRIVER, 0, 1, 0.2, 0.0), Fault(BROKER, 0, 1, 0.1, 0.2)),
-    )
+    assert Round(SMALL._replace(kind=kind), tmp_path, spark, driver_of=partial(InSession, spark)).run() == []
 
-    assert Round(plan, tmp_path, spark, driver_of=partial(InSession, spark)).run() == []
+
+def test_an_archive_of_transactions_is_exact_though_its_driver_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    plan = SMALL._replace(seed=2, records=1000, records_at_a_time=250, faults=(Fault(DRIVER, 0, 1, 0.0, 0.0),))
+
+    assert Round(plan, tmp_path, spark).run() == []

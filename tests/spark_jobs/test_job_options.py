@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from minibroker.spark_jobs import flight_delays, kafka_options, micro_batches, sending
-from minibroker.spark_jobs.alerts import KeyState, Rule, judge
+from minibroker.spark_jobs.alerts import Alerting, KeyState, Rule, judge
 
 MINUTE_MS = 60_000
 NEEDED = ("--bootstrap-servers", "b:9092", "--subscribe", "flights", "--output", "out", "--checkpoint", "at")
@@ -98,3 +101,13 @@ def surveyed(partition: int, lane: int, first: int, last: int, *, in_order: bool
 )
 def test_what_is_in_order_in_its_files_takes_no_sorting(found: list[sending.Surveyed], turns: str | None) -> None:
     assert sending.turns(found) == turns
+
+
+@pytest.mark.slow
+def test_state_needs_nothing_of_this_package_on_the_executors() -> None:
+    code = "import sys, pickle; sys.modules['minibroker'] = None; print(pickle.load(sys.stdin.buffer)._rule.times)"
+
+    pickled = cloudpickle.dumps(Alerting(Rule("celsius > 80", StructType(), times=3)))  # type: ignore[no-untyped-call]
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=False)
+
+    assert (done.stdout, done.stderr) == (b"3\n", b"")

@@ -89,6 +89,7 @@ class ZooKeeperState:
     """`load` it, `register` this broker, and `close` it. Its `client` has events when `look` is due."""
 
     is_shared = True
+    is_beside_kafka = True
 
     def __init__(
         self,

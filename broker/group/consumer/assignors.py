@@ -81,12 +81,15 @@ def uniform_same(group: Subscriptions, member_ids: Sequence[str]) -> Assignments
     UniformHomogeneousAssignmentBuilder): each keeps what it has up to its share, the others fill theirs in order.
     """
     counts = group.partition_counts
-    targets = [member.target for member in group.members.values()]
+    taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in counts}
+    for member in group.members.values():
+        for topic_id in member.target.keys() & counts.keys():
+            taken[topic_id] |= member.target[topic_id]
     free = [
         (topic_id, partition)
         for topic_id in java_order(counts, uuid_hash, copied=True)
         for partition in range(counts[topic_id])
-        if not any(partition in target.get(topic_id, ()) for target in targets)
+        if partition not in taken[topic_id]
     ]
     least, extra = divmod(sum(counts.values()), len(member_ids))
     found: Assignments = {}

@@ -56,7 +56,6 @@ class GroupChanges:
         self._store = store
         self._migration = migration
         self._clock = clock
-        self._seen: dict[str, int] = {}  # the version of the topics by which a group's hash was made
 
     def now_ms(self) -> int:
         return self._clock.wall_ms()
@@ -77,11 +76,11 @@ class GroupChanges:
 
     def _take(self, draft: Draft) -> None:
         before = draft.replaced
+        self.groups.replace(draft.group)
         if before is not None:
             self._migration.end_classic(before)
             for member in draft.group.members.values():
                 self.keep_alive(draft.group.group_id, member)
-        self.groups.replace(draft.group)
         for member_id in draft.left:
             self.timers.cancel_all(draft.group.group_id, member_id)
 
@@ -129,7 +128,6 @@ class GroupChanges:
         """Forget the deadlines of a group that is no longer coordinated here."""
         for member_id in group.members:
             self.timers.cancel_all(group.group_id, member_id)
-        self._seen.pop(group.group_id, None)
 
     # -- the epoch --------------------------------------------------------------------------------------------
 
@@ -138,15 +136,15 @@ class GroupChanges:
 
         As kafka 4.4 GroupMetadataManager.updateSubscriptionMetadata.
         """
-        group_id, version = draft.group.group_id, self.topics.version
-        if why is None and self._seen.get(group_id) == version:
+        version = self.topics.version
+        if why is None and draft.group.topics_version == version:
             return
-        self._seen[group_id] = version
         metadata_hash = self.topics.hash_of(draft.group.topics)
         if why is not None or metadata_hash != draft.group.metadata_hash:
             self.begin_epoch(draft, metadata_hash, why or "its topics have changed")
         if draft.group.has_old_metadata:
-            draft.put(ConsumerGroupRecord(RecordType.OLD_METADATA, group_id))
+            draft.put(ConsumerGroupRecord(RecordType.OLD_METADATA, draft.group.group_id))
+        draft.group.note_topics(version)
 
     def begin_epoch(self, draft: Draft, metadata_hash: int, why: str, missed: Sequence[str] = ()) -> None:
         draft.put(draft.group.epoch_record(draft.group.epoch + 1, metadata_hash))

@@ -71,6 +71,7 @@ class ConsumerGroup:
         "resolved",
         "state_timestamp_ms",
         "targets",
+        "topics_version",
     )
 
     def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
@@ -85,6 +86,7 @@ class ConsumerGroup:
         self.resolved: dict[str, ResolvedRegex] = {}
         self.has_old_metadata = False
         self.is_dead = False
+        self.topics_version = -1  # of the topics by which its hash was made
         self.rebalance_reason = ""  # why its present epoch began here
         self.missed_members: Sequence[str] = ()  # those that it went on without then
         self.state_timestamp_ms = -1  # when
@@ -96,9 +98,13 @@ class ConsumerGroup:
         copy.assignment_epoch = self.assignment_epoch
         copy.assignment_timestamp_ms = self.assignment_timestamp_ms
         copy.members, copy.targets, copy.resolved = dict(self.members), dict(self.targets), dict(self.resolved)
-        copy.has_old_metadata = self.has_old_metadata
+        copy.has_old_metadata, copy.topics_version = self.has_old_metadata, self.topics_version
         copy.note_reason(self.rebalance_reason, self.missed_members, self.state_timestamp_ms)
         return copy
+
+    def note_topics(self, version: int) -> None:
+        """Note that its hash is that of the topics of this version."""
+        self.topics_version = version
 
     def note_reason(self, why: str, missed: Sequence[str], now_ms: int) -> None:
         """Note why an epoch begins, and without which members; only those who look need it."""

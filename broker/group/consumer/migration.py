@@ -57,7 +57,8 @@ class Migration:
     def consumer_group_of(self, classic: Group) -> ConsumerGroup:
         """Make the group of the consumer protocol that a classic one becomes, without its metadata's hash.
 
-        Raises KafkaError(GROUP_ID_NOT_FOUND) with the reason if it cannot become one.
+        Raises KafkaError(GROUP_ID_NOT_FOUND) with the reason if it cannot become one; COORDINATOR_LOAD_IN_PROGRESS in
+        its first rebalance, before which its members have no protocol: the client tries again.
         """
         group_id = classic.group_id
         why = None
@@ -69,12 +70,13 @@ class Migration:
             why = "the group size exceeds the consumer group maximum size"
         if why is not None:
             raise self._cannot_upgrade(group_id, why)
+        if classic.protocol is None:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Group {group_id} is in its first rebalance.")
         group = ConsumerGroup(group_id, classic.offsets)
         group.epoch = group.assignment_epoch = classic.generation_id
-        protocol = classic.protocol or ""
         try:
             for each in classic.members.values():
-                member = self._consumer_member_of(each, protocol, classic.generation_id, group_id)
+                member = self._consumer_member_of(each, classic.protocol, classic.generation_id, group_id)
                 group.members[member.member_id] = member
                 group.targets[member.member_id] = {
                     topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()

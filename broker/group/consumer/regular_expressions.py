@@ -38,7 +38,7 @@ POSIX_CLASSES = {
 CONTROL_ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 MOST_REPETITIONS = 1000
 MOST_INSTRUCTIONS = 5_000
-MOST_NESTED = 200
+MOST_NESTED = 100
 MOST_STEPS_REMEMBERED = 10_000
 
 

@@ -81,6 +81,12 @@ FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do 
 CLASSIC = "classic"  # the protocol of groups that kafka-python speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
+NOT_THERE_YET = (
+    errors.CoordinatorNotAvailableError,
+    errors.CoordinatorLoadInProgressError,
+    errors.NotCoordinatorError,
+)
+
 codecs.complete(codec)
 # Our one line explains more.
 logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
@@ -158,24 +164,20 @@ def answer_to(client: Any, request: Any, *, broker: int | None = None) -> Any:
 
 
 def at_coordinators(client: Any, keys: Collection[str], question: Callable[[], T], *, kind: int = OF_GROUPS) -> T:
-    """Call `question` once the coordinators of these keys are known, and again if one has moved since; its result.
+    """Call `question` once the coordinators of these keys are known, and again until each is there; its result.
 
-    A cluster makes the topic of its coordinators at the first question for one, and has none until then.
+    A cluster makes the topic of its coordinators at the first question for one; and one that has moved loads first what
+    it coordinates. Raises the last error after COORDINATOR_SECONDS.
     """
     deadline = time.monotonic() + COORDINATOR_SECONDS
-    has_moved = False
     while True:
         try:
             client._manager.run(client._find_coordinator_ids, list(keys), kind)
             return question()
-        except errors.CoordinatorNotAvailableError:
+        except NOT_THERE_YET:
             if time.monotonic() > deadline:
                 raise
-        except errors.NotCoordinatorError:
-            if has_moved:
-                raise
-            has_moved = True
-            client._manager.cluster._coordinators.clear()  # else it would be asked again
+        client._manager.cluster._coordinators.clear()  # kafka-python would ask the same broker again
         time.sleep(RETRY_SECONDS)
 
 
@@ -368,6 +370,8 @@ def explained(error: Exception, address: Address) -> str:
         return f"the client refuses its properties{in_brackets}; correct those of -X and --command-config"
     if isinstance(error, errors.InconsistentGroupProtocolError):
         return f"the members of the group use another protocol, as Kafka Connect's do, or assignor; {CHOOSE_A_GROUP}"
+    if isinstance(error, NOT_THERE_YET):
+        return f"the coordinator is not there yet ({error_name(error.errno)}); try again in a few seconds"
     if isinstance(error, RuntimeError):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
+    NOT_THERE_YET,
     TopicPartition,
     at_coordinators,
     by_coordinator,
@@ -131,9 +132,10 @@ def asked_for(
 
 
 def checked(rows: Sequence[Any]) -> Sequence[Any]:
-    """The rows. Raises NotCoordinatorError if one says that its coordinator has moved."""
-    if any(row.error_code == errors.NotCoordinatorError.errno for row in rows):
-        raise errors.NotCoordinatorError
+    """The rows. Raises the error of the first whose coordinator is not there yet."""
+    for row in rows:
+        if row.error_code in {error.errno for error in NOT_THERE_YET}:
+            raise errors.for_code(row.error_code)()
     return rows
 
 

@@ -20,7 +20,7 @@ from minibroker.any_cluster.cluster import (
 )
 from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, refusal
 from minibroker.any_cluster.guesses import next_step
-from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.own_requests import asked
 from minibroker.any_cluster.partition_offsets import (
     OffsetRange,
@@ -200,7 +200,9 @@ class GroupAdmin:
     def delete(self, groups: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
         names = list(dict.fromkeys(groups))
         answer = at_coordinators(self._client, names, lambda: self._client.delete_groups(names))
-        return [self._deletion(group, result, may_be_absent=may_be_absent) for group, result in answer.items()]
+        return in_order(
+            names, (self._deletion(group, result, may_be_absent=may_be_absent) for group, result in answer.items())
+        )
 
     def _deletion(self, group: str, result: str, *, may_be_absent: bool) -> Outcome:
         """`result` is OK or the name of kafka-python's exception."""

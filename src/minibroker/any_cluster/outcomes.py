@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -11,3 +12,8 @@ class Outcome(NamedTuple):
     name: str
     outcome: str
     error: str | None = None
+
+
+def in_order(names: Sequence[str], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The outcomes in the order of their names there: Kafka without ZooKeeper answers in another."""
+    return sorted(outcomes, key=lambda outcome: names.index(outcome.name))

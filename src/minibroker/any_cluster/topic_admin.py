@@ -5,6 +5,7 @@ A broker's refusal becomes one line with the next step. Any other failure is a C
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from minibroker.any_cluster.cluster import (
     error_name,
     errors,
 )
-from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
@@ -50,7 +51,7 @@ ADVICE: dict[int, str] = {
 }
 
 
-COLLIDES = " collides with existing topics: "  # in Kafka's message, whose code is that of a malformed name
+COLLIDES = re.compile(" collides with existing topics?: ")  # in Kafka's message, whose code is that of a malformed name
 COLLISION = "choose another name: in names of metrics, `.` and `_` are the same"
 
 
@@ -119,7 +120,7 @@ class TopicAdmin:
             dict.fromkeys(names, options), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
         )
         harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
-        return [outcome_of(row, "created", harmless) for row in answer["topics"]]
+        return in_order(names, (outcome_of(row, "created", harmless) for row in answer["topics"]))
 
     def grow(self, names: Sequence[str], *, partitions: int, with_internal: bool) -> list[Outcome]:
         """Raise topics to this number of partitions; existing records stay in theirs.
@@ -133,7 +134,7 @@ class TopicAdmin:
         answer = self._client.create_partitions(
             dict.fromkeys(allowed, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
         ).to_dict()
-        return [self._outcome(row, "grown") for row in answer["results"]] + refused
+        return in_order(names, (self._outcome(row, "grown") for row in answer["results"])) + refused
 
     def delete(self, names: Sequence[str], *, may_be_absent: bool, with_internal: bool) -> list[Outcome]:
         """An internal topic is refused unless `with_internal`: the state of all groups or transactions goes with it."""
@@ -142,7 +143,7 @@ class TopicAdmin:
             return refused
         answer = self._client.delete_topics(allowed, timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False)
         harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
-        return [self._outcome(row, "deleted", harmless) for row in answer["topics"]] + refused
+        return in_order(names, (self._outcome(row, "deleted", harmless) for row in answer["topics"])) + refused
 
     def _outcome(self, row: Mapping[str, Any], done: str, harmless: Mapping[int, str] = NOTHING_HARMLESS) -> Outcome:
         """The outcome for a topic that may be missing."""
@@ -284,5 +285,5 @@ def refusal(name: str, code: int, message: str | None = None) -> str:
             f"topic {name} does not exist" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
         )
     subject = "" if name in reason else f"topic {name}: "
-    advice = COLLISION if COLLIDES in reason else ADVICE.get(code)
+    advice = COLLISION if COLLIDES.search(reason) else ADVICE.get(code)
     return f"{subject}{reason}" + (f"; {advice.format(name=name)}" if advice else "")

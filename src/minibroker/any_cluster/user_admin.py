@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion, new_salt, salted_password
 
@@ -85,7 +85,7 @@ class UserAdmin:
                 missing = f"user {user} does not exist; `minibroker users list` shows all"
                 outcomes.append(Outcome(user, "absent", None if may_be_absent else missing))
         removed = self._credentials.altered(deletions) if deletions else {}
-        return outcomes + [outcome_of(*each, "removed") for each in removed.items()]
+        return outcomes + in_order(users, (outcome_of(*each, "removed") for each in removed.items()))
 
 
 def outcome_of(user: str, error: str | None, done: str) -> Outcome:

@@ -45,10 +45,11 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def group_names(context: typer.Context, incomplete: str) -> list[str]:
     def of(cluster: Cluster) -> list[str]:
-        from minibroker.any_cluster.group_admin import group_admin
+        from minibroker.any_cluster.cluster import connected
+        from minibroker.any_cluster.described_groups import group_ids
 
-        with group_admin(cluster) as admin:
-            return [group.group for group in admin.groups()]
+        with connected(cluster) as client:
+            return group_ids(client)
 
     return offered(of, context, incomplete)
 

@@ -150,6 +150,8 @@ minibroker:type=Compaction
   UncleanablePartitions         gauge    partitions whose compaction failed -> minibroker_uncleanable_partitions
 minibroker:type=Transactions (state)
   Count                         gauge    transactional ids in this state -> minibroker_transactions
+minibroker:type=ConsumerGroups (state)
+  Count                         gauge    groups    of the consumer protocol in this state -> minibroker_consumer_groups
 minibroker:type=FetchingGroup (consumergroup, topic, partition)
   FetchedOffset gauge offset after what a group got that only fetches -> minibroker_consumergroup_fetched_offset
   Lag                           gauge    records   from there to the end -> minibroker_consumergroup_fetch_lag

@@ -1,6 +1,7 @@
 // One group: its members and what they read, how far behind it is, and the reset of its offsets.
 
 import { Failure, change } from '../api.js'
+import { copyTo } from '../copying.js'
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
 import { assignment, counted, duration, number, visible } from '../format.js'
@@ -13,6 +14,11 @@ import { setFacts, signed } from './overview.js'
 import { planTable, positionField } from './plans.js'
 
 const REFRESH_MS = 2000
+const TELEMETRY = [
+  'minibroker explain --api fetch -o json | minibroker produce telemetry &',
+  'while sleep 5; do minibroker metrics show -o json; done | minibroker produce telemetry &',
+  'minibroker jobs run telemetry --subscribe telemetry --output telemetry --checkpoint telemetry-checkpoint --continuous 60 --picture lag.png',
+]
 
 /** @param {import('../view.js').View} view */
 export function show(view) {
@@ -28,6 +34,11 @@ export function show(view) {
     ),
   )
   actions.inert = true // until it is known what the group has
+  const said = h('span', { role: 'status' })
+  const commands = () => [`export MINIBROKER_BOOTSTRAP=${view.cluster?.bootstrap ?? ''} MINIBROKER_CONTROL=CONTROL-SOCKET`, ...TELEMETRY].join('\n') + '\n'
+  const copy = () => copyTo(said, commands(), counted(TELEMETRY.length, 'command'))
+  const title = 'They keep the lag of all groups, and what their fetches waited for, as Parquet (docs/recipes/spark-telemetry.md)'
+  const longer = h('span', { title }, h('code', {}, 'minibroker jobs run telemetry'), ' ', h('button', { type: 'button', class: 'button', onclick: copy }, 'Copy its commands'), ' ', said)
   const facts = h('dl', { class: 'facts' })
   const line = h('figure', {})
   const members = h('div', {})
@@ -47,14 +58,15 @@ export function show(view) {
     { name: 'protocol', label: 'protocol', cell: (row) => row.protocol ?? '–' },
     { name: 'epoch', label: 'epoch', number: true, cell: (row) => number(row.epoch) },
   ]
-  const memberTable = (isNewer) => new Table({
+  const columnsOf = (type) => (type === 'consumer' ? ofNewerMember : type === 'share' || type === 'streams' ? ofNewerMember.slice(1) : [])
+  const memberTable = (type) => new Table({
     label: 'Members',
     noun: 'member',
     key: (row) => row.member_id,
     sort: { column: '', descending: false },
-    columns: isNewer ? [...ofAnyMember.slice(0, -2), ...ofNewerMember, ...ofAnyMember.slice(-2)] : ofAnyMember,
+    columns: [...ofAnyMember.slice(0, -2), ...columnsOf(type), ...ofAnyMember.slice(-2)],
   })
-  /** Each is made when it is first shown. @type {Map<boolean, Table>} */
+  /** Each is made when a group of its type is first shown. @type {Map<string, Table>} */
   const memberTables = new Map()
   const partitionTable = new Table({
     label: 'Partitions of the group',
@@ -99,7 +111,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
-    panel('Lag', { about: h('span', { title: 'It keeps the lag of all groups, and what their fetches waited for, as Parquet' }, 'of the last ten minutes; longer by ', h('code', {}, 'minibroker jobs run telemetry')) }, h('div', { class: 'body lag' }, facts, line)),
+    panel('Lag', { about: h('span', {}, 'of the last ten minutes; for days: ', longer) }, h('div', { class: 'body lag' }, facts, line)),
     ofMembers,
     ofPartitions,
     ofFetches,
@@ -139,9 +151,8 @@ export function show(view) {
     if (shown.members === null) fill(members, empty('Members unknown', 'This broker lists the group, and does not describe it.'))
     else if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
     else {
-      const isNewer = shown.epoch !== null
-      const table = memberTables.get(isNewer) ?? memberTable(isNewer)
-      memberTables.set(isNewer, table)
+      const table = memberTables.get(shown.type) ?? memberTable(shown.type)
+      memberTables.set(shown.type, table)
       if (table.element.parentElement !== members) fill(members, table.element)
       table.showAll(shown.members, 0, (row) => row.client_id)
     }
