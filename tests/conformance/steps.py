@@ -170,7 +170,7 @@ class ProducerOf(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Subscribed(Shown):
-    """What a consumer of the classic protocol writes of its topics, for the others of its group."""
+    """The topics of a consumer of the classic protocol, as it writes them for the others of its group."""
 
     topics: tuple[str, ...]
 
