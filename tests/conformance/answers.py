@@ -20,6 +20,7 @@ from minibroker.protocol.batches import batch_is_valid, scan_batches
 from minibroker.protocol.compression import CODEC_MASK, Codec, compress, decompress
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import iter_message_records, read_message_header
+from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.record_batch import (
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
@@ -86,7 +87,7 @@ class Masks:
             return {each: self._plain(item, each) for each, item in zip(value._fields, value, strict=True)}
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
-        if name == "topic_id":
+        if name == "topic_id" and value != ZERO_UUID:
             return self._topics.get(value, "id")
         if isinstance(value, str) and value in self._members:
             return self._members[value]
@@ -201,13 +202,6 @@ def tail_text(data: bytes) -> str:
         drawn = slice(BATCH_TIMES.start if data[attributes] & CONTROL_FLAG else PRODUCER_ID.start, PRODUCER_ID.stop)
         shown[drawn] = bytes(len(shown[drawn]))
     return shown.hex()
-
-
-def mask_join(answer: Plain) -> None:
-    """The generation of a refusal is 0, as in 2.0.1; later it was -1 (docs/differences.md)."""
-    answer["members"].sort(key=lambda member: member["member_id"])
-    if answer["error_code"]:
-        answer["generation_id"] = 0
 
 
 def sort_assignment(assignment: Plain) -> None:
@@ -345,7 +339,7 @@ MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_t
     "CreateTopics": mask_create_topics,
     "ConsumerGroupHeartbeat": mask_consumer_heartbeat,
     "ConsumerGroupDescribe": mask_consumer_describe,
-    "JoinGroup": mask_join,
+    "JoinGroup": sorted_by("members", "member_id"),
     "DescribeGroups": mask_described_groups,
     "ListGroups": mask_listed_groups,
     "DeleteGroups": sorted_by("results", "group_id"),
