@@ -2,7 +2,7 @@
 
 `crc32c(buffer, value)` reads any buffer without copying it. The `crc32c` package reads its own metadata when it is
 imported, which takes 30 ms of a broker's start, so its extension is loaded alone if it can be found, and through the
-package otherwise. The hashes of lz4's frames and of Kafka's group coordinator are xxhash's, imported at first use.
+package otherwise.
 """
 
 from __future__ import annotations
@@ -49,17 +49,3 @@ def crc32c_function() -> Checksum:
 
 
 crc32c = crc32c_function()
-
-
-def xxh32(data: bytes) -> int:
-    """The hash in an lz4 frame's descriptor."""
-    import xxhash
-
-    return int(xxhash.xxh32_intdigest(data))
-
-
-def xxh3_64(data: bytes) -> int:
-    """XXH3 of 64 bits as a long of Java, by which the group coordinator of Kafka 4 notices a changed topic."""
-    import xxhash
-
-    return int.from_bytes(xxhash.xxh3_64_digest(data), "big", signed=True)

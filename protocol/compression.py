@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from minibroker.protocol.checksums import xxh32
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -254,7 +253,23 @@ def _lz4_descriptor_end(frame: bytes) -> int:
 
 
 def _header_checksum(descriptor: bytes) -> bytes:
-    return bytes((xxh32(descriptor) >> 8 & 0xFF,))
+    return bytes((_xxh32_of_short(descriptor) >> 8 & 0xFF,))
+
+
+def _xxh32_of_short(data: bytes) -> int:
+    """Return XXH32 with seed 0 of fewer than 16 bytes, the only form that an lz4 descriptor needs."""
+    mask = 0xFFFFFFFF
+    value = (374761393 + len(data)) & mask
+    whole = len(data) // 4 * 4
+    for (lane,) in struct.iter_unpack("<I", data[:whole]):
+        value = (value + lane * 3266489917) & mask
+        value = ((value << 17 | value >> 15) & mask) * 668265263 & mask
+    for byte in data[whole:]:
+        value = (value + byte * 374761393) & mask
+        value = ((value << 11 | value >> 21) & mask) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return value ^ value >> 16
 
 
 def _zstd(data: bytes | bytearray, magic: int) -> bytes:

@@ -46,13 +46,3 @@ def test_an_extension_elsewhere_or_that_does_not_load_is_left_to_the_package(mon
     monkeypatch.setattr(PathFinder, "find_spec", lambda name, path: None)
     assert checksums.load_extension() is None
     assert checksums.crc32c_function()(b"123456789", 0) == 0xE3069283
-
-
-@pytest.mark.parametrize(
-    ("size", "value"), [(8, 0xB88DEE77F6BF6980), (24, 0x25DA37B787C3B790), (1025, 0xE1D9CD946277AE26)]
-)
-def test_the_hash_of_a_topic_is_a_long_of_java(size: int, value: int) -> None:
-    """Values of hash4j, which Kafka uses."""
-    data = bytes(number * 7 & 0xFF for number in range(size))
-
-    assert checksums.xxh3_64(data) == value - (1 << 64 if value >> 63 else 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.replica.decisions import TopicMetadata
-from minibroker.protocol.checksums import xxh3_64
+from minibroker.protocol.xxh3 import xxh3_64
 
 HASH_VERSION = 0
 
