@@ -40,6 +40,11 @@ FIRST_VERSIONS = {
     ApiKey.OFFSET_COMMIT: 2,
     ApiKey.OFFSET_FETCH: 1,
 }
+LAST_VERSIONS = {  # then topics have ids, or groups are several
+    ApiKey.FETCH: 12,
+    ApiKey.PRODUCE: 12,
+    ApiKey.OFFSET_FETCH: 7,
+}
 FIRST_VERSION_WITH_SESSIONS = 7
 LAST_JOIN_AT_ONCE = 3  # from version 4 on, a member without an id gets one, and joins again
 
@@ -67,7 +72,8 @@ def connected(bootstrap_servers: str) -> socket.socket:
 
 
 def versions(key: ApiKey, first: int = 0) -> range:
-    return range(max(first, API_TABLE[key].versions[0]), API_TABLE[key].versions[1] + 1)
+    first_there_is, last = API_TABLE[key].versions
+    return range(max(first, first_there_is), min(LAST_VERSIONS.get(key, last), last) + 1)
 
 
 def ask(connection: socket.socket, key: ApiKey, version: int | None = None, /, **body: Any) -> Any:
@@ -151,7 +157,8 @@ def rebalance(connections: list[socket.socket]) -> None:
         protocol = {"protocol_type": "consumer", "protocols": [("range", b"")]}
         joined = ask(each, ApiKey.JOIN_GROUP, LAST_JOIN_AT_ONCE, **group, **timeouts, **protocol, member_id="")
         group |= {"generation_id": joined.generation_id, "member_id": joined.member_id}
-        ask(each, ApiKey.SYNC_GROUP, **group, assignments=[(joined.member_id, b"")])
+        agreed = {"protocol_type": "consumer", "protocol_name": "range"}
+        ask(each, ApiKey.SYNC_GROUP, **group, **agreed, assignments=[(joined.member_id, b"")])
         members.append(group)
     for version in versions(ApiKey.HEARTBEAT):
         requests = [frames.heartbeat(**member, version=version) for member in members]

@@ -30,6 +30,7 @@ VERSIONS = {ApiKey.METADATA: 1}  # the first with internal topics, and where a n
 TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
 BROKERS_DEFAULT = -1
 FIRST_VERSION_WITH_DEFAULTS = 4
+LEAVE_GROUP_EPOCH = -1  # in ConsumerGroupHeartbeat
 FIRST_WITH_PATTERNS = 1  # CreateAcls, DeleteAcls
 
 
@@ -132,8 +133,25 @@ def delete_groups(connection: Connection) -> None:
     for group in connection.ask(ApiKey.DESCRIBE_GROUPS, groups=groups).groups:
         for member in group.members:
             connection.ask(ApiKey.LEAVE_GROUP, group_id=group.group_id, member_id=member.member_id)
-    for row in connection.ask(ApiKey.DELETE_GROUPS, group_names=groups).results:
+    results = connection.ask(ApiKey.DELETE_GROUPS, group_names=groups).results
+    if inhabited := [row.group_id for row in results if row.error_code == ErrorCode.NON_EMPTY_GROUP]:
+        remove_members(connection, inhabited)
+        again = connection.ask(ApiKey.DELETE_GROUPS, group_names=inhabited).results
+        results = [*(row for row in results if row.group_id not in inhabited), *again]
+    for row in results:
         refuse_unless_done(row.error_code, f"delete group {row.group_id}", gone=ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def remove_members(connection: Connection, groups: Sequence[str]) -> None:
+    """Remove the members of groups of the consumer protocol."""
+    for group in connection.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=groups).groups:
+        for member in group.members:
+            connection.ask(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT,
+                group_id=group.group_id,
+                member_id=member.member_id,
+                member_epoch=LEAVE_GROUP_EPOCH,
+            )
 
 
 def create_scram_users(connection: Connection, users: Mapping[str, str], mechanisms: Sequence[str]) -> None:

@@ -237,7 +237,7 @@ def test_after_a_crash_the_flights_are_there_and_the_job_goes_on(stack: Stack) -
 @pytest.fixture
 def in_place_of_kafka(stack: Stack, tmp_path: Path) -> Iterator[str]:
     """The recipe's compose file that was written for apache/kafka, up; where its broker is found from here."""
-    _, text = stack.blocks["In place of apache/kafka"]
+    _, text = stack.blocks["In place of another image"]
     port = free_port()
     file = tmp_path / "docker-compose.yml"
     file.write_text(

@@ -64,6 +64,7 @@ MASKS = (
     (re.compile(r"\b202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\b1[789]\d{11}\b"), "MILLISECONDS"),
     (re.compile(r'(?<="producer_id": )\d+'), "ID"),
+    (re.compile(r'(?<="leader_epoch": )\d+|(?<=leader {8})\d|(?<=follower {6})\d'), "E"),
     (re.compile(r'(?<="seconds": )[\d.]+'), "SECONDS"),
     (re.compile(r'(?<="points": )\[\[.*?\]\]'), "POINTS"),
     (re.compile(r'(?<="cluster_id": ")[\w-]{22}'), "ID"),
