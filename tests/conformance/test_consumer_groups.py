@@ -29,7 +29,7 @@ from tests.conformance.pair import Difference, first_difference
 RECORDED = recorded()
 GENERATED = [name for name in RECORDED if name.isdecimal()]
 A_BROKER = 25
-IN_CI = 100
+IN_CI = 25
 
 
 @pytest.fixture

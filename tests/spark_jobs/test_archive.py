@@ -220,6 +220,7 @@ class Killed(BaseException):
     """As kill -9: no handler runs."""
 
 
+@pytest.mark.nightly
 def test_a_reader_sees_each_record_once_wherever_a_compaction_is_killed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

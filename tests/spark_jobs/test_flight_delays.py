@@ -120,6 +120,7 @@ def command_line(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
         signal.signal(number, handler)
 
 
+@pytest.mark.nightly
 def test_a_job_that_looks_again_and_again_ends_at_a_signal(
     command_line: Callable[[Sequence[str]], None], job: Job, january: January, monkeypatch: pytest.MonkeyPatch
 ) -> None:

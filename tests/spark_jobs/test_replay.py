@@ -100,7 +100,10 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("in_order", [True, False], ids=["as it is read", "sorted"])
+@pytest.mark.parametrize(
+    "in_order",
+    [pytest.param(True, id="as it is read"), pytest.param(False, marks=pytest.mark.nightly, id="sorted")],
+)
 def test_each_record_is_sent_once_as_it_was_through_a_failure_in_a_transaction(
     in_order: bool,
     spark: SparkSession,

@@ -113,6 +113,7 @@ def verified(spark: SparkSession, kafka: Kafka, capsys: pytest.CaptureFixture[st
     return Verified(spark, kafka, capsys)
 
 
+@pytest.mark.nightly
 def test_a_topic_and_its_archive_are_equal_until_a_record_is_added_or_deleted(
     verified: Verified, spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
