@@ -152,7 +152,7 @@ def serve_of(start: str) -> str:
     ("number", "program", "printed"),
     [
         pytest.param(0, "pytest -q", "1 passed", id="pytest"),
-        pytest.param(1, "python", "hello", marks=pytest.mark.spark, id="spark"),
+        pytest.param(1, "python", "hello", marks=[pytest.mark.spark, pytest.mark.nightly], id="spark"),
     ],
 )
 def test_the_commands_of_the_readmes_first_screen_print_its_output(

@@ -147,6 +147,7 @@ def archived(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> Archived:
     return Archived(spark, kafka, topic, tmp_path)
 
 
+@pytest.mark.nightly  # a crash of the driver is in test_exactly_once.py
 def test_each_record_is_in_one_table_through_a_crash_between_the_two(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
