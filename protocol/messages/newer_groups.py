@@ -5,6 +5,7 @@ A broker of ours has none of these groups: its tools ask others.
 
 from __future__ import annotations
 
+from minibroker.protocol.messages.groups import ASSIGNMENT
 from minibroker.protocol.primitives import (
     Boolean,
     ErrorCode16,
@@ -45,11 +46,7 @@ ShareGroupDescribeResponse = versions("ShareGroupDescribeResponse", 1, 1,
             "client_id" / String,
             "client_host" / String,
             "subscribed_topic_names" / array_of(TopicName),
-            "assignment" / row(
-                "topic_partitions" / array(
-                    "topic_id" / TopicId,
-                    "topic_name" / TopicName,
-                    "partitions" / array_of(PartitionIndex)))),
+            "assignment" / ASSIGNMENT),
         "authorized_operations" / Int32sb @ default(-(2**31))),
     flexible=0,
 )  # fmt: skip

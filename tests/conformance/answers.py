@@ -61,11 +61,11 @@ class Masks:
         self._members: dict[str, str] = {}
 
     def learn_topic(self, topic_id: bytes, name: str) -> None:
-        """This broker drew that id: it is told by the topic's name."""
+        """Show an id that this broker drew as the topic's name."""
         self._topics[topic_id] = name
 
     def learn_member(self, member_id: str, name: str) -> None:
-        """This broker may have drawn that id: it is told by the name in the script."""
+        """Show an id that this broker may have drawn as the name in the script."""
         self._members[member_id] = name
 
     def learn_producer(self, producer_id: int) -> None:

@@ -248,7 +248,7 @@ class KafkaSettings:
 
     # Groups of the consumer protocol (KIP-848)
     group_consumer_session_timeout_ms = setting(INT, 45_000, at_least(1), "a member unheard of for this is removed")
-    group_consumer_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "what members are told to send one each")
+    group_consumer_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "how often a member sends a heartbeat")
     group_consumer_max_size = setting(INT, INT_MAX, at_least(1), "members of a group")
     group_consumer_assignors = setting(
         LIST, CONSUMER_ASSIGNORS, ASSIGNORS_OF_GROUPS, "who assigns partitions; the first where members ask for none"

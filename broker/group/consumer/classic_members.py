@@ -229,7 +229,7 @@ def with_join(member: ConsumerMember, request: JoinRequest, subscription: Any) -
 
 
 def protocol_of(member: ConsumerMember) -> tuple[str, bytes]:
-    """The name and the metadata of the protocol that its client is told to use: the first of its own."""
+    """The name and the metadata of the first protocol of a member, which its client uses."""
     assert member.classic is not None
     return member.classic.protocols[0]
 
