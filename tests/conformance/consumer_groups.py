@@ -53,11 +53,6 @@ def script_of(name: str) -> Script:
     return generated_consumer_groups(int(name)) if name.isdecimal() else SCRIPTED[name]()
 
 
-def asks_for_two_assignors(script: Script) -> bool:
-    """Whether members ask for different ones: Kafka's choice among equals differs (docs/differences.md)."""
-    return {"uniform", "range"} <= {step.body.get("server_assignor") for step in script}
-
-
 def prefix_of(name: str, run: int = 0) -> str:
     """The prefix of a conversation's topics and groups, as long for each, and with each run."""
     return f"g{run}{int(name):05d}-" if name.isdecimal() else f"s{run}{list(SCRIPTED).index(name):05d}-"

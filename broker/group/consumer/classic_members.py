@@ -69,7 +69,7 @@ class ClassicMembers:
         reported = self._reported(subscription)
         if request.group_instance_id is not None and self._migration.may_be_classic(draft.group, ()):
             return self._downgrade(draft, member, reported, is_new=is_new)
-        changes.assign(draft)
+        changes.assign(draft, member_id)
         updated = changes.reconcile(draft, member_id, reported, is_subscription_new=is_new)
         outcome = changes.commit(draft)
         if outcome is ErrorCode.NONE or isinstance(outcome, Pending):

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from minibroker.broker.group.consumer.assignors import ASSIGNORS
 from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, assignment_of, rows_of
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.consumer_group_records import (
@@ -26,7 +27,6 @@ from minibroker.protocol.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     RecordType,
 )
-from minibroker.protocol.java_hash import java_hash, java_order
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_EPOCH = -1
@@ -290,7 +290,15 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
-    def preferred_assignor(self, default: str) -> str:
-        """The assignor that most members ask for."""
-        asked = Counter(each.server_assignor for each in self.members.values() if each.server_assignor is not None)
-        return max(java_order(asked, java_hash), key=lambda name: asked[name]) if asked else default
+    def preferred_assignor(self, default: str, beating: str | None = None) -> str:
+        """The assignor that most members ask for.
+
+        Of two that as many ask for, it is uniform; in the heartbeat of a member that asks for range alone, it is range.
+        So such a group has another epoch with each of these heartbeats, as by kafka 4.4
+        ConsumerGroup.computePreferredServerAssignor: it counts in a hash table whose newest name comes first.
+        """
+        asked = Counter(each.server_assignor for each in self.members.values())
+        beats = self.members.get(beating or "")
+        newest = beats.server_assignor if beats and asked[beats.server_assignor] == 1 else None
+        ordered = sorted(filter(asked.__getitem__, ASSIGNORS), key=lambda name: name != newest)
+        return max(ordered, key=asked.__getitem__, default=default)

@@ -171,10 +171,10 @@ class Heartbeats:
         if member.topic_names != before.topic_names or regex_status.is_resolved:
             joins = request.member_epoch == NEW_EPOCH and before.member_epoch == NEW_EPOCH
             why = f"member {member.member_id} {'joins' if joins else 'subscribes anew'}"
-        elif member != before and draft.group.preferred_assignor(changes.default_assignor) != assignor_before:
+        elif draft.group.preferred_assignor(changes.default_assignor, member.member_id) != assignor_before:
             why = "its members ask for another assignor"
         changes.refresh(draft, why)
-        changes.assign(draft)
+        changes.assign(draft, member.member_id)
         if member.member_id not in draft.group.members:  # it subscribes to nothing, and has said nothing else
             draft.put(member.record(group_id))
         updated = changes.reconcile(draft, member.member_id, request.owned, is_subscription_new=is_new_subscription)
