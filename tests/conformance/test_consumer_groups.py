@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -26,6 +25,8 @@ from tests.conformance.generated_consumer_groups import generated_consumer_group
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.pair import Difference, first_difference
 
+pytestmark = pytest.mark.time_jumps
+
 RECORDED = recorded()
 GENERATED = [name for name in RECORDED if name.isdecimal()]
 A_BROKER = 25
@@ -33,9 +34,7 @@ IN_CI = 25
 
 
 @pytest.fixture
-async def peer(
-    make_broker: MakeBroker, autojump_clock: MockClock, tmp_path: Path, nursery: trio.Nursery
-) -> InMemoryPeer:
+async def peer(make_broker: MakeBroker, tmp_path: Path, nursery: trio.Nursery) -> InMemoryPeer:
     settings = {setting.replace(".", "_"): value for setting, value in SETTINGS.items()}
 
     def started() -> InMemoryBroker:
