@@ -160,8 +160,9 @@ def test_output_that_is_not_read_to_its_end_is_no_error(tmp_path: Path) -> None:
 
 
 def test_only_the_command_that_is_named_is_made() -> None:
-    assert list(typer.main.get_command(part_of(app, ["topics", "list"])).commands) == ["topics"]  # type: ignore[attr-defined]
-    assert list(typer.main.get_command(part_of(app, ["health"])).commands) == ["health"]  # type: ignore[attr-defined]
+    made = [command.name for command in every_command(typer.main.get_command(part_of(app, ["topics", "list"])))]
+
+    assert made == ["list"]
     assert part_of(app, ["topcis"]) is part_of(app, []) is app
 
 

@@ -155,8 +155,11 @@ def part_of(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
     Making every command takes a tenth of the time of `topics list`.
     """
     part = copy.copy(whole)
-    part.registered_groups = [each for each in whole.registered_groups if each.name in words[:1]]
+    part.registered_groups = [copy.copy(each) for each in whole.registered_groups if each.name in words[:1]]
     part.registered_commands = [each for each in whole.registered_commands if each.name in words[:1]]
+    for group in part.registered_groups:
+        if group.typer_instance is not None:
+            group.typer_instance = part_of(group.typer_instance, words[1:])
     return part if part.registered_groups or part.registered_commands else whole
 
 
