@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -268,6 +270,10 @@ def group_of(members: Members) -> Any:
 # -- groups of any size ---------------------------------------------------------------------------------------
 
 
+def note_call(calls: list[str], frame: FrameType, event: str, _: object) -> None:
+    calls.append(f"{event} {frame.f_code.co_qualname}")
+
+
 @pytest.mark.pure
 @pytest.mark.parametrize(
     "body",
@@ -289,8 +295,7 @@ async def test_a_heartbeat_costs_the_same_in_a_group_of_any_size(make_broker: Ma
             await members.beat(member_id, topic_partitions=list(owned.items()), **body_of(member_id))
         assert group_of(members).state is ConsumerGroupState.STABLE
         beat = {"group_id": "g", "member_id": "m1", "member_epoch": members.epochs["m1"], **body_of("m1")}
-        called = calls[size] = []
-        sys.setprofile(lambda frame, event, _, called=called: called.append(f"{event} {frame.f_code.co_qualname}"))
+        sys.setprofile(partial(note_call, calls.setdefault(size, [])))
         try:
             members.broker.dispatch(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
         finally:
@@ -306,13 +311,17 @@ def test_counts_are_of_the_members_as_they_are() -> None:
         name = random.choice("abcd")
         before = members.pop(name, None)
         if random.random() < 0.8:
-            owned = {bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)}
+            owned: dict[str, Any] = {
+                random.choice(["assigned", "pending_revocation"]): {
+                    bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)
+                }
+            }
             members[name] = (before or ConsumerMember(name))._replace(
                 instance_id=random.choice([None, name.upper()]),
                 topic_names=frozenset(random.sample("tuv", 2)),
                 topic_regex=random.choice([None, "", "x", "y"]),
                 server_assignor=random.choice([None, *ASSIGNORS]),
-                **{random.choice(["assigned", "pending_revocation"]): owned},
+                **owned,
             )
         counts.change(before, members.get(name))
 
@@ -320,7 +329,7 @@ def test_counts_are_of_the_members_as_they_are() -> None:
         assert counts.topics == Counter(topic for each in all_members for topic in each.topic_names)
         assert counts.regexes == Counter(each.topic_regex for each in all_members if each.topic_regex)
         assert counts.assignors == Counter(each.server_assignor for each in all_members if each.server_assignor)
-        owners = [owned for each in all_members for owned in (each.assigned, each.pending_revocation)]
+        owners = [partitions for each in all_members for partitions in (each.assigned, each.pending_revocation)]
         assert counts.owners == Counter(
             (topic, partition) for each in owners for topic in each for partition in each[topic]
         )
