@@ -94,8 +94,8 @@ class ClassicMembers:
 
     def _reported(self, subscription: Any) -> Reported:
         """The partitions that a member says it owns, of topics that exist."""
-        ids = ((self._changes.topics.id_of(topic), partitions) for topic, partitions in subscription.owned_partitions)
-        return {topic_id: partitions for topic_id, partitions in ids if topic_id is not None}
+        id_of, owned = self._changes.topics.id_of, subscription.owned_partitions
+        return {topic_id: partitions for topic, partitions in owned if (topic_id := id_of(topic)) is not None}
 
     def _downgrade(
         self, draft: Draft, member: ConsumerMember, reported: Reported, *, is_new: bool
@@ -161,8 +161,7 @@ class ClassicMembers:
             return error.code
         self._changes.keep_alive(group.group_id, member)
         is_behind = member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
-        is_waiting = next(group.lacking(member), None) is not None
-        may_have_more = member.state is MemberState.UNRELEASED_PARTITIONS and not is_waiting
+        may_have_more = member.state is MemberState.UNRELEASED_PARTITIONS and next(group.lacking(member), None) is None
         if is_behind or may_have_more:
             self._expect_join(group, member)
             return ErrorCode.REBALANCE_IN_PROGRESS

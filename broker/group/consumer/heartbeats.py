@@ -143,7 +143,7 @@ class Heartbeats:
             return Draft(ConsumerGroup(request.group_id, group.offsets), group, [tombstone])
         upgraded = self._migration.consumer_group_of(group)
         draft = Draft(upgraded, group, [tombstone])
-        draft.put_all(list(upgraded.records()))
+        draft.put_all(upgraded.records())
         return draft
 
     def _check_room(self, group: ConsumerGroup, request: HeartbeatRequest) -> None:
@@ -182,8 +182,9 @@ class Heartbeats:
         check_appended(outcome)
         changes.keep_alive(group_id, updated)
         changes.watch_revocation(group_id, before, updated)
-        for deadline in (Deadline.JOIN, Deadline.SYNC):
-            changes.timers.cancel(group_id, updated.member_id, deadline)
+        if before.classic is not None:
+            for deadline in (Deadline.JOIN, Deadline.SYNC):
+                changes.timers.cancel(group_id, updated.member_id, deadline)
         self._regexes.refresh(group_id, may_describe=request.may_describe, is_needed=regex_status.needs_refresh)
         is_told = request.member_epoch == NEW_EPOCH or request.is_full or before.assigned != updated.assigned
         result = HeartbeatResult(
