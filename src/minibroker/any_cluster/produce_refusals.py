@@ -12,7 +12,7 @@ SOME_MAY_BE_WRITTEN = "some of the rest may be written"
 
 def unanswered(topic: str, acked: int) -> str:
     return (
-        f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`; "
+        f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`, and their logs; "
         f"{counted(acked, 'record')} acknowledged, {SOME_MAY_BE_WRITTEN}"
     )
 
