@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
+    DENIED,
     NOT_THERE_YET,
     TopicPartition,
     at_coordinators,
@@ -34,8 +35,8 @@ ADVICE: dict[int, str] = {
     errors.InvalidGroupIdError.errno: "a group needs a name",
     errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
     errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
-    errors.GroupAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.GroupAuthorizationFailedError.errno: DENIED,
+    errors.TopicAuthorizationFailedError.errno: DENIED,
     errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
