@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ import trio
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.group.consumer.assignors import ASSIGNORS
 from minibroker.broker.group.consumer.group import ConsumerGroupState
-from minibroker.broker.group.consumer.member import ConsumerMember, MemberState
+from minibroker.broker.group.consumer.member import NOTHING, ConsumerMember, MemberState, Owned
 from minibroker.broker.group.consumer.member_counts import MemberCounts
 from minibroker.broker.group.consumer.topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
@@ -268,6 +270,10 @@ def group_of(members: Members) -> Any:
 # -- groups of any size ---------------------------------------------------------------------------------------
 
 
+def note_call(called: list[str], frame: FrameType, event: str, _: object) -> None:
+    called.append(f"{event} {frame.f_code.co_qualname}")
+
+
 @pytest.mark.pure
 @pytest.mark.parametrize(
     "body",
@@ -290,7 +296,7 @@ async def test_a_heartbeat_costs_the_same_in_a_group_of_any_size(make_broker: Ma
         assert group_of(members).state is ConsumerGroupState.STABLE
         beat = {"group_id": "g", "member_id": "m1", "member_epoch": members.epochs["m1"], **body_of("m1")}
         called = calls[size] = []
-        sys.setprofile(lambda frame, event, _, called=called: called.append(f"{event} {frame.f_code.co_qualname}"))
+        sys.setprofile(partial(note_call, called))
         try:
             members.broker.dispatch(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
         finally:
@@ -306,13 +312,14 @@ def test_counts_are_of_the_members_as_they_are() -> None:
         name = random.choice("abcd")
         before = members.pop(name, None)
         if random.random() < 0.8:
-            owned = {bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)}
+            owned: Owned = {bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)}
             members[name] = (before or ConsumerMember(name))._replace(
                 instance_id=random.choice([None, name.upper()]),
                 topic_names=frozenset(random.sample("tuv", 2)),
                 topic_regex=random.choice([None, "", "x", "y"]),
                 server_assignor=random.choice([None, *ASSIGNORS]),
-                **{random.choice(["assigned", "pending_revocation"]): owned},
+                assigned=random.choice([NOTHING, owned]),
+                pending_revocation=random.choice([NOTHING, owned]),
             )
         counts.change(before, members.get(name))
 

@@ -27,8 +27,8 @@ from minibroker.protocol.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     RecordType,
 )
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_EPOCH = -1
 FIRST_EPOCH = 1  # of a group that has had no member, as kafka 4.4: the first one makes it 2
 NO_PARTITIONS: Assignment = {}
