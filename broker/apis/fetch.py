@@ -225,6 +225,8 @@ class FetchApis:
     ) -> Body:
         if charge is not None and not params.is_from_follower:
             changed = context.changed([*fetched, *unknown] if unknown else fetched)
+            if version >= FIRST_VERSION_WITH_IDS:
+                changed = with_ids_of(rows, changed)
             if charge.throttles_fetch(fetched_bytes(version, fetch_response(version, changed, leaders))):
                 return fetch_response(version, context.throttled_answer())
         if version <= LAST_VERSION_OF_OLD_FORMATS:

@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: topic administration.
 
-CreateTopics v0-v7. Version notes: v1 error messages, validate_only · v4 default partitions and replication · v5
-flexible, answers partitions, replication and configs of the new topic · v7 topic ids.
+CreateTopics v0-v7. Version notes: v1 error messages, validate_only · v5 flexible, answers partitions, replication and
+configs of the new topic · v7 topic ids.
 DeleteTopics v0-v6. Version notes: v4 flexible · v5 error messages · v6 by id.
 CreatePartitions v0-v3, DeleteRecords v0-v2: flexible from v2.
 
@@ -45,7 +45,6 @@ from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation
 
-FIRST_VERSION_WITH_DEFAULTS = 4
 FIRST_VERSION_WITH_CONFIGS: int = CreateTopicsResponse.field("topics.configs").first
 NO_TOPIC_ID = ZERO_UUID
 
@@ -94,7 +93,7 @@ class TopicApis:
 
     def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
-        if request.api_version >= FIRST_VERSION_WITH_DEFAULTS and not topic.assignments:
+        if Habit.HAS_NO_DEFAULT_COUNTS not in self._config.profile.habits and not topic.assignments:
             if partition_count == BROKERS_DEFAULT:
                 partition_count = self._config.num_partitions
             if replication_factor == BROKERS_DEFAULT:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
 import minibroker
+
+GC_GENERATION_0_THRESHOLD = 50_000
 
 
 def main() -> int:
@@ -24,6 +27,9 @@ def main() -> int:
 
         print(f"minibroker {minibroker.__version__} ({form()})")
         return 0
+    # What is imported stays. Searching it for garbage, now and at the exit, takes a quarter of a short command's time.
+    gc.set_threshold(GC_GENERATION_0_THRESHOLD)
+    atexit.register(gc.freeze)
     if sys.argv[1:2] == ["console"]:
         from minibroker.console.command_line import main as console_main
 

@@ -20,7 +20,7 @@ import trio
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.group.consumer.assignors import ASSIGNORS
 from minibroker.broker.group.consumer.group import ConsumerGroupState
-from minibroker.broker.group.consumer.member import NOTHING, ConsumerMember, MemberState, Owned
+from minibroker.broker.group.consumer.member import ConsumerMember, MemberState
 from minibroker.broker.group.consumer.member_counts import MemberCounts
 from minibroker.broker.group.consumer.topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
@@ -270,8 +270,8 @@ def group_of(members: Members) -> Any:
 # -- groups of any size ---------------------------------------------------------------------------------------
 
 
-def note_call(called: list[str], frame: FrameType, event: str, _: object) -> None:
-    called.append(f"{event} {frame.f_code.co_qualname}")
+def note_call(calls: list[str], frame: FrameType, event: str, _: object) -> None:
+    calls.append(f"{event} {frame.f_code.co_qualname}")
 
 
 @pytest.mark.pure
@@ -295,8 +295,7 @@ async def test_a_heartbeat_costs_the_same_in_a_group_of_any_size(make_broker: Ma
             await members.beat(member_id, topic_partitions=list(owned.items()), **body_of(member_id))
         assert group_of(members).state is ConsumerGroupState.STABLE
         beat = {"group_id": "g", "member_id": "m1", "member_epoch": members.epochs["m1"], **body_of("m1")}
-        called = calls[size] = []
-        sys.setprofile(partial(note_call, called))
+        sys.setprofile(partial(note_call, calls.setdefault(size, [])))
         try:
             members.broker.dispatch(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
         finally:
@@ -312,14 +311,17 @@ def test_counts_are_of_the_members_as_they_are() -> None:
         name = random.choice("abcd")
         before = members.pop(name, None)
         if random.random() < 0.8:
-            owned: Owned = {bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)}
+            owned: dict[str, Any] = {
+                random.choice(["assigned", "pending_revocation"]): {
+                    bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)
+                }
+            }
             members[name] = (before or ConsumerMember(name))._replace(
                 instance_id=random.choice([None, name.upper()]),
                 topic_names=frozenset(random.sample("tuv", 2)),
                 topic_regex=random.choice([None, "", "x", "y"]),
                 server_assignor=random.choice([None, *ASSIGNORS]),
-                assigned=random.choice([NOTHING, owned]),
-                pending_revocation=random.choice([NOTHING, owned]),
+                **owned,
             )
         counts.change(before, members.get(name))
 
@@ -327,7 +329,7 @@ def test_counts_are_of_the_members_as_they_are() -> None:
         assert counts.topics == Counter(topic for each in all_members for topic in each.topic_names)
         assert counts.regexes == Counter(each.topic_regex for each in all_members if each.topic_regex)
         assert counts.assignors == Counter(each.server_assignor for each in all_members if each.server_assignor)
-        owners = [owned for each in all_members for owned in (each.assigned, each.pending_revocation)]
+        owners = [partitions for each in all_members for partitions in (each.assigned, each.pending_revocation)]
         assert counts.owners == Counter(
             (topic, partition) for each in owners for topic in each for partition in each[topic]
         )

@@ -136,7 +136,10 @@ def test_dialogs_are_accessible(tab: Tab) -> None:
 
 
 def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: NewTab) -> None:
-    a = MEMBERS[0] | {"epoch": 4, "protocol": "consumer", "revokes": ["flights-3"]}
+    a = MEMBERS[0] | {
+        "epoch": 4, "protocol": "consumer", "revokes": ["flights-3"], "instance_id": "till-1",
+        "subscribed_topic_regex": "^fl.*",
+    }  # fmt: skip
     b = MEMBERS[1] | {"epoch": 5, "protocol": "classic", "partitions": [], "awaits": ["flights-3"]}
     group = ANSWERS["/api/groups/billing"] | {
         "type": "consumer", "epoch": 6, "assignment_epoch": 5, "members": [a, b],
@@ -147,5 +150,6 @@ def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: N
     page = tab.open("/groups/billing")
 
     page.get_by_text("Stable, 2 members, consumer protocol, range, epoch 6, assigned for epoch 5").wait_for()
-    page.get_by_text("flights 0, 1, 2, 3; has to revoke flights 3").wait_for()
+    page.get_by_text("billing-1 as till-1", exact=True).wait_for()
+    page.get_by_text("flights 0, 1, 2, 3; has to revoke flights 3; subscribes to ^fl.*").wait_for()
     page.get_by_text("none yet; waits for flights 3").wait_for()

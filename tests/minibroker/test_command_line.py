@@ -13,7 +13,7 @@ import typer
 
 import minibroker as package
 from minibroker.cli import dump_log
-from minibroker.cli.app import app, main
+from minibroker.cli.app import app, main, part_of
 from minibroker.cli.habits import HABITS
 from minibroker.cli.outcomes import report_rows
 from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
@@ -157,6 +157,13 @@ def test_output_that_is_not_read_to_its_end_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
 
         assert process.stderr.read() == ""
+
+
+def test_only_the_command_that_is_named_is_made() -> None:
+    made = [command.name for command in every_command(typer.main.get_command(part_of(app, ["topics", "list"])))]
+
+    assert made == ["list"]
+    assert part_of(app, ["topcis"]) is part_of(app, []) is app
 
 
 def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_tables() -> None:

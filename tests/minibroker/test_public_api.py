@@ -13,6 +13,7 @@ import pytest
 
 import minibroker
 from minibroker import Broker, BrokerError, SettingWarning, running_broker
+from tests.minibroker.commands import run_pytest
 
 
 def plain(text: str) -> str:
@@ -225,7 +226,7 @@ def test_a_decorated_test_runs_in_pytest(pytester: pytest.Pytester) -> None:
                 assert broker.topics() == {"orders": 2}
     """)
 
-    pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist").assert_outcomes(passed=2)
+    run_pytest(pytester).assert_outcomes(passed=2)
 
 
 pytest_plugins = ["pytester"]

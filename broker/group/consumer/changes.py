@@ -153,15 +153,18 @@ class GroupChanges:
 
     # -- the target assignment --------------------------------------------------------------------------------
 
-    def assign(self, draft: Draft, member_id: str) -> None:
-        """Make the target assignment of a new epoch, unless the last one is too recent: a later heartbeat does then."""
+    def assign(self, draft: Draft, beating: str) -> None:
+        """Make the target assignment of a new epoch in a member's heartbeat.
+
+        Not if the last one is too recent: a later heartbeat does then.
+        """
         group, now_ms = draft.group, self.now_ms()
         if group.assignment_epoch >= group.epoch:
             return
         wait_ms = self.config.group_consumer_assignment_interval_ms
         if group.assignment_timestamp_ms and now_ms < group.assignment_timestamp_ms + wait_ms:
             return
-        assignor = group.preferred_assignor(self.default_assignor, beating=member_id)
+        assignor = group.preferred_assignor(self.default_assignor, beating)
         found = ASSIGNORS[assignor](self.subscriptions(group))
         for member_id in list(group.members):
             target: Assignment = {

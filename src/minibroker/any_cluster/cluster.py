@@ -139,7 +139,7 @@ def scram_alterations(changes: Sequence[Any]) -> list[Any]:
 
 def brokers_of(client: Any) -> list[Address]:
     """The addresses at which the brokers of the cluster listen for this client."""
-    return [Address(row["host"], row["port"]) for row in client.describe_cluster()["brokers"]]
+    return [Address(row["host"], row["port"]) for row in live_brokers(client)]
 
 
 def not_connected(address: Address, properties: Properties, error: Exception) -> str:
@@ -214,7 +214,17 @@ def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
 def described_cluster(client: Any) -> dict[str, Any]:
     """The cluster's id, brokers and controller, which is not among its brokers where processes of their own control."""
     found: dict[str, Any] = client.describe_cluster()
-    return found | {"controller_id": controller_of(client, found)}
+    return found | {"controller_id": controller_of(client, found), "brokers": alive(found["brokers"])}
+
+
+def live_brokers(client: Any) -> list[Mapping[str, Any]]:
+    """The rows of DescribeCluster of the brokers that are alive."""
+    return alive(client.describe_cluster()["brokers"])
+
+
+def alive(brokers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The brokers that are not fenced: Kafka 4 keeps those that have ended among its brokers (KIP-1073)."""
+    return [row for row in brokers if not row.get("is_fenced")]
 
 
 def controller_of(client: Any, answer: Mapping[str, Any]) -> int:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, administering, errors
+from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, administering, errors, live_brokers
 from minibroker.any_cluster.partition_offsets import missing_topic
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
@@ -109,7 +109,7 @@ class ConfigAdmin:
             ):
                 raise CommandFailed(missing_topic(self._client, subject.name))
             return
-        ids = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
+        ids = sorted(row["broker_id"] for row in live_brokers(self._client))
         if int(subject.name) not in ids:
             raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
 

@@ -49,7 +49,9 @@ class Member(NamedTuple):
 
     A member of a protocol of Kafka 4 has an `epoch`. `awaits` are partitions that the group's assignment gives it and
     that it lacks until another member has revoked them; `revokes` are those that it has and that the assignment takes
-    from it. `tasks` are those of Kafka Streams. `protocol` is its own, in a consumer group of members of both.
+    from it. `tasks` are those of Kafka Streams. `protocol` is its own, in a consumer group of members of both. A static
+    member has an `instance_id`, its group.instance.id. By a `subscribed_topic_regex` the coordinator finds
+    its topics, in the consumer protocol.
     """
 
     member_id: str
@@ -62,6 +64,8 @@ class Member(NamedTuple):
     revokes: Sequence[TopicPartition] = ()
     tasks: Sequence[str] = ()
     protocol: str | None = None
+    instance_id: str | None = None
+    subscribed_topic_regex: str | None = None
 
     def unread(self, protocol_type: str) -> str | None:
         """The size of an assignment whose partitions cannot be read, and the reason; None if there is none."""
@@ -159,7 +163,14 @@ def classic_member(row: Any, protocol_type: str) -> Member:
     assignment = bytes(row.member_assignment)
     partitions = partitions_in(assignment) if protocol_type == CONSUMER_PROTOCOL_TYPE and assignment else None
     unread_bytes = len(assignment) if partitions is None else 0
-    return Member(row.member_id, row.client_id, host_of(row), partitions or [], unread_bytes)
+    return Member(
+        row.member_id,
+        row.client_id,
+        host_of(row),
+        partitions or [],
+        unread_bytes,
+        instance_id=row.group_instance_id,
+    )
 
 
 def partitions_in(assignment: bytes) -> list[TopicPartition] | None:
@@ -214,6 +225,8 @@ def consumer_member(row: Any) -> Member:
         awaits=sorted(target - has),
         revokes=sorted(has - target),
         protocol=MEMBER_PROTOCOLS.get(row.member_type),
+        instance_id=row.instance_id,
+        subscribed_topic_regex=row.subscribed_topic_regex or None,
     )
 
 
@@ -260,6 +273,7 @@ def streams_member(row: Any, topics: Mapping[str, Sequence[str]]) -> Member:
             *(f"standby {task}" for task in tasks_of(has.standby_tasks)),
             *(f"warm-up {task}" for task in tasks_of(has.warmup_tasks)),
         ],
+        instance_id=row.instance_id,
     )
 
 

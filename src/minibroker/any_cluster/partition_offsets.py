@@ -71,9 +71,14 @@ def missing_topic(client: Any, name: str) -> str:
 
 def max_message_bytes_of(client: Any, topic: str) -> int:
     """How large a batch the topic takes; the default of Kafka if the broker does not return its configs."""
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-    configs = client.describe_configs([resource], config_filter="all").get("topic", {}).get(topic, {})
-    return int(configs["max.message.bytes"]["value"]) if configs else DEFAULT_MAX_MESSAGE_BYTES
+    return config_of_topics(client, [topic], "max.message.bytes").get(topic, DEFAULT_MAX_MESSAGE_BYTES)
+
+
+def config_of_topics(client: Any, topics: Sequence[str], name: str) -> dict[str, int]:
+    """A config of each topic whose configs the broker returns: it may lack the right to them."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic, {name: None}) for topic in topics]
+    found = client.describe_configs(resources, config_filter="all").get("topic", {}) if topics else {}
+    return {topic: int(configs[name]["value"]) for topic, configs in found.items() if name in configs}
 
 
 def no_such_partition(topic: str, partition: int, partitions: int, advice: str) -> CommandFailed:

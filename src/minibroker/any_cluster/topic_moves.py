@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import TopicPartition, administering, error_name, errors, release_of
+from minibroker.any_cluster.cluster import TopicPartition, administering, error_name, errors, live_brokers, release_of
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.partition_offsets import chosen, partitions_of
 from minibroker.errors import CommandFailed
@@ -104,7 +104,7 @@ class TopicMoves:
         return chosen(partitions_of(self._client, every), numbers)
 
     def _check_brokers(self, replicas: Sequence[int]) -> None:
-        alive = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
+        alive = sorted(row["broker_id"] for row in live_brokers(self._client))
         for broker in replicas:
             if broker not in alive:
                 raise CommandFailed(
