@@ -13,15 +13,7 @@ from typing import NamedTuple
 from minibroker.broker.group.consumer.changes import GroupChanges
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.member import (
-    LEAVE_EPOCH,
-    NEW_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Assignment,
-    ConsumerMember,
-    new_member_id,
-    rows_of,
-)
+from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
 from minibroker.broker.group.consumer.migration import Migration
 from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
 from minibroker.broker.group.consumer.timers import Deadline
@@ -29,6 +21,7 @@ from minibroker.broker.group.group import Group
 from minibroker.broker.pending import Pending, then
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
+from minibroker.protocol.message_values import LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH
 
 logger = logging.getLogger(__name__)
 

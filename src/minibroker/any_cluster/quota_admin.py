@@ -18,9 +18,9 @@ from minibroker.any_cluster.cluster import (
     error_name,
 )
 from minibroker.errors import CommandFailed
+from minibroker.protocol.message_values import EXACT, IS_DEFAULT
 
 USER, CLIENT_ID = "user", "client-id"
-EXACT, IS_DEFAULT, ANY_NAME = range(3)  # how a filter matches
 REMOVED = 0.0  # the value of a quota that is removed: brokers ignore it
 
 
