@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
+from benchmarks.later_kafka import RELEASES, later_jars
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import Join, NewTopic, Write
 from tests.integration.kafka_tools import kafka_tool
-from tests.integration.later_kafka import RELEASES, later_jars
 from tests.integration.members import wait_until_read
 
 PARTITIONS = 2
