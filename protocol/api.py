@@ -49,10 +49,6 @@ class Request:
         self.client_id = client_id
         self.body = body
 
-    def name_topics(self, body: Any) -> None:
-        """Go on with this body, which has the names of topics in place of their ids."""
-        self.body = body
-
     def answer_in(self, version: int) -> None:
         """Have its answer encoded in this version: that of an unknown version is in one that all clients can read."""
         self.api_version = version

@@ -39,16 +39,12 @@ BY_ID: dict[int, IdPlaces] = {
 }
 
 
-def with_names(body: Body, arrays: Sequence[str], topics: Mapping[bytes, TopicById]) -> Body:
-    """Return a request with the names of its topics, for ids that are not in `topics` with one that no topic has."""
-    return body._replace(
-        **{
-            array: [
-                row._replace(topic=topics.get(row.topic) or UnknownTopicById(row.topic)) for row in getattr(body, array)
-            ]
-            for array in arrays
-        }
-    )
+def name_topics(body: Body, arrays: Sequence[str], topics: Mapping[bytes, TopicById]) -> None:
+    """Put names in place of the ids in a decoded message; an id that is not in `topics` has one that no topic has."""
+    for array in arrays:
+        rows = getattr(body, array)
+        for place, row in enumerate(rows):
+            rows[place] = row._replace(topic=topics.get(row.topic) or UnknownTopicById(row.topic))
 
 
 def with_ids(body: Body, arrays: Sequence[str]) -> Body:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response, has_client_id
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import ZERO_UUID, TopicById
-from minibroker.protocol.topic_ids import BY_ID, with_names
+from minibroker.protocol.topic_ids import BY_ID, name_topics
 from minibroker.transcript.file import Entry, Frame, Kind, TranscriptError, TranscriptReader
 
 SIZE = struct.Struct(">i")
@@ -122,9 +122,9 @@ class Exchange:
         """
         request = decode_request(filled(self.request_frame))
         ids = BY_ID.get(request.api_key)
-        if ids is None or request.api_version < ids.first:
-            return request.body
-        return with_names(request.body, ids.asked, self._topics_by_id)
+        if ids is not None and request.api_version >= ids.first:
+            name_topics(request.body, ids.asked, self._topics_by_id)
+        return request.body
 
     @cached_property
     def response(self) -> Any:
@@ -138,9 +138,9 @@ class Exchange:
         try:
             answer = decode_response(self.head.api_key, self.response_version, data[SIZE.size :])[1]
             ids = BY_ID.get(self.head.api_key)
-            if ids is None or self.response_version < ids.first:
-                return answer
-            return with_names(answer, ids.answered, self._topics_by_id)
+            if ids is not None and self.response_version >= ids.first:
+                name_topics(answer, ids.answered, self._topics_by_id)
+            return answer
         except (struct.error, KeyError) as error:
             raise KafkaProtocolError(f"not a response: {error}") from None
 

@@ -74,6 +74,9 @@ class Habit(Enum):
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
     HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
     FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
+    HAS_NO_DEFAULT_COUNTS = (
+        "CreateTopics of -1 partitions or replicas is INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR"
+    )
 
 
 # The first release without the habit.
@@ -86,6 +89,7 @@ HABITS_UNTIL = {
     Habit.DELETION_TIMES_OUT: LATER,
     Habit.HIDES_UNKNOWN_TYPES: LATER,
     Habit.FAILS_FOR_MISSING_TOPICS: LATER,
+    Habit.HAS_NO_DEFAULT_COUNTS: LATER,
 }
 
 

@@ -35,13 +35,13 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog, OwnedParti
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
+from minibroker.protocol.message_values import CLASSIC, CONSUMER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
-CLASSIC, CONSUMER = "classic", "consumer"  # the types of a group in ListGroups
 LeaveAnswer = tuple[ErrorCode, list[tuple[MemberIdentity, ErrorCode]]]
 
 

@@ -159,11 +159,13 @@ class FetchSessionById(FetchSession):
                 del self.partitions[topic_partition]
         super().update(rows, ())
         self._has_unknown = self._has_unknown or has_unknown(rows)
-        for number, topic_id in [(each.partition, id_of(each)) for each in forgotten]:
-            for topic_partition, cached in self.partitions.items():
-                if topic_partition.partition == number and id_of(cached.row.topic_partition) == topic_id:
-                    del self.partitions[topic_partition]
-                    break
+        gone = {(id_of(each), each.partition) for each in forgotten}
+        if gone:
+            self.partitions = {
+                topic_partition: cached
+                for topic_partition, cached in self.partitions.items()
+                if (id_of(cached.row.topic_partition), topic_partition.partition) not in gone
+            }
 
 
 def has_unknown(topic_partitions: Iterable[TopicPartition]) -> bool:

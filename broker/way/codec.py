@@ -23,7 +23,7 @@ from minibroker.protocol.api import API_TABLE, Api, ApiKey, decode_request, enco
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning, TopicById
-from minibroker.protocol.topic_ids import BY_ID, with_ids, with_names
+from minibroker.protocol.topic_ids import BY_ID, name_topics, with_ids
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Codec(Stage):
         exchange.request = exchange.served = request = decode_request(exchange.frame, self._apis)
         ids = BY_ID.get(request.api_key)
         if ids is not None and request.api_version >= ids.first:
-            request.name_topics(with_names(request.body, ids.asked, self._topics_by_id))
+            name_topics(request.body, ids.asked, self._topics_by_id)
         exchange.client.name(request.client_id)
         return GO_ON
 

@@ -23,7 +23,7 @@ from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.protocol.topic_ids import BY_ID, with_names
+from minibroker.protocol.topic_ids import BY_ID, name_topics
 from tests.requests import fetch_body, frame, produce_body
 
 NOW_MS = 1_500_000_000_000
@@ -119,7 +119,9 @@ class InMemoryBroker:
         answer = decode_response(key, version, response)[1]
         ids = BY_ID.get(key)
         known = self.parts.metadata_cache.topics_by_id
-        return answer if ids is None or version < ids.first else with_names(answer, ids.answered, known)
+        if ids is not None and version >= ids.first:
+            name_topics(answer, ids.answered, known)
+        return answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
         rows = [(key.replace("_", "."), str(value)) for key, value in configs.items()]

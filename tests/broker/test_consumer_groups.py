@@ -5,15 +5,23 @@ Deadlines, settings, restarts and loads, failures of the log, the way between th
 
 from __future__ import annotations
 
+import sys
 import uuid
+from collections import Counter
+from functools import partial
 from pathlib import Path
+from random import Random
+from types import FrameType
 from typing import Any
 
 import pytest
 import trio
 
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.group.consumer.member import MemberState
+from minibroker.broker.group.consumer.assignors import ASSIGNORS
+from minibroker.broker.group.consumer.group import ConsumerGroupState
+from minibroker.broker.group.consumer.member import ConsumerMember, MemberState
+from minibroker.broker.group.consumer.member_counts import MemberCounts
 from minibroker.broker.group.consumer.topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
@@ -258,6 +266,75 @@ async def test_topics_of_an_expression_are_looked_up_when_there_are_new_ones_and
 
 def group_of(members: Members) -> Any:
     return members.broker.parts.groups.consumer_group(members.group_id)
+
+
+# -- groups of any size ---------------------------------------------------------------------------------------
+
+
+def note_call(calls: list[str], frame: FrameType, event: str, _: object) -> None:
+    calls.append(f"{event} {frame.f_code.co_qualname}")
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"instance_id": "i", "server_assignor": "range"}, {"subscribed_topic_regex": "t"}],
+    ids=["by name", "static", "by expression"],
+)
+async def test_a_heartbeat_costs_the_same_in_a_group_of_any_size(make_broker: MakeBroker, body: dict[str, Any]) -> None:
+    members = await members_of(make_broker(**SETTINGS), partitions=40)
+    calls: dict[int, list[str]] = {}
+
+    def body_of(member_id: str) -> dict[str, Any]:
+        return body | ({"instance_id": member_id} if "instance_id" in body else {})
+
+    for size in (4, 40):
+        for number in range(len(members.epochs), size):
+            await members.join(f"m{number}", **body_of(f"m{number}"))
+        for member_id in [*members.epochs] * 3:
+            owned = group_of(members).members[member_id].assigned
+            await members.beat(member_id, topic_partitions=list(owned.items()), **body_of(member_id))
+        assert group_of(members).state is ConsumerGroupState.STABLE
+        beat = {"group_id": "g", "member_id": "m1", "member_epoch": members.epochs["m1"], **body_of("m1")}
+        sys.setprofile(partial(note_call, calls.setdefault(size, [])))
+        try:
+            members.broker.dispatch(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **beat)
+        finally:
+            sys.setprofile(None)
+
+    assert calls[4] == calls[40]
+
+
+def test_counts_are_of_the_members_as_they_are() -> None:
+    random = Random(5)
+    counts, members = MemberCounts(), dict[str, ConsumerMember]()
+    for _ in range(300):
+        name = random.choice("abcd")
+        before = members.pop(name, None)
+        if random.random() < 0.8:
+            owned: dict[str, Any] = {
+                random.choice(["assigned", "pending_revocation"]): {
+                    bytes(1): dict.fromkeys(random.sample(range(4), 2), 1)
+                }
+            }
+            members[name] = (before or ConsumerMember(name))._replace(
+                instance_id=random.choice([None, name.upper()]),
+                topic_names=frozenset(random.sample("tuv", 2)),
+                topic_regex=random.choice([None, "", "x", "y"]),
+                server_assignor=random.choice([None, *ASSIGNORS]),
+                **owned,
+            )
+        counts.change(before, members.get(name))
+
+        all_members = members.values()
+        assert counts.topics == Counter(topic for each in all_members for topic in each.topic_names)
+        assert counts.regexes == Counter(each.topic_regex for each in all_members if each.topic_regex)
+        assert counts.assignors == Counter(each.server_assignor for each in all_members if each.server_assignor)
+        owners = [partitions for each in all_members for partitions in (each.assigned, each.pending_revocation)]
+        assert counts.owners == Counter(
+            (topic, partition) for each in owners for topic in each for partition in each[topic]
+        )
+        assert counts.static_ids == {each.instance_id: each.member_id for each in all_members if each.instance_id}
 
 
 # -- the log --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
 
+from benchmarks.later_kafka import LaterKafka
 from minibroker.protocol.text import counted
 from tests.conformance.answers import Plain
 from tests.conformance.conversation import SocketPeer
@@ -32,7 +33,6 @@ from tests.conformance.scripts import (
 from tests.conformance.scripts import consumer_groups as scripts
 from tests.conformance.steps import Script, script_text
 from tests.integration.brokers import Minibroker
-from tests.integration.later_kafka import LaterKafka
 
 RECORDED = "kafka-4.4.0-consumer-groups.json.gz"
 SEEDS = range(1, 521)  # of which so many are kept that Apache Kafka answers alike each time

@@ -112,6 +112,7 @@ MEMBERS = [
         "client_id": f"billing-{number}", "member_id": f"billing-{number}-615e9e81-ec25-4c6c", "host": "127.0.0.1",
         "partitions": [f"flights-{at}" for at in range(number * 4 - 4, number * 4)], "group": "billing",
         "state": "Stable", "unread": None, "protocol": None, "epoch": None, "awaits": [], "revokes": [], "tasks": [],
+        "instance_id": None, "subscribed_topic_regex": None,
     }
     for number in (1, 2, 3)
 ]  # fmt: skip

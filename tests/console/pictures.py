@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import threading
 import time
 import urllib.error
@@ -27,7 +26,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from minibroker import Broker
-from tests.console.conftest import CHROMIUM_OPTIONS, RunningConsole, console_of
+from tests.console.conftest import CHROMIUM_OPTIONS, RunningConsole, console_of, find_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -395,8 +394,7 @@ def draw() -> None:
 
     scenes = json.loads(RECORDED.read_text(encoding="utf-8"))
     with console_of(NOWHERE, "--allow-changes") as console, sync_playwright() as playwright:
-        path = shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_OPTIONS)
         page = browser.new_page(viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, reduced_motion="reduce")
         for picture, theme in product((*PICTURES_OF_A_FETCH, CONSOLE), THEMES):
             picture.path(theme).write_bytes(drawn(page, console, picture, scenes, theme))

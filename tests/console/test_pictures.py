@@ -97,6 +97,10 @@ def test_no_page_is_wider_than_its_window_however_long_names_are(new_tab: NewTab
             found[name] = tab.sideways()
     page = open_moment(tab, long=True)
     found["inside"] = tab.sideways()
+    page.evaluate("document.getElementById('broker-time').textContent = 'broker time 10:27:07'")
+    status, theme = (page.locator(each).bounding_box() for each in ("#status", "#theme"))
+    assert status is not None and theme is not None
+    assert theme["y"] < status["y"] + status["height"]  # beside each other
     page.keyboard.press("t")
     page.get_by_text("newest first").wait_for()
     found["inside, as a table"] = tab.sideways()
@@ -136,7 +140,10 @@ def test_dialogs_are_accessible(tab: Tab) -> None:
 
 
 def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: NewTab) -> None:
-    a = MEMBERS[0] | {"epoch": 4, "protocol": "consumer", "revokes": ["flights-3"]}
+    a = MEMBERS[0] | {
+        "epoch": 4, "protocol": "consumer", "revokes": ["flights-3"], "instance_id": "till-1",
+        "subscribed_topic_regex": "^fl.*",
+    }  # fmt: skip
     b = MEMBERS[1] | {"epoch": 5, "protocol": "classic", "partitions": [], "awaits": ["flights-3"]}
     group = ANSWERS["/api/groups/billing"] | {
         "type": "consumer", "epoch": 6, "assignment_epoch": 5, "members": [a, b],
@@ -147,5 +154,6 @@ def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: N
     page = tab.open("/groups/billing")
 
     page.get_by_text("Stable, 2 members, consumer protocol, range, epoch 6, assigned for epoch 5").wait_for()
-    page.get_by_text("flights 0, 1, 2, 3; has to revoke flights 3").wait_for()
+    page.get_by_text("billing-1 as till-1", exact=True).wait_for()
+    page.get_by_text("flights 0, 1, 2, 3; has to revoke flights 3; subscribes to ^fl.*").wait_for()
     page.get_by_text("none yet; waits for flights 3").wait_for()

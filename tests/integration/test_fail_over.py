@@ -189,7 +189,7 @@ def test_clients_write_and_read_on_while_the_leader_dies(
     assert set(read(cluster, topic, end())) == written  # those that were sent again may be there twice
 
 
-@pytest.mark.sample(of=lambda library: library in ("confluent-kafka", "franz-go"))
+@pytest.mark.sample(of=lambda library: library == "confluent-kafka")
 @pytest.mark.parametrize("library", RECORDED)
 def test_the_history_of_a_rolling_kill_is_clean(
     cluster: Cluster, admin: AdminClient, library: str, tmp_path: Path

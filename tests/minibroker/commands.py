@@ -1,4 +1,4 @@
-"""Runs `minibroker ...` as a process, as a user does, with nothing of this process's terminal."""
+"""Runs `minibroker ...` as a process, as a user does, with nothing of this process's terminal; and pytest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
+
 COMMAND_SECONDS = 60
+# Plugins that the tests inside have no use for: importing them takes a third of the time of such a session.
+WITHOUT = [word for plugin in ("cacheprovider", "hypothesispytest", "trio", "anyio") for word in ("-p", f"no:{plugin}")]
 
 
 class Finished(NamedTuple):
@@ -62,3 +66,8 @@ def running(*arguments: object, stdin: int = subprocess.DEVNULL) -> Iterator[sub
             yield process
         finally:
             process.kill()
+
+
+def run_pytest(session: pytest.Pytester, *arguments: str, xdist: bool = False) -> pytest.RunResult:
+    """Run the tests of that folder, which may use the plugin of minibroker."""
+    return session.runpytest_subprocess(*WITHOUT, *([] if xdist else ["-p", "no:xdist"]), *arguments)

@@ -9,7 +9,15 @@ import pytest
 
 from minibroker import Cluster
 from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.cluster import api_name, connected, described_cluster, errors, lacking, release_of
+from minibroker.any_cluster.cluster import (
+    api_name,
+    connected,
+    described_cluster,
+    errors,
+    lacking,
+    live_brokers,
+    release_of,
+)
 from minibroker.any_cluster.group_admin import GroupAdmin, Move
 
 DESCRIBE_QUORUM = 55
@@ -47,6 +55,14 @@ def test_the_controller_is_the_leader_of_the_quorum_if_there_is_one(
     found = described_cluster(client(*apis, quorum=quorum, describe_cluster={"controller_id": 2, "brokers": []}))
 
     assert found == {"controller_id": controller, "brokers": []}
+
+
+def test_brokers_that_are_registered_and_not_alive_are_no_brokers_of_the_cluster() -> None:
+    rows = [{"broker_id": number, "is_fenced": number == 3} for number in (1, 2, 3)]
+    asked = client(describe_cluster={"controller_id": 1, "brokers": rows})
+
+    assert [row["broker_id"] for row in described_cluster(asked)["brokers"]] == [1, 2]
+    assert live_brokers(asked) == rows[:2]
 
 
 def test_apis_and_releases_that_kafka_python_does_not_know_have_their_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import pytest
 import typer
 
 import minibroker as package
+import minibroker.__main__ as entry_point
 from minibroker.cli import dump_log
-from minibroker.cli.app import app, main
+from minibroker.cli.app import app, main, part_of
 from minibroker.cli.habits import HABITS
 from minibroker.cli.outcomes import report_rows
 from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
@@ -159,6 +161,13 @@ def test_output_that_is_not_read_to_its_end_is_no_error(tmp_path: Path) -> None:
         assert process.stderr.read() == ""
 
 
+def test_only_the_command_that_is_named_is_made() -> None:
+    made = [command.name for command in every_command(typer.main.get_command(part_of(app, ["topics", "list"])))]
+
+    assert made == ["list"]
+    assert part_of(app, ["topcis"]) is part_of(app, []) is app
+
+
 def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_tables() -> None:
     program = "import sys, minibroker.__main__, minibroker.cli.app as app; app.main(['--version']); print(*sys.modules)"
 
@@ -179,8 +188,13 @@ def test_an_interrupted_command_ends_with_status_130_in_silence(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dump_log, "dump_file", interrupt)
+    monkeypatch.setattr(sys, "argv", ["minibroker", "dump-log", "any.log"])
 
-    assert main(["dump-log", "any.log"]) == 130
+    assert entry_point.main() == 130
+    monkeypatch.delitem(sys.modules, "minibroker.cli.app")
+    monkeypatch.setattr(builtins, "__import__", interrupt)  # as a Ctrl-C while modules are imported
+    assert entry_point.main() == 130
+    monkeypatch.undo()
     assert capsys.readouterr() == ("", "")
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from minibroker.any_cluster.cluster import TopicPartition
-from minibroker.any_cluster.described_groups import NO_SUCH_GROUP, Group, Member, consumer_group, streams_group
+from minibroker.any_cluster.described_groups import (
+    NO_SUCH_GROUP,
+    Group,
+    Member,
+    classic_group,
+    consumer_group,
+    streams_group,
+)
 from minibroker.any_cluster.group_admin import GroupDescription, GroupPartition
 from minibroker.cli.groups import print_description
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
@@ -49,6 +56,38 @@ def test_a_member_has_partitions_to_revoke_and_waits_for_others_until_it_has_its
     a = Member("a", "client-a", "127.0.0.1", at("t", 0, 1), epoch=2, awaits=[], revokes=at("t", 1), protocol="consumer")
     b = Member("b", "client-b", "127.0.0.1", [], epoch=2, awaits=at("t", 1), revokes=[], protocol="classic")
     assert group == Group("g", "Stable", "consumer", "uniform", [a, b], None, "consumer", 3, 2)
+
+
+def test_a_static_member_has_its_instance_id_and_a_pattern_of_topics_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    consumers, streams = ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.STREAMS_GROUP_DESCRIBE
+    a = member(consumers, "a", instance_id="till-1", assignment=assigned(t=[0]), target_assignment=assigned(t=[0]))
+    b = member(
+        consumers, "b", subscribed_topic_regex="^t.*", assignment=assigned(t=[1]), target_assignment=assigned(t=[1])
+    )
+    group = consumer_group(row_of(consumers, assignor_name="uniform", members=[a, b]))
+    tasks: Any = ([], [], [])
+    task = member(streams, "c", process_id="p", instance_id="till-2", assignment=tasks, target_assignment=tasks)
+    of_classic = ASKED_TABLE[ApiKey.DESCRIBE_GROUPS].response.row
+    static = of_classic("groups.members")(
+        member_id="d", group_instance_id="till-3", client_id="", client_host="", member_assignment=b""
+    )
+    row = of_classic("groups")(error_code=0, group_id="k", group_state="Stable", protocol_type="", members=[static])
+
+    print_description(GroupDescription(group, [GroupPartition("t", 0, None, 9, None, "client-a")]))
+    others = [streams_group(row_of(streams, members=[task])), classic_group(row)]
+
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "g: Stable, 2 members, lag unknown, consumer protocol, epoch 3",
+        "CLIENT    INSTANCE  HOST       EPOCH  SUBSCRIBES TO  PARTITIONS",
+        "client-a  till-1    127.0.0.1      2  -              t 0",
+        "client-b  -         127.0.0.1      2  ^t.*           t 1",
+        "",
+        "TOPIC  PARTITION  COMMITTED  END  LAG  CLIENT",
+        "t              0          -    9    -  client-a",
+    ]
+    assert [each.members[0].instance_id for each in others if each.members] == ["till-2", "till-3"]
 
 
 def test_a_group_that_has_ended_since_it_was_listed_does_not_exist() -> None:

@@ -7,6 +7,7 @@ import pytest
 from minibroker import Broker
 from minibroker.process import settings_for_tests
 from minibroker.storage.quick_groups import QUICK_GROUPS
+from tests.minibroker.commands import run_pytest
 
 pytest_plugins = ["pytester"]
 
@@ -39,10 +40,6 @@ def session(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(session: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return session.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist", *arguments)
-
-
 @pytest.mark.integration
 @pytest.mark.slow
 def test_ini_options_are_the_session_brokers_settings(session: pytest.Pytester) -> None:
@@ -72,7 +69,7 @@ def test_ini_options_are_the_session_brokers_settings(session: pytest.Pytester) 
             assert False, "for its report"
     """)
 
-    result = run(session, "--minibroker-log=logs")
+    result = run_pytest(session, "--minibroker-log=logs")
 
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*- minibroker 127.0.0.1:* -*", "*created topic after-a-restart*"])
@@ -117,7 +114,7 @@ def test_fixtures_override_the_ini_options(session: pytest.Pytester) -> None:
             assert minibroker_transcript.exists()
     """)
 
-    run(session).assert_outcomes(passed=1)
+    run_pytest(session).assert_outcomes(passed=1)
 
 
 @pytest.mark.integration
@@ -132,7 +129,7 @@ def test_a_first_member_does_not_wait_for_others_by_default(session: pytest.Pyte
             assert setting(minibroker_factory(settings={{"{DELAY}": 70}}), "{DELAY}") == "70"
     """)
 
-    run(session).assert_outcomes(passed=1)
+    run_pytest(session).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("line", ["num.partitions", "= 3", "num.partitions: 3"])
@@ -179,9 +176,9 @@ def test_an_ini_option_takes_settings_that_kafka_does_not_have(session: pytest.P
     session.makepyfile("def test_one(minibroker): pass")
     session.makeini(lines)
 
-    refused = run(session)
+    refused = run_pytest(session)
     session.makeini(f"{lines}minibroker_unknown_settings = true\n")
-    lifted = run(session)
+    lifted = run_pytest(session)
 
     refused.assert_outcomes(errors=1)
     refused.stdout.fnmatch_lines([

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from minibroker import Broker
+from tests.minibroker.commands import run_pytest
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -31,17 +31,6 @@ def session(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(session: pytest.Pytester, *arguments: str, xdist: bool = False) -> pytest.RunResult:
-    plugin = ["-p", "minibroker.pytest_plugin"] if not has_entry_point() else []
-    workers = [] if xdist else ["-p", "no:xdist"]
-    return session.runpytest_subprocess(*plugin, *workers, "-p", "no:cacheprovider", *arguments)
-
-
-def has_entry_point() -> bool:
-    """Whether pytest finds the plugin by itself: not in an installation that is older than it."""
-    return any(each.value == "minibroker.pytest_plugin" for each in entry_points(group="pytest11"))
-
-
 def test_tests_of_a_session_share_a_broker_and_have_topics_of_their_own(session: pytest.Pytester) -> None:
     session.makepyfile("""
         from topics_of import topics
@@ -61,7 +50,7 @@ def test_tests_of_a_session_share_a_broker_and_have_topics_of_their_own(session:
             assert len({pid for pid, _ in seen}) == 1 and len(seen) == 2
     """)
 
-    run(session).assert_outcomes(passed=2)
+    run_pytest(session).assert_outcomes(passed=2)
 
 
 def test_a_clean_broker_has_no_topics_of_tests_before(session: pytest.Pytester) -> None:
@@ -75,7 +64,7 @@ def test_a_clean_broker_has_no_topics_of_tests_before(session: pytest.Pytester) 
             assert topics(minibroker_clean) == set()
     """)
 
-    run(session).assert_outcomes(passed=2)
+    run_pytest(session).assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize(("is_wanted", "outcome"), [("true", "passed"), ("false", "failed")])
@@ -92,7 +81,7 @@ def test_the_ini_file_lets_tests_turn_the_clock_of_the_sessions_broker(
             assert minibroker.clock.now() - before >= timedelta(seconds=60)
     """)
 
-    result = run(session)
+    result = run_pytest(session)
 
     result.assert_outcomes(**{outcome: 1})
     if outcome == "failed":
@@ -112,7 +101,7 @@ def test_brokers_of_the_factory_end_with_their_test(session: pytest.Pytester) ->
             assert not any(each.is_running for each in made)
     """)
 
-    run(session).assert_outcomes(passed=2)
+    run_pytest(session).assert_outcomes(passed=2)
 
 
 def test_no_socket_thread_or_process_is_left(session: pytest.Pytester) -> None:
@@ -145,7 +134,7 @@ def test_no_socket_thread_or_process_is_left(session: pytest.Pytester) -> None:
             minibroker_factory().reset()
     """)
 
-    result = run(session, "-s")
+    result = run_pytest(session, "-s")
 
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*nothing is left*"])
@@ -178,7 +167,7 @@ def test_a_brokers_death_fails_its_test_with_the_last_log_lines_and_the_next_has
             minibroker.kill()
     """)
 
-    result = run(session)
+    result = run_pytest(session)
 
     result.assert_outcomes(passed=2, failed=3)
     result.stdout.fnmatch_lines(
@@ -198,7 +187,7 @@ def test_what_a_broker_logged_is_in_the_report_of_a_test_that_fails(session: pyt
             assert False
     """)
 
-    result = run(session)
+    result = run_pytest(session)
 
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*- minibroker 127.0.0.1:* -*", "*created topic of-this-test*"])
@@ -211,7 +200,7 @@ def test_logs_are_kept_in_the_folder_of_the_option(session: pytest.Pytester) -> 
             minibroker_factory()
     """)
 
-    run(session, "--minibroker-log=logs").assert_outcomes(passed=1)
+    run_pytest(session, "--minibroker-log=logs").assert_outcomes(passed=1)
 
     logs = sorted((session.path / "logs").iterdir())
     assert [each.name for each in logs] == ["minibroker-main-0.log", "minibroker-main-1.log"]
@@ -233,7 +222,7 @@ def test_each_worker_of_xdist_has_a_broker(session: pytest.Pytester) -> None:
                 time.sleep(0.01)
     """)
 
-    run(session, "-n2", "--minibroker-log=logs", xdist=True).assert_outcomes(passed=2)
+    run_pytest(session, "-n2", "--minibroker-log=logs", xdist=True).assert_outcomes(passed=2)
 
     assert len({each.read_text() for each in Path(session.path).glob("gw*.pid")}) == 2
     assert sorted(each.name for each in (session.path / "logs").iterdir()) == [
@@ -272,7 +261,7 @@ def test_a_session_starts_within_700_ms_and_is_reset_within_50_with_100_topics(s
             print(f"start {min(starts):.3f} reset {min(resets):.3f}")
     """)
 
-    output = run(session, "-s").stdout.str()
+    output = run_pytest(session, "-s").stdout.str()
 
     times = re.search(r"start ([0-9.]+) reset ([0-9.]+)", output)
     assert times is not None, output
@@ -303,7 +292,7 @@ def test_unittest_has_a_broker_in_a_with(session: pytest.Pytester) -> None:
                 self.assertEqual(topics(self.broker), {"two"})
     """)
 
-    run(session).assert_outcomes(passed=2)
+    run_pytest(session).assert_outcomes(passed=2)
 
 
 # -- faults that a test leaves behind
@@ -319,7 +308,7 @@ def test_the_next_test_of_a_session_has_none(session: pytest.Pytester) -> None:
             assert minibroker.faults.active() == []
     """)
 
-    result = run(session)
+    result = run_pytest(session)
 
     result.assert_outcomes(passed=2)
 
@@ -386,7 +375,7 @@ class TestWithoutABroker(unittest.TestCase):
 def test_an_error_ends_at_the_line_of_the_test(session: pytest.Pytester) -> None:
     session.makepyfile(REFUSED)
 
-    result = run(session)
+    result = run_pytest(session)
 
     result.assert_outcomes(failed=8, errors=1)
     shown = re.compile("/minibroker/|contextlib|/unittest/")
@@ -416,7 +405,7 @@ def test_an_error_in_the_tests_own_code_keeps_its_traceback(session: pytest.Pyte
             minibroker.wait_for(condition)
     """)
 
-    result = run(session)
+    result = run_pytest(session)
 
     result.stdout.fnmatch_lines(["*/minibroker/waiting.py:*", ">*raise ValueError(*", "E*ValueError: of the test"])
 
@@ -431,4 +420,4 @@ def test_the_deprecations_of_kafka_python_are_not_shown_and_those_of_a_test_are(
             warnings.warn("open_text is deprecated, by the test", DeprecationWarning)
     """)
 
-    run(session).assert_outcomes(passed=1, warnings=1)
+    run_pytest(session).assert_outcomes(passed=1, warnings=1)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 
 from minibroker import Acl, Broker, BrokerError, running_broker
 from minibroker.protocol.sasl_client import MECHANISMS
-from tests.minibroker.commands import minibroker
+from tests.minibroker.commands import minibroker, run_pytest
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -196,4 +196,4 @@ def test_the_sessions_broker_may_be_secured(pytester: pytest.Pytester) -> None:
             assert broker.client_settings("java", user="bob")["security.protocol"] == "SASL_PLAINTEXT"
     """)
 
-    pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist").assert_outcomes(passed=2)
+    run_pytest(pytester).assert_outcomes(passed=2)

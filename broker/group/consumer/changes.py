@@ -96,7 +96,7 @@ class GroupChanges:
         """
         group = draft.group
         classic = self._migration.classic_of(group, leaving)
-        draft.put_all(list(group.tombstones()))
+        draft.put_all(group.tombstones())
         outcome = self._store.append(
             group.group_id, [*draft.contents, group_contents(group.group_id, classic.record())]
         )
@@ -111,7 +111,7 @@ class GroupChanges:
     def delete_for_classic(self, group: ConsumerGroup) -> ErrorCode | Pending[ErrorCode]:
         """Delete a group without members, but its offsets, for a classic one in its place."""
         draft = Draft(group)
-        draft.put_all(list(group.tombstones()))
+        draft.put_all(group.tombstones())
         outcome = self._store.append(group.group_id, draft.contents)
         if outcome is ErrorCode.NONE or isinstance(outcome, Pending):
             self.forget(group)
@@ -156,15 +156,18 @@ class GroupChanges:
 
     # -- the target assignment --------------------------------------------------------------------------------
 
-    def assign(self, draft: Draft, member_id: str) -> None:
-        """Make the target assignment of a new epoch, unless the last one is too recent: a later heartbeat does then."""
+    def assign(self, draft: Draft, beating: str) -> None:
+        """Make the target assignment of a new epoch in a member's heartbeat.
+
+        Not if the last one is too recent: a later heartbeat does then.
+        """
         group, now_ms = draft.group, self.now_ms()
         if group.assignment_epoch >= group.epoch:
             return
         wait_ms = self.group_configs.value(group.group_id, ASSIGNMENT_INTERVAL_MS)
         if group.assignment_timestamp_ms and now_ms < group.assignment_timestamp_ms + wait_ms:
             return
-        assignor = group.preferred_assignor(self.default_assignor, beating=member_id)
+        assignor = group.preferred_assignor(self.default_assignor, beating)
         found = ASSIGNORS[assignor](self.subscriptions(group))
         for member_id in list(group.members):
             target: Assignment = {
@@ -188,7 +191,7 @@ class GroupChanges:
             )
             for member in group.members.values()
         }
-        topic_ids = set[bytes]().union(*(member.topic_ids for member in members.values()))
+        topic_ids = set[bytes]().union(*{member.topic_ids for member in members.values()})
         counts = {topic_id: self.topics.partition_count(topic_id) for topic_id in topic_ids}
         return Subscriptions(members, counts, group.is_homogeneous)
 
@@ -201,18 +204,11 @@ class GroupChanges:
         group, member = draft.group, draft.group.members[member_id]
         if not is_subscription_new and member.is_reconciled_to(group.assignment_epoch):
             return member
-        owners: set[tuple[bytes, int]] | None = None
-
-        def is_owned(topic_id: bytes, partition: int) -> bool:
-            nonlocal owners
-            owners = group.owners() if owners is None else owners
-            return (topic_id, partition) in owners
-
         target = Target(
             group.assignment_epoch,
             group.target_of(member_id),
             self.topics.ids_of(group.topics_of(member)),
-            is_owned,
+            group.is_owned,
         )
         updated = reconciled(member, target, reported, is_subscription_new=is_subscription_new)
         if updated != member:

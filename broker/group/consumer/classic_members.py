@@ -13,7 +13,7 @@ from typing import Any
 
 from minibroker.broker.group.consumer.changes import GroupChanges
 from minibroker.broker.group.consumer.draft import Draft
-from minibroker.broker.group.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import known_static, replace_static, unknown_member
 from minibroker.broker.group.consumer.member import ClassicMetadata, ConsumerMember, MemberState, new_member_id
 from minibroker.broker.group.consumer.migration import Migration
@@ -25,6 +25,7 @@ from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
 from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
 NO_GENERATION = -1  # as kafka 4.4; classic groups answer errors as 2.0.1 does
 
@@ -94,8 +95,8 @@ class ClassicMembers:
 
     def _reported(self, subscription: Any) -> Reported:
         """The partitions that a member says it owns, of topics that exist."""
-        ids = ((self._changes.topics.id_of(topic), partitions) for topic, partitions in subscription.owned_partitions)
-        return {topic_id: partitions for topic_id, partitions in ids if topic_id is not None}
+        id_of, owned = self._changes.topics.id_of, subscription.owned_partitions
+        return {topic_id: partitions for topic, partitions in owned if (topic_id := id_of(topic)) is not None}
 
     def _downgrade(
         self, draft: Draft, member: ConsumerMember, reported: Reported, *, is_new: bool
@@ -161,8 +162,7 @@ class ClassicMembers:
             return error.code
         self._changes.keep_alive(group.group_id, member)
         is_behind = member.member_epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
-        is_waiting = next(group.lacking(member), None) is not None
-        may_have_more = member.state is MemberState.UNRELEASED_PARTITIONS and not is_waiting
+        may_have_more = member.state is MemberState.UNRELEASED_PARTITIONS and next(group.lacking(member), None) is None
         if is_behind or may_have_more:
             self._expect_join(group, member)
             return ErrorCode.REBALANCE_IN_PROGRESS

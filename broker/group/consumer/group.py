@@ -11,13 +11,13 @@ records: the coordinator appends them, and the group as it is with them takes th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from minibroker.broker.group.consumer.assignors import ASSIGNORS
 from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, assignment_of, rows_of
+from minibroker.broker.group.consumer.member_counts import MemberCounts
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.consumer_group_records import (
     ConsumerGroupMetadataValue,
@@ -27,12 +27,11 @@ from minibroker.protocol.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     RecordType,
 )
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_EPOCH = -1
 FIRST_EPOCH = 1  # of a group that has had no member, as kafka 4.4: the first one makes it 2
 NO_PARTITIONS: Assignment = {}
-NO_TOPICS: frozenset[str] = frozenset()
 
 
 class ConsumerGroupState(Enum):
@@ -57,6 +56,7 @@ class ConsumerGroup:
     """One group, and its offsets, which are the same in all its versions."""
 
     __slots__ = (
+        "_counts",
         "assignment_epoch",
         "assignment_timestamp_ms",
         "epoch",
@@ -80,6 +80,7 @@ class ConsumerGroup:
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0  # of the topics that its members subscribe to
         self.members: dict[str, ConsumerMember] = {}
+        self._counts = MemberCounts()
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp_ms = 0  # 0: the next target assignment need not wait
         self.targets: dict[str, Assignment] = {}
@@ -98,6 +99,7 @@ class ConsumerGroup:
         copy.assignment_epoch = self.assignment_epoch
         copy.assignment_timestamp_ms = self.assignment_timestamp_ms
         copy.members, copy.targets, copy.resolved = dict(self.members), dict(self.targets), dict(self.resolved)
+        copy._counts = self._counts.copy()
         copy.has_old_metadata, copy.topics_version = self.has_old_metadata, self.topics_version
         copy.note_reason(self.rebalance_reason, self.missed_members, self.state_timestamp_ms)
         return copy
@@ -128,14 +130,14 @@ class ConsumerGroup:
                 self.has_old_metadata = value is not None
             case RecordType.MEMBER:
                 if value is None:
-                    self.members.pop(name, None)
+                    self._counts.change(self.members.pop(name, None), None)
                 else:
-                    self.members[name] = self.member_or_new(name).with_record(value)
+                    self.put(self.member_or_new(name).with_record(value))
             case RecordType.ASSIGNMENT:
                 if value is not None:
-                    self.members[name] = self.member_or_new(name).with_assignment_record(value)
+                    self.put(self.member_or_new(name).with_assignment_record(value))
                 elif name in self.members:
-                    self.members[name] = self.members[name].without_assignment()
+                    self.put(self.members[name].without_assignment())
             case RecordType.TARGET:
                 epoch, timestamp_ms = (NO_EPOCH, 0) if value is None else value
                 self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
@@ -168,29 +170,33 @@ class ConsumerGroup:
         )
         return ConsumerGroupRecord(RecordType.REGULAR_EXPRESSION, self.group_id, regex, value)
 
-    def records(self) -> Iterator[ConsumerGroupRecord]:
+    def records(self) -> list[ConsumerGroupRecord]:
         """All its records, of a group that has come from the classic protocol."""
-        yield from (member.record(self.group_id) for member in self.members.values())
-        yield self.epoch_record(self.epoch, self.metadata_hash)
-        yield from (self.target_of_member_record(each, self.target_of(each)) for each in self.members)
-        yield self.target_record(self.assignment_epoch, self.assignment_timestamp_ms)
-        yield from (member.assignment_record(self.group_id) for member in self.members.values())
+        return [
+            *(member.record(self.group_id) for member in self.members.values()),
+            self.epoch_record(self.epoch, self.metadata_hash),
+            *(self.target_of_member_record(each, self.target_of(each)) for each in self.members),
+            self.target_record(self.assignment_epoch, self.assignment_timestamp_ms),
+            *(member.assignment_record(self.group_id) for member in self.members.values()),
+        ]
 
-    def tombstones(self) -> Iterator[ConsumerGroupRecord]:
+    def tombstones(self) -> list[ConsumerGroupRecord]:
         """The records that delete it."""
         of = ConsumerGroupRecord
-        yield from (of(RecordType.ASSIGNMENT, self.group_id, each) for each in self.members)
-        yield from (of(RecordType.TARGET_OF_MEMBER, self.group_id, each) for each in self.members)
-        yield of(RecordType.TARGET, self.group_id)
-        yield from (of(RecordType.MEMBER, self.group_id, each) for each in self.members)
-        yield from (of(RecordType.REGULAR_EXPRESSION, self.group_id, each) for each in self.resolved)
-        yield of(RecordType.OLD_METADATA, self.group_id)
-        yield of(RecordType.GROUP, self.group_id)
+        return [
+            *(of(RecordType.ASSIGNMENT, self.group_id, each) for each in self.members),
+            *(of(RecordType.TARGET_OF_MEMBER, self.group_id, each) for each in self.members),
+            of(RecordType.TARGET, self.group_id),
+            *(of(RecordType.MEMBER, self.group_id, each) for each in self.members),
+            *(of(RecordType.REGULAR_EXPRESSION, self.group_id, each) for each in self.resolved),
+            of(RecordType.OLD_METADATA, self.group_id),
+            of(RecordType.GROUP, self.group_id),
+        ]
 
-    def member_tombstones(self, member_id: str) -> Iterator[ConsumerGroupRecord]:
+    def member_tombstones(self, member_id: str) -> list[ConsumerGroupRecord]:
         """The records that delete a member."""
-        for kind in (RecordType.ASSIGNMENT, RecordType.TARGET_OF_MEMBER, RecordType.MEMBER):
-            yield ConsumerGroupRecord(kind, self.group_id, member_id)
+        kinds = (RecordType.ASSIGNMENT, RecordType.TARGET_OF_MEMBER, RecordType.MEMBER)
+        return [ConsumerGroupRecord(kind, self.group_id, member_id) for kind in kinds]
 
     # -- members ----------------------------------------------------------------------------------------------
 
@@ -222,26 +228,24 @@ class ConsumerGroup:
         """Its epoch, by the word of classic groups."""
         return self.epoch
 
+    def put(self, member: ConsumerMember) -> None:
+        """Have this member, in place of one with its id."""
+        self._counts.change(self.members.get(member.member_id), member)
+        self.members[member.member_id] = member
+
     def member_or_new(self, member_id: str) -> ConsumerMember:
         return self.members.get(member_id) or ConsumerMember(member_id)
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        if instance_id is None:
-            return None
-        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
+        member_id = None if instance_id is None else self._counts.static_ids.get(instance_id)
+        return None if member_id is None else self.members[member_id]
 
     def target_of(self, member_id: str) -> Assignment:
         return self.targets.get(member_id, NO_PARTITIONS)
 
-    def owners(self) -> set[tuple[bytes, int]]:
-        """The partitions that a member has, or has yet to revoke."""
-        return {
-            (topic_id, partition)
-            for member in self.members.values()
-            for owned in (member.assigned, member.pending_revocation)
-            for topic_id, partitions in owned.items()
-            for partition in partitions
-        }
+    def is_owned(self, topic_id: bytes, partition: int) -> bool:
+        """Whether a member has the partition, or has yet to revoke it."""
+        return (topic_id, partition) in self._counts.owners
 
     @property
     def classic_member_count(self) -> int:
@@ -251,7 +255,7 @@ class ConsumerGroup:
         """The partitions of a member's target that another one has yet to release, with the id of that."""
         others = [each for each in self.members.values() if each is not member]
         for topic_id, partitions in self.target_of(member.member_id).items():
-            for partition in sorted(partitions - member.assigned.get(topic_id, {}).keys()):
+            for partition in sorted(partitions.difference(member.assigned.get(topic_id, ()))):
                 holder = next((each.member_id for each in others if each.has(topic_id, partition)), None)
                 if holder is not None:
                     yield topic_id, partition, holder
@@ -266,13 +270,16 @@ class ConsumerGroup:
     @property
     def topics(self) -> frozenset[str]:
         """The names of all topics that its members subscribe to."""
-        matched = (self.resolved[each].topics for each in self.regexes if each in self.resolved)
-        return NO_TOPICS.union(*(member.topic_names for member in self.members.values()), *matched)
+        return frozenset(self._counts.topics).union(*self._matched)
+
+    @property
+    def _matched(self) -> list[frozenset[str]]:
+        return [self.resolved[each].topics for each in self.regexes if each in self.resolved]
 
     @property
     def regexes(self) -> Mapping[str, int]:
         """The regular expressions that its members subscribe to, with the number of these."""
-        return Counter(member.topic_regex for member in self.members.values() if member.topic_regex)
+        return self._counts.regexes
 
     @property
     def is_homogeneous(self) -> bool:
@@ -288,7 +295,7 @@ class ConsumerGroup:
         return is_same and not (first.topic_regex and first.topic_names)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+        return topic in self._counts.topics or any(topic in topics for topics in self._matched)
 
     def preferred_assignor(self, default: str, beating: str | None = None) -> str:
         """The assignor that most members ask for.
@@ -297,8 +304,10 @@ class ConsumerGroup:
         So such a group has another epoch with each of these heartbeats, as by kafka 4.4
         ConsumerGroup.computePreferredServerAssignor: it counts in a hash table whose newest name comes first.
         """
-        asked = Counter(each.server_assignor for each in self.members.values())
+        asked = self._counts.assignors
+        if not asked:
+            return default
         beats = self.members.get(beating or "")
-        newest = beats.server_assignor if beats and asked[beats.server_assignor] == 1 else None
-        ordered = sorted(filter(asked.__getitem__, ASSIGNORS), key=lambda name: name != newest)
+        newest = beats.server_assignor if beats and asked.get(beats.server_assignor or "") == 1 else None
+        ordered = sorted(filter(asked.__contains__, ASSIGNORS), key=lambda name: name != newest)
         return max(ordered, key=asked.__getitem__, default=default)

@@ -14,15 +14,7 @@ from minibroker.broker.group.consumer.changes import GroupChanges
 from minibroker.broker.group.consumer.configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.member import (
-    LEAVE_EPOCH,
-    NEW_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Assignment,
-    ConsumerMember,
-    new_member_id,
-    rows_of,
-)
+from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
 from minibroker.broker.group.consumer.migration import Migration
 from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
 from minibroker.broker.group.consumer.timers import Deadline
@@ -30,6 +22,7 @@ from minibroker.broker.group.group import Group
 from minibroker.broker.pending import Pending, then
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
+from minibroker.protocol.message_values import LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +137,7 @@ class Heartbeats:
             return Draft(ConsumerGroup(request.group_id, group.offsets), group, [tombstone])
         upgraded = self._migration.consumer_group_of(group)
         draft = Draft(upgraded, group, [tombstone])
-        draft.put_all(list(upgraded.records()))
+        draft.put_all(upgraded.records())
         return draft
 
     def _check_room(self, group: ConsumerGroup, request: HeartbeatRequest) -> None:
@@ -183,8 +176,9 @@ class Heartbeats:
         check_appended(outcome)
         changes.keep_alive(group_id, updated)
         changes.watch_revocation(group_id, before, updated)
-        for deadline in (Deadline.JOIN, Deadline.SYNC):
-            changes.timers.cancel(group_id, updated.member_id, deadline)
+        if before.classic is not None:
+            for deadline in (Deadline.JOIN, Deadline.SYNC):
+                changes.timers.cancel(group_id, updated.member_id, deadline)
         self._regexes.refresh(group_id, may_describe=request.may_describe, is_needed=regex_status.needs_refresh)
         is_told = request.member_epoch == NEW_EPOCH or request.is_full or before.assigned != updated.assigned
         result = HeartbeatResult(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.member import ClassicMetadata, ConsumerMember, rows_of
 from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.group import Group, GroupState
@@ -21,6 +21,7 @@ from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.consumer_protocol import read_assignment, read_subscription, version_of, write_assignment
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class Migration:
         try:
             for each in classic.members.values():
                 member = self._consumer_member_of(each, classic.protocol, classic.generation_id, group_id)
-                group.members[member.member_id] = member
+                group.put(member)
                 group.targets[member.member_id] = {
                     topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
                 }
@@ -165,8 +166,9 @@ class Migration:
 
     def written(self, metadata: bytes, assignment: Mapping[bytes, Iterable[int]]) -> bytes:
         """An assignment as a member with this metadata reads it. Raises KafkaProtocolError."""
-        named = ((self._topics.name_of(topic_id), partitions) for topic_id, partitions in rows_of(assignment))
-        return write_assignment(version_of(metadata), [(name, each) for name, each in named if name is not None])
+        name_of, rows = self._topics.name_of, rows_of(assignment)
+        named = [(name, partitions) for topic_id, partitions in rows if (name := name_of(topic_id)) is not None]
+        return write_assignment(version_of(metadata), named)
 
     def begin_classic(self, classic: Group, why: str | None) -> None:
         """Watch the members of a group that has become a classic one; with `why`, rebalance."""

@@ -37,6 +37,9 @@ class RegexChange(NamedTuple):
     needs_refresh: bool = False
 
 
+NO_CHANGE = RegexChange()
+
+
 class RegexRefresh:
     """Looks up the topics of all groups' regular expressions.
 
@@ -59,7 +62,7 @@ class RegexRefresh:
         """Note a member's change of its expression, which the draft has. Raises KafkaError if it is not valid."""
         old, new = before.topic_regex or "", member.topic_regex or ""
         if old == new:
-            return RegexChange()
+            return NO_CHANGE
         uses = draft.group.regexes
         if old and old not in uses:
             draft.put(ConsumerGroupRecord(RecordType.REGULAR_EXPRESSION, draft.group.group_id, old))

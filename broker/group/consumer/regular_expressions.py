@@ -108,7 +108,7 @@ class TopicRegex:
         if found is None:
             if len(self._remembered) >= MOST_STEPS_REMEMBERED:
                 self._remembered.clear()
-            reached = (self._steps[each] for each in self._reached(states, before, character))
+            reached = [self._steps[each] for each in self._reached(states, before, character)]
             found = self._remembered[key] = frozenset(
                 after for step in reached if step.characters is not None and character in step.characters
                 for after in step.after

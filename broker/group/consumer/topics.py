@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from typing import TypeVar
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.replica.decisions import TopicMetadata
 from minibroker.protocol.xxh3 import xxh3_64
 
 HASH_VERSION = 0
+MOST_REMEMBERED = 1000  # sets of topics
+
+V = TypeVar("V")
 
 _int32 = struct.Struct("<i").pack
 _int64 = struct.Struct("<q").pack
@@ -24,6 +27,8 @@ class GroupTopics:
         self._names: dict[bytes, str] = {}
         self._racks: dict[int, str] = {}  # of all brokers that have ever been seen: one that restarts is no change
         self._hashes: dict[str, tuple[TopicMetadata, int]] = {}
+        self._ids: dict[frozenset[str], frozenset[bytes]] = {}  # of the names that members subscribe to
+        self._group_hashes: dict[frozenset[str], int] = {}
 
     @property
     def version(self) -> int:
@@ -43,10 +48,15 @@ class GroupTopics:
         topic = self._cache.topics.get(name)
         return None if topic is None else topic.topic_id.bytes
 
-    def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
+    def ids_of(self, names: frozenset[str]) -> frozenset[bytes]:
         """The ids of those that exist."""
-        known = self._cache.topics
-        return frozenset(known[name].topic_id.bytes for name in names if name in known)
+        self._refresh()
+        found = self._ids.get(names)
+        if found is None:
+            known = self._cache.topics
+            found = frozenset(known[name].topic_id.bytes for name in names if name in known)
+            remember(self._ids, names, found)
+        return found
 
     def name_of(self, topic_id: bytes) -> str | None:
         self._refresh()
@@ -57,12 +67,16 @@ class GroupTopics:
         name = self.name_of(topic_id)
         return 0 if name is None else len(self._cache.topics[name].partitions)
 
-    def hash_of(self, names: Iterable[str]) -> int:
+    def hash_of(self, names: frozenset[str]) -> int:
         """A hash that changes with what an assignment depends on (as kafka 4.4 Utils.computeGroupHash)."""
         self._refresh()
-        known = self._cache.topics
-        hashes = b"".join(_int64(self._hash_of(known[name])) for name in sorted(names, key=utf16) if name in known)
-        return xxh3_64(hashes) if hashes else 0
+        found = self._group_hashes.get(names)
+        if found is None:
+            known = self._cache.topics
+            hashes = b"".join(_int64(self._hash_of(known[name])) for name in sorted(names, key=utf16) if name in known)
+            found = xxh3_64(hashes) if hashes else 0
+            remember(self._group_hashes, names, found)
+        return found
 
     def _hash_of(self, topic: TopicMetadata) -> int:
         kept = self._hashes.get(topic.name)
@@ -76,6 +90,8 @@ class GroupTopics:
         if self._version == self._cache.version:
             return
         self._version = self._cache.version
+        self._ids.clear()
+        self._group_hashes.clear()
         self._names = {topic.topic_id.bytes: name for name, topic in self._cache.topics.items()}
         racks = {number: broker.rack for number, broker in self._cache.brokers.items() if broker.rack is not None}
         if not racks.items() <= self._racks.items():
@@ -83,6 +99,12 @@ class GroupTopics:
             self._hashes.clear()
         for name in self._hashes.keys() - self._cache.topics.keys():
             del self._hashes[name]
+
+
+def remember(found: dict[frozenset[str], V], names: frozenset[str], value: V) -> None:
+    if len(found) >= MOST_REMEMBERED:
+        found.clear()
+    found[names] = value
 
 
 def topic_hash(topic: TopicMetadata, racks: dict[int, str]) -> int:

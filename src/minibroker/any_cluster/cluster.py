@@ -81,6 +81,15 @@ FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do 
 CLASSIC = "classic"  # the protocol of groups that kafka-python speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
+DENIED = "the cluster's ACLs deny this client; ask its administrator"
+DENIALS = frozenset(
+    {
+        errors.TopicAuthorizationFailedError.errno,
+        errors.GroupAuthorizationFailedError.errno,
+        errors.ClusterAuthorizationFailedError.errno,
+        errors.TransactionalIdAuthorizationFailedError.errno,
+    }
+)
 NOT_THERE_YET = (
     errors.CoordinatorNotAvailableError,
     errors.CoordinatorLoadInProgressError,
@@ -139,7 +148,7 @@ def scram_alterations(changes: Sequence[Any]) -> list[Any]:
 
 def brokers_of(client: Any) -> list[Address]:
     """The addresses at which the brokers of the cluster listen for this client."""
-    return [Address(row["host"], row["port"]) for row in client.describe_cluster()["brokers"]]
+    return [Address(row["host"], row["port"]) for row in live_brokers(client)]
 
 
 def not_connected(address: Address, properties: Properties, error: Exception) -> str:
@@ -214,7 +223,17 @@ def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
 def described_cluster(client: Any) -> dict[str, Any]:
     """The cluster's id, brokers and controller, which is not among its brokers where processes of their own control."""
     found: dict[str, Any] = client.describe_cluster()
-    return found | {"controller_id": controller_of(client, found)}
+    return found | {"controller_id": controller_of(client, found), "brokers": alive(found["brokers"])}
+
+
+def live_brokers(client: Any) -> list[Mapping[str, Any]]:
+    """The rows of DescribeCluster of the brokers that are alive."""
+    return alive(client.describe_cluster()["brokers"])
+
+
+def alive(brokers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The brokers that are not fenced: Kafka 4 keeps those that have ended among its brokers (KIP-1073)."""
+    return [row for row in brokers if not row.get("is_fenced")]
 
 
 def controller_of(client: Any, answer: Mapping[str, Any]) -> int:
@@ -375,7 +394,8 @@ def explained(error: Exception, address: Address) -> str:
     if isinstance(error, RuntimeError):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
-        return f"the broker at {address} refused the request: {error_name(error.errno)}; see its log"
+        advice = DENIED if error.errno in DENIALS else "see its log"
+        return f"the broker at {address} refused the request: {error_name(error.errno)}; {advice}"
     return (
         f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
         "machine can reach its advertised.listeners"

@@ -10,7 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, administering, errors
+from minibroker.any_cluster.cluster import (
+    DENIALS,
+    DENIED,
+    ConfigResource,
+    ConfigResourceType,
+    administering,
+    errors,
+    live_brokers,
+)
 from minibroker.any_cluster.partition_offsets import missing_topic
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
@@ -115,7 +123,7 @@ class ConfigAdmin:
             ):
                 raise CommandFailed(missing_topic(self._client, subject.name))
             return
-        ids = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
+        ids = sorted(row["broker_id"] for row in live_brokers(self._client))
         if int(subject.name) not in ids:
             raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
 
@@ -132,7 +140,10 @@ def refusal(subject: Subject, result: str) -> str:
     """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
     parts = REFUSAL.match(result)
     reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
-    return f"{subject}: {without_java_types(reason)}; {all_configs(subject)} lists them all"
+    is_denied = parts is not None and int(parts["code"]) in DENIALS
+    return (
+        f"{subject}: {without_java_types(reason)}; {DENIED if is_denied else f'{all_configs(subject)} lists them all'}"
+    )
 
 
 def all_configs(subject: Subject) -> str:

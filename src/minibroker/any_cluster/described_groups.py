@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
+    DENIED,
     NOT_THERE_YET,
     TopicPartition,
     at_coordinators,
@@ -23,6 +24,7 @@ from minibroker.any_cluster.own_requests import asked
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.consumer_protocol import read_assignment
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.message_values import CLASSIC, CONSUMER, CONSUMER_PROTOCOL_TYPE
 from minibroker.protocol.text import counted
 
 STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
@@ -34,14 +36,13 @@ ADVICE: dict[int, str] = {
     errors.InvalidGroupIdError.errno: "a group needs a name",
     errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
     errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
-    errors.GroupAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.GroupAuthorizationFailedError.errno: DENIED,
+    errors.TopicAuthorizationFailedError.errno: DENIED,
     errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
 UNKNOWN_STATE = "?"
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"  # types of groups, as ListGroups has them
-CONSUMERS = "consumer"  # the protocol type of consumers, in groups of either protocol
+SHARE, STREAMS = "share", "streams"  # types of groups that only Apache Kafka has
 
 
 class Member(NamedTuple):
@@ -49,7 +50,9 @@ class Member(NamedTuple):
 
     A member of a protocol of Kafka 4 has an `epoch`. `awaits` are partitions that the group's assignment gives it and
     that it lacks until another member has revoked them; `revokes` are those that it has and that the assignment takes
-    from it. `tasks` are those of Kafka Streams. `protocol` is its own, in a consumer group of members of both.
+    from it. `tasks` are those of Kafka Streams. `protocol` is its own, in a consumer group of members of both. A static
+    member has an `instance_id`, its group.instance.id. By a `subscribed_topic_regex` the coordinator finds
+    its topics, in the consumer protocol.
     """
 
     member_id: str
@@ -62,13 +65,19 @@ class Member(NamedTuple):
     revokes: Sequence[TopicPartition] = ()
     tasks: Sequence[str] = ()
     protocol: str | None = None
+    instance_id: str | None = None
+    subscribed_topic_regex: str | None = None
 
     def unread(self, protocol_type: str) -> str | None:
         """The size of an assignment whose partitions cannot be read, and the reason; None if there is none."""
         if not self.unread_bytes:
             return None
         size = counted(self.unread_bytes, "byte")
-        return f"{size}, damaged" if protocol_type == CONSUMERS else f"{size} of protocol type {protocol_type}"
+        return (
+            f"{size}, damaged"
+            if protocol_type == CONSUMER_PROTOCOL_TYPE
+            else f"{size} of protocol type {protocol_type}"
+        )
 
 
 class Group(NamedTuple):
@@ -153,9 +162,16 @@ def classic_group(row: Any) -> Group:
 def classic_member(row: Any, protocol_type: str) -> Member:
     """The member of a row of DescribeGroups. Only a consumer's assignment has partitions."""
     assignment = bytes(row.member_assignment)
-    partitions = partitions_in(assignment) if protocol_type == CONSUMERS and assignment else None
+    partitions = partitions_in(assignment) if protocol_type == CONSUMER_PROTOCOL_TYPE and assignment else None
     unread_bytes = len(assignment) if partitions is None else 0
-    return Member(row.member_id, row.client_id, host_of(row), partitions or [], unread_bytes)
+    return Member(
+        row.member_id,
+        row.client_id,
+        host_of(row),
+        partitions or [],
+        unread_bytes,
+        instance_id=row.group_instance_id,
+    )
 
 
 def partitions_in(assignment: bytes) -> list[TopicPartition] | None:
@@ -210,6 +226,8 @@ def consumer_member(row: Any) -> Member:
         awaits=sorted(target - has),
         revokes=sorted(has - target),
         protocol=MEMBER_PROTOCOLS.get(row.member_type),
+        instance_id=row.instance_id,
+        subscribed_topic_regex=row.subscribed_topic_regex or None,
     )
 
 
@@ -256,6 +274,7 @@ def streams_member(row: Any, topics: Mapping[str, Sequence[str]]) -> Member:
             *(f"standby {task}" for task in tasks_of(has.standby_tasks)),
             *(f"warm-up {task}" for task in tasks_of(has.warmup_tasks)),
         ],
+        instance_id=row.instance_id,
     )
 
 

@@ -313,3 +313,9 @@ def altered_starts(client: Any, group: str, offsets: Mapping[TopicPartition, int
 def lag_of(committed: int | None, end: int | None) -> int | None:
     """How many offsets are left to read; 0 if the partition now ends below the committed offset."""
     return None if committed is None or end is None else max(0, end - committed)
+
+
+def whole_lag(lags: Sequence[int | None]) -> int | None:
+    """The lag of all partitions whose lag is known; None if there are partitions, and that of none is known."""
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known or not lags else None

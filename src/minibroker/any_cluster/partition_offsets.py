@@ -9,7 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
+from minibroker.any_cluster.cluster import (
+    DENIALS,
+    DENIED,
+    ConfigResource,
+    ConfigResourceType,
+    OffsetSpec,
+    TopicPartition,
+    error_name,
+    errors,
+)
 from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
@@ -39,9 +48,11 @@ def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
 
 
 def topic_rows(client: Any, topics: Collection[str]) -> list[dict[str, Any]]:
-    """The metadata of those topics. Raises CommandFailed if one does not exist."""
+    """The metadata of those topics. Raises CommandFailed if one does not exist, or is denied."""
     rows: list[dict[str, Any]] = client.describe_topics(list(topics))
     for row in rows:
+        if row["error_code"] in DENIALS:
+            raise CommandFailed(f"topic {row['name']}: {error_name(row['error_code'])}; {DENIED}")
         if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
             raise CommandFailed(missing_topic(client, row["name"]))
     return rows
@@ -71,9 +82,14 @@ def missing_topic(client: Any, name: str) -> str:
 
 def max_message_bytes_of(client: Any, topic: str) -> int:
     """How large a batch the topic takes; the default of Kafka if the broker does not return its configs."""
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-    configs = client.describe_configs([resource], config_filter="all").get("topic", {}).get(topic, {})
-    return int(configs["max.message.bytes"]["value"]) if configs else DEFAULT_MAX_MESSAGE_BYTES
+    return config_of_topics(client, [topic], "max.message.bytes").get(topic, DEFAULT_MAX_MESSAGE_BYTES)
+
+
+def config_of_topics(client: Any, topics: Sequence[str], name: str) -> dict[str, int]:
+    """A config of each topic whose configs the broker returns: it may lack the right to them."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic, {name: None}) for topic in topics]
+    found = client.describe_configs(resources, config_filter="all").get("topic", {}) if topics else {}
+    return {topic: int(configs[name]["value"]) for topic, configs in found.items() if name in configs}
 
 
 def no_such_partition(topic: str, partition: int, partitions: int, advice: str) -> CommandFailed:

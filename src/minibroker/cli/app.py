@@ -6,6 +6,7 @@ or the network failed, 2 usage error, 128 plus the number of the signal that end
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import sys
@@ -40,7 +41,7 @@ from minibroker.cli.completion import ServeCommand, console_options, rejoin_word
 from minibroker.cli.habits import as_options, written_here
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
-from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
+from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
 
 EPILOG = """First steps:
 
@@ -121,12 +122,13 @@ app.command("check", epilog=check.EPILOG)(check.check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
+    """Run the command line; return the exit status. Raises KeyboardInterrupt at a Ctrl-C."""
     rejoin_words(os.environ)
-    command: Any = typer.main.get_command(app)
+    words = as_options(
+        sys.argv[1:] if arguments is None else arguments, [str(each.name) for each in app.registered_groups]
+    )
+    command: Any = typer.main.get_command(part_of(app, words))
     prepare(command)
-    nouns = [name for name, inner in command.commands.items() if hasattr(inner, "commands")]
-    words = as_options(sys.argv[1:] if arguments is None else arguments, nouns)
     try:
         status = command.main(words, prog_name="minibroker", standalone_mode=False)
         sys.stdout.flush()
@@ -139,12 +141,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except Interrupted as interrupted:
         return interrupted.status
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has closed it. Python would flush once more at exit, and report that this failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+def part_of(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """Return the command line with only the command that the words begin with, if it is one.
+
+    Making every command takes a tenth of the time of `topics list`.
+    """
+    part = copy.copy(whole)
+    part.registered_groups = [copy.copy(each) for each in whole.registered_groups if each.name in words[:1]]
+    part.registered_commands = [each for each in whole.registered_commands if each.name in words[:1]]
+    for group in part.registered_groups:
+        if group.typer_instance is not None:
+            group.typer_instance = part_of(group.typer_instance, words[1:])
+    return part if part.registered_groups or part.registered_commands else whole
 
 
 def prepare(command: Any) -> None:

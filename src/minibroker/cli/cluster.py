@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Direction = Literal["both", "to", "from"]
 
 DEFAULT_DATA_DIR = Path("minibroker-data")
+LACKING_MAX = 20  # partitions without all of their replicas, as text
 
 DataDirOption = Annotated[
     Path, typer.Option("--data-dir", metavar="DIR", help="The directory that `serve --brokers` was started with.")
@@ -117,6 +118,7 @@ def describe(cluster: Cluster, output: OutputOption = "text") -> int:
         return EXIT_OK
 
     from minibroker.cli.terminal import print_line, print_table
+    from minibroker.protocol.text import counted
 
     columns = ("BROKER", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC")
     rows = [
@@ -124,10 +126,12 @@ def describe(cluster: Cluster, output: OutputOption = "text") -> int:
         for each in found.brokers
     ]
     print_table(columns, rows, left=columns[1:4])
-    for each in found.under_replicated:
+    for each in found.under_replicated[:LACKING_MAX]:
         in_sync, replicas = (",".join(map(str, brokers)) for brokers in (each.isr, each.replicas))
         what = f"{each.topic}-{each.partition}: in sync are {in_sync or 'none'} of {replicas}"
         print_line(what if each.leader is not None else f"{what}; it has no leader", "yellow")
+    if more := found.under_replicated[LACKING_MAX:]:
+        print_line(f"and {counted(len(more), 'partition')} more; -o json has all", "yellow")
     return EXIT_OK
 
 

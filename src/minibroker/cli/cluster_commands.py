@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import topic_names
 from minibroker.cli.outcomes import report_rows
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster, position_option
-from minibroker.errors import EXIT_FAILED, EXIT_OK
+from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
 broker answers. Replicas that are out of sync are listed and do not change the status.
@@ -24,9 +25,13 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
     from minibroker.any_cluster.cluster import connected, described_cluster
+    from minibroker.any_cluster.partition_offsets import config_of_topics
 
     with connected(cluster) as client:
-        found = health_of(described_cluster(client), client.describe_topics())
+        topics = client.describe_topics()
+        lacking = [topic["name"] for topic in topics if any(map(lacks_replicas, topic["partitions"]))]
+        min_isr = config_of_topics(client, lacking, "min.insync.replicas")
+        found = health_of(described_cluster(client), topics, min_isr)
     if output == "json":
         print(json.dumps(found))
     else:
@@ -34,24 +39,33 @@ def health(cluster: Cluster, output: OutputOption = "text") -> int:
     return EXIT_OK if found["healthy"] else EXIT_FAILED
 
 
-def health_of(cluster: Any, topics: list[Any]) -> dict[str, Any]:
+def lacks_replicas(partition: Any) -> bool:
+    return len(partition["isr_nodes"]) < len(partition["replica_nodes"])
+
+
+def health_of(cluster: Any, topics: list[Any], min_isr: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Judge a cluster. `min_isr` has min.insync.replicas of the topics that lack replicas, as far as it is known."""
     partitions = [
         (topic["name"], partition["partition_index"], partition)
         for topic in topics
         for partition in topic["partitions"]
     ]
     leaderless = [f"{name}-{number}" for name, number, row in partitions if row["leader_id"] < 0]
-    behind = [
-        f"{name}-{number}" for name, number, row in partitions if len(row["isr_nodes"]) < len(row["replica_nodes"])
+    behind = [f"{name}-{number}" for name, number, row in partitions if lacks_replicas(row)]
+    too_few = [
+        f"{name}-{number}"
+        for name, number, row in partitions
+        if row["leader_id"] >= 0 and len(row["isr_nodes"]) < (min_isr or {}).get(name, 0)
     ]
     return {
-        "healthy": not leaderless and cluster["controller_id"] >= 0,
+        "healthy": not leaderless and not too_few and cluster["controller_id"] >= 0,
         "cluster_id": cluster["cluster_id"],
         "controller": cluster["controller_id"] if cluster["controller_id"] >= 0 else None,
         "brokers": sorted(row["broker_id"] for row in cluster["brokers"]),
         "topics": len(topics),
         "partitions": len(partitions),
         "without_leader": leaderless,
+        "below_min_isr": too_few,
         "not_in_sync": behind,
     }
 
@@ -67,6 +81,11 @@ def print_health(found: dict[str, Any]) -> None:
         complain("the cluster has no controller; check that all brokers run, and see their logs")
     if found["without_leader"]:
         complain(f"without a leader: {named(found['without_leader'])}; check that the brokers of their replicas run")
+    if found["below_min_isr"]:
+        complain(
+            f"fewer in-sync replicas than min.insync.replicas: {named(found['below_min_isr'])}; "
+            "producers with acks=all are refused: check that the brokers of their replicas run"
+        )
     if found["not_in_sync"]:
         print_line(f"replicas out of sync: {named(found['not_in_sync'])}", "yellow")
 
@@ -131,6 +150,10 @@ def log_dirs(
             partitions_of(client, topics)  # fails for a missing topic
         brokers = client.describe_log_dirs(topics or None)
         internal = set() if topics else {row["name"] for row in client.describe_topics() if row["is_internal"]}
+    if not any(broker["log_dirs"] for broker in brokers):
+        raise CommandFailed(
+            "the brokers did not return their directories: that needs Describe on the cluster; ask its administrator"
+        )
     rows = [row for broker in brokers for row in log_dir_rows(broker)]
     if output == "json":
         print(json.dumps(rows))

@@ -122,7 +122,7 @@ def describe_group(
     if output == "json":
         document = as_document(found)
         if fetched:
-            document["lag"] = total_lag(found) + sum(each.lag for each in fetched)
+            document["lag"] = lag_of(found, fetched)
             document["fetched"] = [each._asdict() for each in fetched]
         print(json.dumps(document))
         return EXIT_OK
@@ -155,7 +155,7 @@ def as_document(found: GroupDescription) -> dict[str, object]:
     members = found.group.members
     return {
         **{name: getattr(found.group, name) for name in DESCRIBED},
-        "lag": total_lag(found),
+        "lag": lag_of(found),
         "members": None if members is None else [member_document(member) for member in members],
         "partitions": [partition._asdict() for partition in found.partitions],
     }
@@ -166,8 +166,10 @@ def member_document(member: Member) -> dict[str, object]:
     return member._asdict() | {name: [at._asdict() for at in each] for name, each in partitions.items()}
 
 
-def total_lag(found: GroupDescription) -> int:
-    return sum(partition.lag or 0 for partition in found.partitions)
+def lag_of(found: GroupDescription, fetched: Sequence[FetchedPartition] = ()) -> int | None:
+    from minibroker.any_cluster.group_admin import whole_lag
+
+    return whole_lag([*(each.lag for each in found.partitions), *(each.lag for each in fetched)])
 
 
 def print_description(found: GroupDescription) -> None:
@@ -176,7 +178,8 @@ def print_description(found: GroupDescription) -> None:
 
     group = found.group
     members = "members unknown" if group.members is None else counted(len(group.members), "member")
-    about = [group.state, members, f"lag {total_lag(found)}", *nature(group)]
+    lag = lag_of(found)
+    about = [group.state, members, f"lag {'unknown' if lag is None else lag}", *nature(group)]
     print_line(f"{group.group}: {', '.join(about)}", "bold")
     if group.members:
         print_members(group, group.members)
@@ -201,11 +204,11 @@ NATURES = {"consumer": "consumer protocol", "share": "share group", "streams": "
 
 def nature(group: Group) -> Iterator[str]:
     """The type of a group, unless it is a classic one of consumers, and its epoch."""
-    from minibroker.any_cluster.described_groups import CLASSIC, CONSUMERS
+    from minibroker.protocol.message_values import CLASSIC, CONSUMER_PROTOCOL_TYPE
 
     if group.type != CLASSIC:
         yield NATURES.get(group.type, group.type)
-    elif group.protocol_type not in ("", CONSUMERS):
+    elif group.protocol_type not in ("", CONSUMER_PROTOCOL_TYPE):
         yield f"protocol type {group.protocol_type}"
     if group.epoch is not None:
         yield f"epoch {group.epoch}"
@@ -219,9 +222,11 @@ def print_members(group: Group, members: list[Member]) -> None:
 
     columns: dict[str, Callable[[Member], object]] = {
         "CLIENT": lambda each: each.client_id,
+        "INSTANCE": lambda each: each.instance_id,
         "HOST": lambda each: each.host,
         "PROTOCOL": lambda each: each.protocol,
         "EPOCH": lambda each: each.epoch,
+        "SUBSCRIBES TO": lambda each: each.subscribed_topic_regex,
         "TASKS": lambda each: " ".join(each.tasks),
         "PARTITIONS": lambda each: by_topic(each.partitions) or each.unread(group.protocol_type) or "none",
         "REVOKES": lambda each: by_topic(each.revokes),

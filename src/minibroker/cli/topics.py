@@ -8,6 +8,7 @@ something to ask.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -250,11 +251,8 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
 
     rows = [partition_row(partition) for partition in topic.partitions]
     print_table(("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "EARLIEST", "LATEST"), rows)
-    for partition in topic.partitions:
-        if partition.leader is None:
-            print_line(f"partition {partition.partition} has no leader now", "yellow")
-        elif len(partition.isr) < len(partition.replicas):
-            print_line(f"partition {partition.partition} has replicas out of sync", "yellow")
+    for line in complaints(topic):
+        print_line(line, "yellow")
     print()
     for name, value in sorted(topic.configs.items()):
         print_line(f"{name}={'(hidden)' if value is None else value}")
@@ -265,6 +263,26 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
             print_line(f"{name}={'(hidden)' if value is None else value}  (default)", "dim")
     elif topic.defaults:
         print_line(f"{counted(len(topic.defaults), 'config')} at the default; --all-configs shows all", "dim")
+
+
+def complaints(topic: TopicDescription) -> Iterator[str]:
+    """Yield the faults of partitions, each in a line."""
+    from minibroker.protocol.text import ranges
+
+    min_isr = int((topic.configs | topic.defaults).get("min.insync.replicas") or 0)
+    led = [each for each in topic.partitions if each.leader is not None]
+    found = (
+        ("no leader now", [each for each in topic.partitions if each.leader is None]),
+        ("replicas out of sync", [each for each in led if len(each.isr) < len(each.replicas)]),
+        (
+            f"fewer in-sync replicas than min.insync.replicas={min_isr}: producers with acks=all are refused",
+            [each for each in led if len(each.isr) < min_isr],
+        ),
+    )
+    for what, partitions in found:
+        numbers = ranges([each.partition for each in partitions])
+        if partitions:
+            yield f"partitions {numbers} have {what}" if len(partitions) > 1 else f"partition {numbers} has {what}"
 
 
 def partition_row(partition: Partition) -> tuple[object, ...]:

@@ -114,7 +114,7 @@ class Groups:
 
     async def one(self, request: Request) -> Any:
         from minibroker.any_cluster.described_groups import described
-        from minibroker.any_cluster.group_admin import GroupAdmin
+        from minibroker.any_cluster.group_admin import GroupAdmin, whole_lag
         from minibroker.fetching_groups import only_fetching
 
         group = in_path(request, "group")
@@ -132,8 +132,7 @@ class Groups:
         read = [(each.topic, each.partition, each.committed, each.lag) for each in description.partitions]
         read += [(each.topic, each.partition, each.fetched, each.lag) for each in fetched]
         seconds = await self._seconds(read)
-        known = [lag for *_, lag in read if lag is not None]
-        lag = sum(known) if known or not read else None
+        lag = whole_lag([lag for *_, lag in read])
         if lag is not None:
             self._console.lags.record(group, lag)
         return {

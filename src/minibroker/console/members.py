@@ -81,6 +81,8 @@ def member_row(member: Member, protocol_type: str) -> dict[str, Any]:
         "awaits": named(member.awaits),
         "revokes": named(member.revokes),
         "tasks": member.tasks,
+        "instance_id": member.instance_id,
+        "subscribed_topic_regex": member.subscribed_topic_regex,
         "unread": member.unread(protocol_type),
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, connected, errors
+from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, connected, errors, live_brokers
 from minibroker.any_cluster.described_groups import described, group_ids
 from minibroker.any_cluster.group_admin import committed_of
 from minibroker.metrics.facts import ClusterFacts, PartitionFacts, PartitionKey
@@ -20,7 +20,7 @@ OFFSETS_TIMEOUT_MS = 5_000
 def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
     """Raises CommandFailed."""
     with connected(cluster) as client:
-        facts = ClusterFacts({row["broker_id"]: f"{row['host']}:{row['port']}" for row in brokers_of(client)})
+        facts = ClusterFacts({row["broker_id"]: f"{row['host']}:{row['port']}" for row in live_brokers(client)})
         rows = {
             (topic["name"], row["partition_index"]): row
             for topic in client.describe_topics()
@@ -39,11 +39,6 @@ def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
             )
         add_groups(client, facts)
     return facts
-
-
-def brokers_of(client: Any) -> Sequence[Any]:
-    brokers: Sequence[Any] = client.describe_cluster()["brokers"]
-    return brokers
 
 
 def offsets_of(client: Any, keys: Sequence[PartitionKey], spec: Any) -> dict[PartitionKey, int]:

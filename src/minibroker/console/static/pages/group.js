@@ -48,7 +48,7 @@ export function show(view) {
   /** @type {any} */
   let shown = null
   const ofAnyMember = [
-    { name: 'client_id', label: 'client', head: true, kind: 'clip', cell: (row) => ({ text: row.client_id, title: row.client_id }) },
+    { name: 'client_id', label: 'client', head: true, kind: 'clip', cell: (row) => named(row) },
     { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
     { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
     { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
@@ -167,13 +167,20 @@ export function show(view) {
 /** The epoch of a group of Kafka 4's protocols, and that of its assignment while that is older. */
 const epochs = (shown) => (shown.epoch === null ? [] : [`epoch ${shown.epoch}`, ...(shown.assignment_epoch === shown.epoch ? [] : [`assigned for epoch ${shown.assignment_epoch}`])])
 
+/** A static member's client goes with its group.instance.id. */
+function named(row) {
+  if (row.instance_id === null) return { text: row.client_id, title: row.client_id }
+  return { text: `${row.client_id} as ${row.instance_id}`, title: `client ${row.client_id}, group.instance.id ${row.instance_id}` }
+}
+
 /** What a member has, with what it must give away and what it waits for. */
 function assigned(row) {
   if (row.unread) return { text: row.unread, kind: 'dim' }
   const has = [...row.tasks, ...(row.partitions.length > 0 ? [assignment(row.partitions)] : [])].join(', ')
   const moves = [...(row.revokes.length > 0 ? [`has to revoke ${assignment(row.revokes)}`] : []), ...(row.awaits.length > 0 ? [`waits for ${assignment(row.awaits)}`] : [])]
   const none = moves.length > 0 ? 'none yet' : 'none: there are more members than partitions'
-  return { text: [has || none, ...moves].join('; '), title: row.partitions.join(', ') }
+  const pattern = row.subscribed_topic_regex === null ? [] : [`subscribes to ${row.subscribed_topic_regex}`]
+  return { text: [has || none, ...moves, ...pattern].join('; '), title: row.partitions.join(', ') }
 }
 
 /** What rows of partitions are sorted by. @param {Table} table */

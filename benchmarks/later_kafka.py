@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.apache_kafka import START_SECONDS, kafka_jars
+from benchmarks.apache_kafka import BROKER_JVM_OPTIONS, START_SECONDS, kafka_jars
 from benchmarks.processes import BrokerServer, ServerProcess, free_port
-from tests.jvm import QUICK_JVM
 
 RELEASES = ("3.9.1", "4.4.0")
 COORDINATES = (
@@ -39,13 +38,20 @@ class LaterKafka(BrokerServer):
     """
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str] | None = None, *, release: str = RELEASES[0]
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        release: str = RELEASES[0],
+        java_options: Sequence[str] = BROKER_JVM_OPTIONS,
+        heap: str = "512m",
     ) -> None:
         self.name = f"Apache Kafka {release}"
         self.port = free_port()
         self._controller_port = free_port()
         self._release = release
         self._directory = directory
+        self._jvm_options = (*java_options, f"-Xmx{heap}")
         self._settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
 
     def start(self) -> LaterKafka:
@@ -83,7 +89,7 @@ class LaterKafka(BrokerServer):
         return self._directory / "kafka.properties"
 
     def _java(self) -> list[str]:
-        return ["java", *QUICK_JVM, "-Xmx512m", "-cp", f"{later_jars(self._release)}/*"]
+        return ["java", *self._jvm_options, "-cp", f"{later_jars(self._release)}/*"]
 
     def _spawn(self, java: list[str]) -> LaterKafka:
         command = [*java, "kafka.Kafka", str(self._properties)]
