@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from benchmarks.cases import (
+    consumer_groups,
     consumers,
     counted,
     fetches,
@@ -49,6 +50,7 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "fetches": fetches.measure,
     "parked": parked.measure,
     "groups": groups.measure,
+    "consumer groups": consumer_groups.measure,
     "scale": scale.measure,
     "spark": spark.measure,
     "spark real-time": spark.measure_real_time,

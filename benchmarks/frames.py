@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from minibroker.protocol.api import ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.fetch import FetchRequest
-from minibroker.protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest, OffsetCommitRequest
+from minibroker.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    OffsetCommitRequest,
+)
 from minibroker.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from minibroker.protocol.messages.produce import ProduceRequest
 from minibroker.protocol.record import Record
@@ -26,6 +31,7 @@ API_VERSIONS_VERSION = 0
 FIND_COORDINATOR_VERSION = 1
 OFFSET_COMMIT_VERSION = 3
 HEARTBEAT_VERSION = 1
+CONSUMER_GROUP_HEARTBEAT_VERSION = 1
 METADATA_VERSION = 1
 MEBIBYTE = 1024 * 1024
 NO_SESSION = (0, -1)
@@ -122,6 +128,12 @@ def heartbeat(group_id: str, generation_id: int, member_id: str, *, version: int
     """A heartbeat of a member."""
     body = HeartbeatRequest(group_id=group_id, generation_id=generation_id, member_id=member_id)
     return frame_of(ApiKey.HEARTBEAT, version, body)
+
+
+def consumer_group_heartbeat(group_id: str, member_id: str, member_epoch: int, **body: Any) -> Frame:
+    """A heartbeat of a member of the consumer protocol; with nothing else, of one that has nothing new."""
+    request = ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=member_epoch, **body)
+    return frame_of(ApiKey.CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_HEARTBEAT_VERSION, request)
 
 
 def write_frames(path: Path, frames: Iterable[Frame]) -> Path:

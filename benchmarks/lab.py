@@ -21,7 +21,8 @@ from types import TracebackType
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from benchmarks.frames import Frame, write_frames
 from benchmarks.installed import Minibroker, install, install_checkout, install_compiled
-from benchmarks.measurements import BEFORE, COMPILED, MINIBROKER, Run, Samples, interleave
+from benchmarks.later_kafka import LaterKafka
+from benchmarks.measurements import BEFORE, COMPILED, LATER_KAFKA, MINIBROKER, Run, Samples, interleave
 from benchmarks.processes import (
     ProcessError,
     ServerProcess,
@@ -133,6 +134,13 @@ class Lab:
         """The Apache Kafka that most cases share; only if `has_kafka`."""
         return self._stack.enter_context(self.new_kafka())
 
+    @cached_property
+    def later_kafka(self) -> LaterKafka:
+        """The Apache Kafka of today; only if `has_kafka`."""
+        release = LATER_KAFKA.rpartition(" ")[2]
+        folder = self.new_folder("later-kafka")
+        return self._stack.enter_context(LaterKafka(folder, KAFKA_SETTINGS, release=release, heap="1g"))
+
     def new_minibroker(self, *options: str, build: str = MINIBROKER) -> Minibroker:
         """One of its own, started with these options of `serve`; not started yet, and its user closes it."""
         folder = self.new_folder("minibroker")
@@ -146,18 +154,23 @@ class Lab:
 
     def brokers(self) -> list[Broker]:
         """minibroker; its compiled form and the one of another checkout where asked for; Apache Kafka where present."""
+        return [*self._own_brokers(), *([self.kafka] if self.has_kafka else [])]
+
+    def brokers_of_today(self) -> list[Broker]:
+        """The same with the Apache Kafka of today."""
+        return [*self._own_brokers(), *([self.later_kafka] if self.has_kafka else [])]
+
+    def _own_brokers(self) -> list[Broker]:
         brokers: list[Broker] = [self.minibroker]
         if self.plan.with_compiled:
             brokers.append(self.compiled)
         if self.plan.against is not None:
             brokers.append(self.before)
-        if self.has_kafka:
-            brokers.append(self.kafka)
         return brokers
 
     def close_brokers(self) -> None:
         """End the shared brokers, so that a case is alone on the machine; they start anew when asked for."""
-        for name in ("minibroker", "compiled", "before", "kafka"):
+        for name in ("minibroker", "compiled", "before", "kafka", "later_kafka"):
             broker = self.__dict__.pop(name, None)
             if broker is not None:
                 broker.kill()

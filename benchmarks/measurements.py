@@ -15,6 +15,7 @@ MINIBROKER = "minibroker"
 COMPILED = "minibroker compiled"  # by mypyc: `--compiled`
 BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
+LATER_KAFKA = "Apache Kafka 4.4.0"  # for what 2.0.1 does not have
 RAW = "raw sockets"
 PLAIN = "minibroker plain"  # without what the case is about
 

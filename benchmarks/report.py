@@ -21,6 +21,7 @@ from benchmarks.measurements import (
     BEFORE,
     COMPILED,
     KAFKA,
+    LATER_KAFKA,
     MINIBROKER,
     PLAIN,
     RAW,
@@ -29,15 +30,17 @@ from benchmarks.measurements import (
     Spread,
 )
 
-CONTENDERS = (MINIBROKER, COMPILED, BEFORE, PLAIN, KAFKA, RAW)
+CONTENDERS = (MINIBROKER, COMPILED, BEFORE, PLAIN, KAFKA, LATER_KAFKA, RAW)
 # The columns of ratios: of which contender, to which other.
 RATIOS = {
     "× before": (MINIBROKER, BEFORE),
     "× plain": (MINIBROKER, PLAIN),
     "× Kafka": (MINIBROKER, KAFKA),
+    "× Kafka 4.4": (MINIBROKER, LATER_KAFKA),
     "× raw": (MINIBROKER, RAW),
     "compiled × pure": (COMPILED, MINIBROKER),
     "compiled × Kafka": (COMPILED, KAFKA),
+    "compiled × Kafka 4.4": (COMPILED, LATER_KAFKA),
 }
 MARK_STYLES = {MET: "green", MISSED: "red"}
 PACKAGES = ("trio", "construct", "crc32c", "confluent-kafka", "pyspark")

@@ -20,6 +20,7 @@ from benchmarks.frames import ANSWER_SECONDS, NO_SESSION, Frame, ask_over, frame
 from minibroker import Broker
 from minibroker.any_cluster.address import parse_address
 from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.message_values import NEW_EPOCH
 from minibroker.protocol.messages.groups import OffsetFetchRequest
 from minibroker.protocol.messages.topics import CreateTopicsRequest
 from minibroker.protocol.messages.transactions import AddPartitionsToTxnRequest
@@ -62,6 +63,7 @@ def load(bootstrap_servers: str) -> None:
         for version in versions(ApiKey.FETCH, FIRST_VERSION_WITH_SESSIONS):
             consume(connections, version)
         rebalance(connections)
+        stay(connections)
         transact(connections[0])
 
 
@@ -164,6 +166,18 @@ def rebalance(connections: list[socket.socket]) -> None:
         requests = [frames.heartbeat(**member, version=version) for member in members]
         for _ in range(ROUNDS):
             ask_all(connections, requests)
+
+
+def stay(connections: list[socket.socket]) -> None:
+    """A member of the consumer protocol a connection, in a group of its own: its heartbeats."""
+    terms: dict[str, Any] = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [TOPIC], "topic_partitions": []}
+    beats = []
+    for number, each in enumerate(connections):
+        member = f"{TOPIC}-consumers-{number}", f"member-{number}"
+        joined = ask_over(each, frames.consumer_group_heartbeat(*member, NEW_EPOCH, **terms))[1]
+        beats.append(frames.consumer_group_heartbeat(*member, joined.member_epoch))
+    for _ in range(ROUNDS):
+        ask_all(connections, beats)
 
 
 def transact(connection: socket.socket) -> None:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from minibroker.protocol import codegen, group_records, messages, transaction_records
+from minibroker.protocol import (
+    codegen,
+    consumer_group_records,
+    consumer_protocol,
+    group_records,
+    messages,
+    transaction_records,
+)
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.codegen import Source
 from minibroker.protocol.codegen_decoder import decoder_source
@@ -58,7 +65,7 @@ def families() -> dict[str, Family]:
         family = found.setdefault(last_name(module), Family(module, [], []))
         family.decoded.append(api.request)
         family.encoded.append(api.response)
-    for records in (group_records, transaction_records):
+    for records in (consumer_group_records, consumer_protocol, group_records, transaction_records):
         declared = [each for each in vars(records).values() if isinstance(each, Message)]
         found[last_name(records.__name__)] = Family(records.__name__, declared, declared)
     return found

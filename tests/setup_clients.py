@@ -72,7 +72,7 @@ GO_BUILD_SECONDS = 300.0
 FETCH_APACHE_KAFKA = """
 from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.config.profiles import RELEASES
-from tests.integration.later_kafka import later_jars
+from benchmarks.later_kafka import later_jars
 print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()), later_jars("4.4.0").name)
 """
 FETCH_CONNECTOR = """

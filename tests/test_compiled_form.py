@@ -1,8 +1,9 @@
 """`compiled_form.py` hands the sources to mypyc as they are, each statement on its line, nothing lazy lost.
 
 mypyc 2.4 evaluates the bounds of a slice twice where it does not know what is sliced: a test looks for such slices. It
-hands `**options` on to a compiled `__init__` as if they were one argument, believes a `type: ignore`, and fails on a
-NamedTuple's field that is a memoryview: the tests of the compiled form meet these.
+hands `**options` on to a compiled `__init__` as if they were one argument, believes a `type: ignore`, takes a frozenset
+without the keys of a dict, which is a set, for a frozenset, and fails on a NamedTuple's field that is a memoryview: the
+tests of the compiled form meet these.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from typing import Any
 
 from benchmarks import frames
 from benchmarks.cases.requests import small_requests
@@ -17,6 +18,7 @@ from benchmarks.processes import ServerProcess, module_command, run_json
 from benchmarks.topics import Broker, create_topic
 
 CASE = "groups"
+COMMITS = "benchmark-commits"
 MEMBERS = 50
 REBALANCES = 20
 TRANSACTIONS = 1000
@@ -61,8 +63,8 @@ def measure(lab: Lab) -> list[Measurement]:
 
 def commit_of_offsets(broker: Broker) -> frames.Frame:
     """A commit by a consumer that assigns its partitions itself, to a coordinator that takes it."""
-    request = frames.offset_commit("benchmark-commits", create_topic(broker, CASE))
-    _wait_for_coordinator(broker, request)
+    request = frames.offset_commit(COMMITS, create_topic(broker, CASE))
+    wait_for_coordinator(broker, COMMITS, request)
     return request
 
 
@@ -76,14 +78,13 @@ def _heartbeats(lab: Lab, broker: Broker, stack: ExitStack) -> Run:
     return small_requests(lab, broker, request)
 
 
-def _wait_for_coordinator(broker: Broker, request: frames.Frame) -> None:
-    """The first look for a coordinator makes its topic; Kafka needs a while until it takes commits."""
+def wait_for_coordinator(broker: Broker, group_id: str, request: frames.Frame) -> Any:
+    """Answer a request of a group: the first look for a coordinator makes its topic, for which Kafka needs a while."""
     deadline = time.monotonic() + COORDINATOR_SECONDS
     while True:
         try:
-            frames.ask(broker.host, broker.port, frames.find_coordinator("benchmark-commits"))
-            frames.ask(broker.host, broker.port, request)
-            return
+            frames.ask(broker.host, broker.port, frames.find_coordinator(group_id))
+            return frames.ask(broker.host, broker.port, request)[1]
         except frames.FrameError:
             if time.monotonic() > deadline:
                 raise

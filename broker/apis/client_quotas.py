@@ -19,9 +19,9 @@ from minibroker.broker.quota.client_quotas import KEYS, REQUEST_PERCENTAGE, Clie
 from minibroker.broker.quota.entities import DEFAULT, Entity, Name
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import EXACT, IS_DEFAULT, SPECIFIED
 from minibroker.protocol.messages.quotas import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
-EXACT, IS_DEFAULT, SPECIFIED = range(3)  # types of matches
 MATCH_NAMES = {EXACT: "MATCH_TYPE_EXACT", IS_DEFAULT: "MATCH_TYPE_DEFAULT", SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 BYTE_RATE_MAX = 2.0**63
 LARGEST_FRACTION = 1e-6

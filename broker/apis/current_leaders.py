@@ -10,9 +10,9 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.partitions import Partitions
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 

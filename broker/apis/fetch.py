@@ -30,7 +30,6 @@ from minibroker.broker.replica.fetch_positions import FetchPositions, Reader
 from minibroker.broker.replica.fetch_session import id_of
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
-from minibroker.broker.replica.reading import READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.replica.replica_selector import RackAwareSelector
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -39,6 +38,7 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.codegen import records_size, write_uvarint
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, replica_id_of
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition, UnknownTopicById, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
@@ -57,7 +57,6 @@ FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
 CORRELATION_BYTES = 4
 DIVERGING_EPOCH_BYTES = 15  # a tag, its size, an epoch, an offset, and no tags behind them
 CURRENT_LEADER_BYTES = 11  # a tag, its size, a broker id, an epoch, and no tags behind them
-CONSUMER_REPLICA_ID = -1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH)
 
 READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION

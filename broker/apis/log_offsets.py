@@ -22,13 +22,12 @@ from minibroker.broker.replica.reading import check_leader_epoch, end_of_reading
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
-from minibroker.storage.log.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-CONSUMER_REPLICA_ID = -1
 MAX_TIMESTAMP = -3
 UNKNOWN_TIMESTAMP = -1
 FIRST_VERSION_WITH_MAX_TIMESTAMP = 7

@@ -29,12 +29,12 @@ from minibroker.broker.cluster.zookeeper import check_topic_path
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import TESTS_CLIENT_ID, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import BROKERS_DEFAULT, NO_LEADER
 from minibroker.protocol.messages.topics import (
     CreatePartitionsResponse,
     CreateTopicsResponse,
@@ -46,7 +46,6 @@ from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation
 
 FIRST_VERSION_WITH_CONFIGS: int = CreateTopicsResponse.field("topics.configs").first
-DEFAULT = -1
 NO_TOPIC_ID = ZERO_UUID
 
 Body = Any
@@ -95,9 +94,9 @@ class TopicApis:
     def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
         if Habit.HAS_NO_DEFAULT_COUNTS not in self._config.profile.habits and not topic.assignments:
-            if partition_count == DEFAULT:
+            if partition_count == BROKERS_DEFAULT:
                 partition_count = self._config.num_partitions
-            if replication_factor == DEFAULT:
+            if replication_factor == BROKERS_DEFAULT:
                 replication_factor = self._config.default_replication_factor
         assignment = {row.partition: row.broker_ids for row in topic.assignments}
         return NewTopic(topic.name, partition_count, replication_factor, assignment, checked_configs(topic.configs))

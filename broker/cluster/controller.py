@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, Configs, TopicState
 from minibroker.broker.replica.decisions import (
-    NO_LEADER,
     Broker,
     Decision,
     LeaderAndIsr,
@@ -28,6 +27,7 @@ from minibroker.broker.replica.decisions import (
 )
 from minibroker.broker.replica.isr import IsrChanges
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 
 UNCLEAN = "unclean.leader.election.enable"

@@ -31,17 +31,10 @@ from minibroker.broker.cluster.state import (
     News,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import (
-    NO_LEADER,
-    Broker,
-    Decision,
-    LeaderAndIsr,
-    Obeyed,
-    StopReplica,
-    UpdateMetadata,
-)
+from minibroker.broker.replica.decisions import Broker, Decision, LeaderAndIsr, Obeyed, StopReplica, UpdateMetadata
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from minibroker.broker.replica.decisions import NO_LEADER, Broker, TopicMetadata, UpdateMetadata
+from minibroker.broker.replica.decisions import Broker, TopicMetadata, UpdateMetadata
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicById, TopicPartition
 from minibroker.protocol.text import utf16_length
 

@@ -79,7 +79,10 @@ def setting_name(variable: str) -> str:
 
 
 def without_quorum(found: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Drop the settings of a quorum of controllers: this broker is its own controller."""
+    """Drop the settings of a quorum of controllers: this broker is its own controller.
+
+    `found` has the value and the source of each setting: variables, or lines of a server.properties of Kafka 4.
+    """
     controllers = {name.strip().upper() for name in found.get(CONTROLLER_LISTENERS, ("", ""))[0].split(",")}
     settings = {
         name: each for name, each in found.items() if name != "process.roles" and not name.startswith("controller.")

@@ -369,6 +369,14 @@ def load_config(
     sources: dict[str, str] = {}
     warnings = [] if path is None else _read_file(path, given, sources)
     notes: list[str] = []
+    if "process.roles" in given:  # a file of Kafka 4
+        from minibroker.broker.config.environment import without_quorum
+
+        kept = without_quorum({name: (value, sources[name]) for name, value in given.items()})
+        left_out = sorted(given.keys() - kept.keys() - {"node.id"})
+        notes.append(f"{', '.join(left_out)}: no effect, this broker is its own controller")
+        given = {name: value for name, (value, _) in kept.items()}
+        sources = {name: source for name, (_, source) in kept.items()}
     if environment:
         from minibroker.broker.config.environment import settings_of_environment
         from minibroker.broker.config.other_images import VariableError
@@ -378,7 +386,7 @@ def load_config(
         except VariableError as error:
             raise ConfigError(str(error)) from error
         warnings += found.warnings
-        notes = found.notes
+        notes += found.notes
         for name, (value, variable) in found.settings.items():
             given[name], sources[name] = value, variable
     for assignment in assignments:
@@ -433,7 +441,7 @@ def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> li
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}; name another with --config FILE") from error
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -11,9 +11,9 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.message_rows import rows
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Message
 

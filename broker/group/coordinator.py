@@ -17,6 +17,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.consumer.changes import GroupChanges
 from minibroker.broker.group.consumer.classic_members import ClassicMembers
+from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import Heartbeats
 from minibroker.broker.group.consumer.migration import Migration
@@ -34,13 +35,13 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog, OwnedParti
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
+from minibroker.protocol.message_values import CLASSIC, CONSUMER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Observer, Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
-CLASSIC, CONSUMER = "classic", "consumer"  # the types of a group in ListGroups
 LeaveAnswer = tuple[ErrorCode, list[tuple[MemberIdentity, ErrorCode]]]
 
 
@@ -76,6 +77,7 @@ class GroupCoordinator:
         metadata_cache: MetadataCache,
         *,
         config: KafkaConfig,
+        group_configs: GroupConfigs,
         clock: Clock,
         timer: Timer,
         run_steps: Callable[[Iterator[None]], None],
@@ -100,7 +102,14 @@ class GroupCoordinator:
         self.offsets = OffsetManager(self._groups, store, self.topics, config=config, clock=clock)
         migration = Migration(self.topics, self.membership, self._rebalances, config=config, clock=clock)
         self._changes = GroupChanges(
-            self._groups, store, self.topics, migration, config=config, clock=clock, timer=timer
+            self._groups,
+            store,
+            self.topics,
+            migration,
+            config=config,
+            group_configs=group_configs,
+            clock=clock,
+            timer=timer,
         )
         regexes = RegexRefresh(self._changes, afterwards=afterwards, run_steps=run_steps)
         self.heartbeats = Heartbeats(self._changes, migration, regexes)

@@ -34,8 +34,7 @@ from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import GroupRecord
-
-CONSUMER_PROTOCOL_TYPE = "consumer"
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
 
 class GroupState(Enum):

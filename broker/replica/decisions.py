@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 
-NO_LEADER = -1
 FIRST_CONTROLLER_EPOCH = 1
 
 

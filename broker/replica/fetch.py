@@ -21,8 +21,9 @@ from minibroker.broker.replica.partition_read import (
     read_partition,
 )
 from minibroker.broker.replica.partitions import Partitions
-from minibroker.broker.replica.reading import READ_COMMITTED, end_of_reading
+from minibroker.broker.replica.reading import end_of_reading
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import READ_COMMITTED
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.purgatory.delayed_operation import DelayedOperation

@@ -41,10 +41,10 @@ from minibroker.broker.replica.following import (
 )
 from minibroker.broker.replica.holds import Holds, cut
 from minibroker.broker.replica.other_broker import OtherBroker
-from minibroker.broker.replica.reading import READ_UNCOMMITTED
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_UNCOMMITTED
 from minibroker.protocol.messages.fetch import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
@@ -52,7 +52,6 @@ from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
 from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.log.log import Log
-from minibroker.storage.log.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 LAG_POLL_MS = 20
 # While leaders change.

@@ -10,7 +10,6 @@ from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.quota.replication_quota import ReplicationQuota
-from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.fetcher import Fetcher
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.following import Following
@@ -19,6 +18,7 @@ from minibroker.broker.replica.other_broker import OtherBroker
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.java_hash import abs_of, as_int, java_hash
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.data_dir.log_manager import LogManager
 

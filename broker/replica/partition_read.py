@@ -12,9 +12,10 @@ from typing import NamedTuple
 from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.leading import ZSTD, Leading
-from minibroker.broker.replica.reading import READ_COMMITTED, check_leader_epoch, diverging_epoch
+from minibroker.broker.replica.reading import check_leader_epoch, diverging_epoch
 from minibroker.broker.replica.replica_selector import RackAwareSelector
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import READ_COMMITTED
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH

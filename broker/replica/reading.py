@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import READ_COMMITTED
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET, EpochEndOffset
 from minibroker.storage.log.log import Log
-
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 
 
 def end_of_reading(log: Log, *, is_committed_only: bool, isolation_level: int) -> LogOffsetMetadata:

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import AppendResults
-from minibroker.broker.replica.decisions import NO_LEADER
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
@@ -22,6 +21,7 @@ from minibroker.broker.transaction.marker_channels import Errors, Marker, Marker
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 
 APPEND_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's brokers

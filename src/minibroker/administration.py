@@ -17,6 +17,7 @@ from minibroker.any_cluster.login import Login, logged_in
 from minibroker.protocol.api import API_TABLE, ASKED_TABLE, TESTS_CLIENT_ID, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
+from minibroker.protocol.message_values import BROKERS_DEFAULT, LEAVE_EPOCH
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
 from minibroker.protocol.scram import DEFAULT_ITERATIONS, new_salt, salted_password
 
@@ -28,9 +29,7 @@ ANSWER_MAX_BYTES = 100 * 1024 * 1024
 RECEIVE_BYTES = 256 * 1024
 VERSIONS = {ApiKey.METADATA: 1}  # the first with internal topics, and where a null list of names means all
 TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
-BROKERS_DEFAULT = -1
 FIRST_VERSION_WITH_DEFAULTS = 4
-LEAVE_GROUP_EPOCH = -1  # in ConsumerGroupHeartbeat
 FIRST_WITH_PATTERNS = 1  # CreateAcls, DeleteAcls
 
 
@@ -150,7 +149,7 @@ def remove_members(connection: Connection, groups: Sequence[str]) -> None:
                 ApiKey.CONSUMER_GROUP_HEARTBEAT,
                 group_id=group.group_id,
                 member_id=member.member_id,
-                member_epoch=LEAVE_GROUP_EPOCH,
+                member_epoch=LEAVE_EPOCH,
             )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from minibroker.administration import VERSIONS, Connection
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_values import NO_LEADER
 
 TO_THE_CONTROLLER = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
 TO_LEADERS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS})
@@ -24,7 +25,6 @@ WHILE_LEADERS_CHANGE = frozenset(
 ELECTION_SECONDS = 10.0
 POLL_SECONDS = 0.01
 SHARED_WAIT_MS = 50  # of a long poll at several leaders, in turn
-NO_LEADER = -1
 
 
 class ClusterConnection(Connection):

@@ -9,13 +9,12 @@ from minibroker.administration import refuse_unless_done
 from minibroker.errors import BrokerError
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.text import counted
 
 if TYPE_CHECKING:
     from minibroker.administration import Connection
 
-EARLIEST, LATEST = -2, -1
-CONSUMER = -1
 NOT_COMMITTED = -1
 FIRST_WITH_TIMES = 1  # ListOffsets
 FIRST_WITH_ALL_TOPICS = 2  # OffsetFetch
@@ -35,7 +34,10 @@ def topic_partitions(connection: Connection) -> dict[str, list[int]]:
 
 
 def offsets_at(connection: Connection, partitions: Collection[TopicPartition], time: int) -> dict[TopicPartition, int]:
-    """The offset of each partition that is `EARLIEST`, or `LATEST`: the high watermark. Raises KafkaError."""
+    """The offset of each partition at EARLIEST_TIMESTAMP, or at LATEST_TIMESTAMP: the high watermark.
+
+    Raises KafkaError.
+    """
     if not partitions:
         return {}
     rows = API_TABLE[ApiKey.LIST_OFFSETS].request.row
@@ -50,7 +52,7 @@ def offsets_at(connection: Connection, partitions: Collection[TopicPartition], t
         )
         for topic in {name: None for name, _ in partitions}
     ]
-    answer = connection.ask(ApiKey.LIST_OFFSETS, FIRST_WITH_TIMES, replica_id=CONSUMER, topics=topics)
+    answer = connection.ask(ApiKey.LIST_OFFSETS, FIRST_WITH_TIMES, replica_id=CONSUMER_REPLICA_ID, topics=topics)
     found = {}
     for topic in answer.topics:
         for row in topic.partitions:
@@ -62,7 +64,8 @@ def offsets_at(connection: Connection, partitions: Collection[TopicPartition], t
 def record_counts(connection: Connection) -> dict[str, int]:
     """The offsets between start and end of each topic: its records, unless it is compacted or has transactions."""
     partitions = pairs(topic_partitions(connection))
-    starts, ends = offsets_at(connection, partitions, EARLIEST), offsets_at(connection, partitions, LATEST)
+    starts = offsets_at(connection, partitions, EARLIEST_TIMESTAMP)
+    ends = offsets_at(connection, partitions, LATEST_TIMESTAMP)
     counts: dict[str, int] = {}
     for topic, number in partitions:
         counts[topic] = counts.get(topic, 0) + ends[topic, number] - starts[topic, number]
@@ -91,7 +94,8 @@ def lag_of(connection: Connection, group: str, topic: str | None) -> int:
     if topic is not None and topic not in present:
         raise BrokerError(f"the broker has no topic {topic}; it has {', '.join(present) or 'none'}")
     partitions = pairs({name: present[name] for name in topics})
-    starts, ends = offsets_at(connection, partitions, EARLIEST), offsets_at(connection, partitions, LATEST)
+    starts = offsets_at(connection, partitions, EARLIEST_TIMESTAMP)
+    ends = offsets_at(connection, partitions, LATEST_TIMESTAMP)
     return sum(ends[each] - committed.get(each, starts[each]) for each in partitions)
 
 

@@ -10,9 +10,10 @@ from minibroker.errors import BrokerError
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.control_records import ControlType, read_control_type
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP
 from minibroker.protocol.text import counted
 from minibroker.records import Record, as_time
-from minibroker.topic_offsets import EARLIEST, offsets_at, record_counts, topic_partitions
+from minibroker.topic_offsets import offsets_at, record_counts, topic_partitions
 from minibroker.waiting import WaitError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from minibroker.protocol.batches import BatchView
     from minibroker.protocol.record import Record as StoredRecord
 
-CONSUMER = -1
 LAST_VERSION_OF_FETCH = 11
 ISOLATION_LEVELS = {False: 0, True: 1}  # read_committed?
 PARTITION_MAX_BYTES = 1 << 20
@@ -84,7 +84,7 @@ class TopicReader:
     def read_to_the_end(self, partitions: list[int]) -> None:
         """Raises KafkaError."""
         new = [(self._topic, partition) for partition in partitions if partition not in self._positions]
-        for (_, partition), offset in offsets_at(self._connection, new, EARLIEST).items():
+        for (_, partition), offset in offsets_at(self._connection, new, EARLIEST_TIMESTAMP).items():
             self._positions[partition] = offset
             self._records[partition] = []
         while partitions:
@@ -106,7 +106,7 @@ class TopicReader:
         answer = self._connection.ask(
             ApiKey.FETCH,
             self._version,
-            replica_id=CONSUMER,
+            replica_id=CONSUMER_REPLICA_ID,
             max_wait_ms=round(seconds * 1000),
             min_bytes=1,
             max_bytes=ANSWER_MAX_BYTES,

@@ -22,7 +22,7 @@ from pathlib import Path
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.text import counted
+from minibroker.protocol.text import counted, reason_of
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
@@ -358,7 +358,7 @@ class LogManager:
     def on_storage_error(self, error: OSError) -> None:
         """Take the directory offline unless the error is a passing one."""
         if is_passing(error):
-            logger.error("%s: %s", self.log_dir, error)
+            logger.error("%s: %s; this attempt is refused, a later one may succeed", self.log_dir, reason_of(error))
         else:
             self.go_offline(str(error))
 

@@ -99,7 +99,8 @@ def map_directory_errors(action: str, directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         file = "" if error.filename in (None, directory, str(directory)) else f": {error.filename}"
-        raise LogDirectoryError(f"cannot {action} data directory {directory}: {error.strerror}{file}") from error
+        reason = "not a directory" if isinstance(error, FileExistsError) else error.strerror
+        raise LogDirectoryError(f"cannot {action} data directory {directory}: {reason}{file}") from error
 
 
 @contextmanager

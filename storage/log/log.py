@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_TIMESTAMP
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
@@ -26,14 +27,7 @@ from minibroker.storage.log.appending import AppendRules, LogAppendInfo, prepare
 from minibroker.storage.log.log_retention import Retention
 from minibroker.storage.log.log_validator import AssignedRecords, Buffer, analyze_records
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
-from minibroker.storage.log.reading import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    first_offset_at,
-    offset_of_max_timestamp,
-    offsets_before,
-    read_segments,
-)
+from minibroker.storage.log.reading import first_offset_at, offset_of_max_timestamp, offsets_before, read_segments
 from minibroker.storage.segment.log_segments import sync_directory
 
 if TYPE_CHECKING:

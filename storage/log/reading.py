@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.storage.index.fetch_data import FetchDataInfo
 from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.segment.log_segment import LogSegment
 from minibroker.storage.segment.log_segments import LogSegments
 
-# In place of a timestamp, as in ListOffsets.
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
 LEAST_TIMESTAMP = -(2**63)
 
 

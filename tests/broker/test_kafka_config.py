@@ -139,6 +139,26 @@ def test_a_key_that_stands_twice_is_warned_of(tmp_path: Path, caplog: pytest.Log
     ]
 
 
+def test_a_file_of_kafka_4_is_read_without_its_quorum_of_controllers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(
+        tmp_path / "server.properties",
+        "process.roles=broker,controller\nnode.id=7\ncontroller.quorum.bootstrap.servers=a:9093\n"
+        "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:5,CONTROLLER://127.0.0.1:6\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n",
+    )
+
+    with caplog.at_level(logging.INFO):
+        config = load_config(path, [], listen=None, data_dir="d")
+
+    assert (config.broker_id, config.listen_addresses) == (7, [("127.0.0.1", 5)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "controller.listener.names, controller.quorum.bootstrap.servers, process.roles: no effect, this broker is its "
+        "own controller"
+    ]
+
+
 @pytest.mark.parametrize("text", ["broker.rack=caf\xe9", "broker.rack=caf\\u00e9", "broker.rack=caf\xc3\xa9"])
 def test_files_in_utf_8_and_in_latin_1_are_read(tmp_path: Path, text: str) -> None:
     assert load_config(write(tmp_path / "s", text), [], listen=None, data_dir="d").broker_rack == "café"
@@ -158,7 +178,7 @@ def test_bad_arguments_are_refused(assignments: list[str], listen: str | None, m
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read .*none: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*none: No such file.*; name another"):
         load_config(tmp_path / "none", [], listen=None, data_dir=None)
     with pytest.raises(ConfigError, match=r"bad: line 1: .*hexadecimal"):
         load_config(write(tmp_path / "bad", "a=\\u1"), [], listen=None, data_dir=None)

@@ -97,6 +97,10 @@ def test_no_page_is_wider_than_its_window_however_long_names_are(new_tab: NewTab
             found[name] = tab.sideways()
     page = open_moment(tab, long=True)
     found["inside"] = tab.sideways()
+    page.evaluate("document.getElementById('broker-time').textContent = 'broker time 10:27:07'")
+    status, theme = (page.locator(each).bounding_box() for each in ("#status", "#theme"))
+    assert status is not None and theme is not None
+    assert theme["y"] < status["y"] + status["height"]  # beside each other
     page.keyboard.press("t")
     page.get_by_text("newest first").wait_for()
     found["inside, as a table"] = tab.sideways()

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from benchmarks.later_kafka import LaterKafka
 from tests.integration.brokers import Minibroker
-from tests.integration.later_kafka import LaterKafka
 from tests.integration.members import wait_until
 from tests.integration.newer_members import NewerMember, share_member, streams_member
+from tests.jvm import QUICK_JVM
 from tests.minibroker.command_sessions import run
 
 MINIBROKER = "minibroker"
@@ -83,7 +84,7 @@ def started(name: str, folder: Path) -> Iterator[Any]:
     elif name == "2.0.1":
         broker = ApacheKafka(kafka_jars(), folder, settings=of_zookeeper, heap="512m")
     else:
-        broker = LaterKafka(folder, LATER_SETTINGS, release=name)
+        broker = LaterKafka(folder, LATER_SETTINGS, release=name, java_options=QUICK_JVM)
     try:
         yield broker.wait_until_ready() if isinstance(broker, Minibroker) else broker.start()
     finally:

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from benchmarks.apache_kafka import ApacheKafka
+from benchmarks.later_kafka import LaterKafka
 from minibroker.administration import connected, create_scram_users
 from minibroker.any_cluster.cluster import KafkaAdminClient
 from minibroker.any_cluster.login import Login
@@ -24,7 +25,7 @@ from minibroker.client_settings import Access, client_settings
 from minibroker.protocol.sasl_client import unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.kafka_tools import kafka_tool
-from tests.integration.later_kafka import LaterKafka
+from tests.jvm import QUICK_JVM
 
 PASSWORDS = {"admin": "admin's secret", "alice": "alice's secret", "bob": "bob's secret"}
 SCRAM_USERS = ("admin", "alice")
@@ -135,7 +136,7 @@ def secured_later_kafka(directory: Path) -> Iterator[SecuredBroker]:
         "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in PROTOCOLS) + ",CONTROLLER:PLAINTEXT",
     }
     settings["super.users"] += ";User:ANONYMOUS"  # the broker at its controller
-    kafka = LaterKafka(directory, settings)
+    kafka = LaterKafka(directory, settings, java_options=QUICK_JVM)
     kafka.port = ports[PLAINTEXT]
     try:
         yield with_scram_users(SecuredBroker(kafka.start(), ports, certificates, stores))

@@ -1,14 +1,17 @@
-"""Kafka's own tools of 2.0.1, as their scripts in its bin folder start them, against a broker that is not Kafka."""
+"""Kafka's own tools of 2.0.1 and 4.4.0, as their scripts in its bin folder start them, against a broker of ours."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.apache_kafka import KafkaUnavailable
+from benchmarks.later_kafka import RELEASES, later_jars
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import Join, NewTopic, Write
 from tests.integration.kafka_tools import kafka_tool
@@ -34,7 +37,7 @@ def tool(broker: BrokerProcess, jars: Path) -> Tool:
 def table(text: str) -> list[dict[str, str]]:
     """The rows that ConsumerGroupCommand prints, by its column names."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    first = next(position for position, line in enumerate(lines) if line[0] in ("TOPIC", "CONSUMER-ID"))
+    first = next(position for position, line in enumerate(lines) if line[0] in ("GROUP", "TOPIC", "CONSUMER-ID"))
     return [dict(zip(lines[first], line, strict=False)) for line in lines[first + 1 :]]
 
 
@@ -159,3 +162,38 @@ def test_other_tools_find_what_they_ask_for(
     assert f"{broker.bootstrap} (id: 0 rack: null) -> (" in versions
     (directory,) = json.loads(described.splitlines()[-1])["brokers"][0]["logDirs"]
     assert sorted(row["partition"] for row in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
+
+
+@pytest.mark.nightly
+def test_the_tools_of_kafka_4_do_their_work(new_topic: NewTopic, broker: BrokerProcess) -> None:
+    try:
+        jars = later_jars(RELEASES[-1])
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs Apache Kafka {RELEASES[-1]}: {error}")
+    topic = new_topic("tools-of-4", PARTITIONS)
+    group = f"group-{topic}"
+
+    def tool(main: str, *arguments: str, text: str = "") -> str:
+        where = ("--bootstrap-server", broker.bootstrap)
+        return kafka_tool(jars, f"org.apache.kafka.tools.{main}", *where, *arguments, text=text)
+
+    quota = ("--entity-type", "clients", "--entity-name", topic, "--alter")
+    tool("ConfigCommand", *quota, "--add-config", "consumer_byte_rate=1000000000")
+    tool("ConsoleProducer", "--topic", topic, "--compression-codec", "zstd", text="a\nb\nc\n")
+    reading = ("--topic", topic, "--from-beginning", "--max-messages", "3", "--timeout-ms", "30000", "--group", group)
+    read = tool("consumer.ConsoleConsumer", *reading, "--command-property", "group.protocol=consumer")
+    tool("ConfigCommand", *quota, "--delete-config", "consumer_byte_rate")
+    described = tool("TopicCommand", "--describe", "--topic", topic)
+    state = tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", group, "--state")
+    offsets = table(tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", group))
+    reset = ("--reset-offsets", "--to-earliest", "--topic", topic, "--execute", "--group", group)
+    tool("consumer.group.ConsumerGroupCommand", *reset)
+    listed = tool("GroupsCommand", "--list")
+    ends = tool("GetOffsetShell", "--topic", topic)
+
+    assert sorted(read.split()) == ["a", "b", "c"]
+    assert f"PartitionCount: {PARTITIONS}" in described
+    assert "uniform" in state
+    assert sum(int(row["CURRENT-OFFSET"]) for row in offsets) == 3
+    assert re.search(rf"^{group} +Consumer +consumer", listed, re.M)
+    assert sum(int(line.rpartition(":")[2]) for line in ends.split()) == 3

@@ -18,10 +18,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.apache_kafka import KafkaUnavailable, kafka_jars
+from benchmarks.later_kafka import LaterKafka
 from benchmarks.processes import ServerProcess, free_port
 from tests.integration.conftest import StartMinibroker
 from tests.integration.drivers.line_protocol import Deadline
-from tests.integration.later_kafka import LaterKafka
 from tests.integration.librdkafka import read_from_beginning, value_of
 from tests.integration.topics import create_topic
 from tests.jvm import QUICK_JVM
@@ -226,7 +226,7 @@ def test_mirror_maker_copies_to_apache_kafka_and_back_once(
     mirror = Programs("connect", *CONNECT, tmp_path)
     cleanup.callback(mirror.kill)
     broker = start_minibroker(settings=SETTINGS).wait_until_ready()
-    kafka = LaterKafka(tmp_path / "kafka", release="4.4.0").start()
+    kafka = LaterKafka(tmp_path / "kafka", release="4.4.0", java_options=QUICK_JVM).start()
     cleanup.callback(kafka.kill)
     rows = [(str(number), f"value {number}") for number in range(RECORDS)]
     copies = (

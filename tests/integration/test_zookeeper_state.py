@@ -25,8 +25,9 @@ from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
 from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
+from minibroker.broker.replica.decisions import PartitionState
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 from tests.broker.state_promises import PROMISES, TOPIC, Promise, broker_at, with_isr

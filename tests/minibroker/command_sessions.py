@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from benchmarks.later_kafka import LaterKafka
 from minibroker import Broker, Cluster, administration
 from minibroker.cli.app import main
 from minibroker.cli.parameters import CONTROL_VARIABLE
@@ -48,7 +49,7 @@ from minibroker.protocol.api import ApiKey
 from tests.books import GOLDEN, read_texts, record_files
 from tests.console.asking import ask
 from tests.console.conftest import RunningConsole, console_of
-from tests.integration.later_kafka import LaterKafka
+from tests.jvm import QUICK_JVM
 from tests.minibroker.records_by_hand import Records
 
 BOOKS = GOLDEN / "commands"
@@ -131,7 +132,7 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
             kafka = ApacheKafka(kafka_jars(), directory, settings=settings, heap="512m")
             bootstrap = stack.enter_context(kafka).bootstrap
         else:
-            later = LaterKafka(directory, settings, release=kind.removeprefix("Apache Kafka "))
+            later = LaterKafka(directory, settings, release=kind.removeprefix("Apache Kafka "), java_options=QUICK_JVM)
             stack.callback(later.kill)
             bootstrap = later.start().bootstrap
             stack.enter_context(patch.dict(administration.VERSIONS, OF_LATER_KAFKA))

@@ -119,7 +119,10 @@ def test_a_server_that_is_no_kafka_broker_is_an_error(capsys: pytest.CaptureFixt
         (errors.KafkaTimeoutError("3000 ms"), "did not answer in time (3000 ms); see the broker's log"),
         (errors.IncompatibleBrokerVersion("ListOffsets"), "does not support this request (ListOffsets); use"),
         (errors.UnrecognizedBrokerVersion(), "does not support this request; use Apache Kafka 0.11"),
-        (errors.ClusterAuthorizationFailedError(), "refused the request: CLUSTER_AUTHORIZATION_FAILED; see its log"),
+        (
+            errors.ClusterAuthorizationFailedError(),
+            "refused the request: CLUSTER_AUTHORIZATION_FAILED; the cluster's ACLs deny",
+        ),
         (errors.KafkaConnectionError("reset\nby peer."), "(reset by peer); check that it runs"),
         (RuntimeError("Failed to find active controller id!"), "no controller now; try again"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 import typer
 
 import minibroker as package
+import minibroker.__main__ as entry_point
 from minibroker.cli import dump_log
 from minibroker.cli.app import app, main, part_of
 from minibroker.cli.habits import HABITS
@@ -186,8 +188,13 @@ def test_an_interrupted_command_ends_with_status_130_in_silence(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dump_log, "dump_file", interrupt)
+    monkeypatch.setattr(sys, "argv", ["minibroker", "dump-log", "any.log"])
 
-    assert main(["dump-log", "any.log"]) == 130
+    assert entry_point.main() == 130
+    monkeypatch.delitem(sys.modules, "minibroker.cli.app")
+    monkeypatch.setattr(builtins, "__import__", interrupt)  # as a Ctrl-C while modules are imported
+    assert entry_point.main() == 130
+    monkeypatch.undo()
     assert capsys.readouterr() == ("", "")
 
 

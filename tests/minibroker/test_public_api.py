@@ -48,7 +48,8 @@ def test_pydoc_of_broker_shows_its_members_with_their_types() -> None:
 
     for name in ("bootstrap_servers", "data_dir", "log_file", "clock", "faults", "transcript", "is_running", "pid"):
         assert f"\n |  {name}\n" in shown
-    assert " |  records(self, topic: 'str', n: 'int | None' = None, *, timeout: 'float' = 5.0" in shown
+    text = " ".join(shown.replace("\n |", " ").split()).replace("( ", "(")  # Python 3.13 wraps long signatures
+    assert "records(self, topic: 'str', n: 'int | None' = None, *, timeout: 'float' = 5.0" in text
 
 
 def test_before_the_start_the_address_raises_as_the_pid_does() -> None:

@@ -25,7 +25,7 @@ QUICK = settings(
 
 RECORDS = [
     (message, version)
-    for name in ("group_records", "transaction_records")
+    for name in ("consumer_group_records", "consumer_protocol", "group_records", "transaction_records")
     for message in families()[name].decoded
     for version in range(message.first_version, message.last_version + 1)
 ]

@@ -35,7 +35,8 @@ from minibroker.broker.cluster.zk.messages import (
     is_error,
 )
 from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, entity_writes
-from minibroker.broker.replica.decisions import NO_LEADER, PartitionState
+from minibroker.broker.replica.decisions import PartitionState
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 
 NO_CONFIGS: Configs = {}

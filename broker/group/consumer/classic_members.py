@@ -13,7 +13,7 @@ from typing import Any
 
 from minibroker.broker.group.consumer.changes import GroupChanges
 from minibroker.broker.group.consumer.draft import Draft
-from minibroker.broker.group.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import known_static, replace_static, unknown_member
 from minibroker.broker.group.consumer.member import ClassicMetadata, ConsumerMember, MemberState, new_member_id
 from minibroker.broker.group.consumer.migration import Migration
@@ -25,6 +25,7 @@ from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
 from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
 NO_GENERATION = -1  # as kafka 4.4; classic groups answer errors as 2.0.1 does
 

@@ -27,8 +27,8 @@ from minibroker.protocol.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     RecordType,
 )
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
 NO_EPOCH = -1
 FIRST_EPOCH = 1  # of a group that has had no member, as kafka 4.4: the first one makes it 2
 NO_PARTITIONS: Assignment = {}
@@ -255,7 +255,7 @@ class ConsumerGroup:
         """The partitions of a member's target that another one has yet to release, with the id of that."""
         others = [each for each in self.members.values() if each is not member]
         for topic_id, partitions in self.target_of(member.member_id).items():
-            for partition in sorted(partitions - member.assigned.get(topic_id, {}).keys()):
+            for partition in sorted(partitions.difference(member.assigned.get(topic_id, ()))):
                 holder = next((each.member_id for each in others if each.has(topic_id, partition)), None)
                 if holder is not None:
                     yield topic_id, partition, holder

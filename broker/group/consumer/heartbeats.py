@@ -11,17 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.group.consumer.changes import GroupChanges
+from minibroker.broker.group.consumer.configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.member import (
-    LEAVE_EPOCH,
-    NEW_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Assignment,
-    ConsumerMember,
-    new_member_id,
-    rows_of,
-)
+from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
 from minibroker.broker.group.consumer.migration import Migration
 from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
 from minibroker.broker.group.consumer.timers import Deadline
@@ -29,6 +22,7 @@ from minibroker.broker.group.group import Group
 from minibroker.broker.pending import Pending, then
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
+from minibroker.protocol.message_values import LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +184,7 @@ class Heartbeats:
         result = HeartbeatResult(
             updated.member_id,
             updated.member_epoch,
-            self._config.group_consumer_heartbeat_interval_ms,
+            self._changes.group_configs.value(group_id, HEARTBEAT_INTERVAL_MS),
             rows_of(updated.assigned) if is_told else None,
         )
         return then(outcome, partial(answered, result))

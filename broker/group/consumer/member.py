@@ -17,15 +17,13 @@ from minibroker.protocol.consumer_group_records import (
     ConsumerGroupRecord,
     RecordType,
 )
+from minibroker.protocol.message_values import NEW_EPOCH
 
 # By topic id, partitions with the member epoch in which each was assigned. Never changed in place.
 Owned = Mapping[bytes, Mapping[int, int]]
 # By topic id, the partitions of an assignment.
 Assignment = Mapping[bytes, frozenset[int]]
 
-NEW_EPOCH = 0  # of a member that joins
-LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # of a static member that will come back
 NOTHING: Any = {}
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.member import ClassicMetadata, ConsumerMember, rows_of
 from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.group import Group, GroupState
@@ -21,6 +21,7 @@ from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.consumer_protocol import read_assignment, read_subscription, version_of, write_assignment
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
 
 logger = logging.getLogger(__name__)
 

@@ -74,7 +74,7 @@ def next_step(member: ConsumerMember, target: Target, reported: Reported | None,
     is_complete = True
     for topic_id, partitions in wanted.items():
         own = member.pending_revocation.get(topic_id, {})
-        for partition in partitions - assigned.get(topic_id, {}).keys():
+        for partition in partitions.difference(assigned.get(topic_id, ())):
             if target.is_owned(topic_id, partition) and partition not in own:
                 is_complete = False
             else:

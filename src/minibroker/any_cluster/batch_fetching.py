@@ -14,9 +14,9 @@ from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_reco
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.control_records import ControlType, read_control_type
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID
 from minibroker.protocol.record import Record
 
-CONSUMER = -1
 NEWEST_FETCH = 12  # names topics by their names
 ANSWER_BYTES = 4 << 20
 PARTITION_BYTES = 512 << 10
@@ -81,7 +81,7 @@ def asked(
 
     partition = FetchRequest.FetchTopic.FetchPartition
     request = FetchRequest(
-        replica_id=CONSUMER,
+        replica_id=CONSUMER_REPLICA_ID,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=ANSWER_BYTES,

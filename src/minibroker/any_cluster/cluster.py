@@ -81,6 +81,15 @@ FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do 
 CLASSIC = "classic"  # the protocol of groups that kafka-python speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
+DENIED = "the cluster's ACLs deny this client; ask its administrator"
+DENIALS = frozenset(
+    {
+        errors.TopicAuthorizationFailedError.errno,
+        errors.GroupAuthorizationFailedError.errno,
+        errors.ClusterAuthorizationFailedError.errno,
+        errors.TransactionalIdAuthorizationFailedError.errno,
+    }
+)
 NOT_THERE_YET = (
     errors.CoordinatorNotAvailableError,
     errors.CoordinatorLoadInProgressError,
@@ -385,7 +394,8 @@ def explained(error: Exception, address: Address) -> str:
     if isinstance(error, RuntimeError):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
-        return f"the broker at {address} refused the request: {error_name(error.errno)}; see its log"
+        advice = DENIED if error.errno in DENIALS else "see its log"
+        return f"the broker at {address} refused the request: {error_name(error.errno)}; {advice}"
     return (
         f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
         "machine can reach its advertised.listeners"

@@ -18,9 +18,8 @@ from minibroker.any_cluster.cluster import (
     described_cluster,
 )
 from minibroker.any_cluster.partition_offsets import topic_rows
+from minibroker.protocol.message_values import DEBUGGING_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-DEBUGGER = -2  # a replica id that reads any replica
-EARLIEST, LATEST = -2, -1
 NEWEST_LIST_OFFSETS = 5
 NEWEST_FETCH = 10
 UNKNOWN = -1
@@ -80,8 +79,8 @@ class ClusterStatus:
 
     def _replica(self, topic: str, row: dict[str, Any], broker_id: int) -> SeenReplica:
         partition = row["partition_index"]
-        start = self._offset(topic, partition, broker_id, EARLIEST)
-        end = self._offset(topic, partition, broker_id, LATEST)
+        start = self._offset(topic, partition, broker_id, EARLIEST_TIMESTAMP)
+        end = self._offset(topic, partition, broker_id, LATEST_TIMESTAMP)
         epoch = row.get("leader_epoch", UNKNOWN)
         return SeenReplica(
             broker_id,
@@ -98,7 +97,7 @@ class ClusterStatus:
         rows = ListOffsetsRequest.ListOffsetsTopic
         asked = rows.ListOffsetsPartition(partition_index=partition, current_leader_epoch=UNKNOWN, timestamp=timestamp)
         request = ListOffsetsRequest(
-            replica_id=DEBUGGER,
+            replica_id=DEBUGGING_REPLICA_ID,
             isolation_level=0,
             topics=[rows(name=topic, partitions=[asked])],
             max_version=NEWEST_LIST_OFFSETS,
@@ -113,7 +112,7 @@ class ClusterStatus:
             partition=partition, current_leader_epoch=UNKNOWN, fetch_offset=end, partition_max_bytes=1
         )
         request = FetchRequest(
-            replica_id=DEBUGGER,
+            replica_id=DEBUGGING_REPLICA_ID,
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=1,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
+    DENIED,
     NOT_THERE_YET,
     TopicPartition,
     at_coordinators,
@@ -23,6 +24,7 @@ from minibroker.any_cluster.own_requests import asked
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.consumer_protocol import read_assignment
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.message_values import CLASSIC, CONSUMER, CONSUMER_PROTOCOL_TYPE
 from minibroker.protocol.text import counted
 
 STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
@@ -34,14 +36,13 @@ ADVICE: dict[int, str] = {
     errors.InvalidGroupIdError.errno: "a group needs a name",
     errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
     errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
-    errors.GroupAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.GroupAuthorizationFailedError.errno: DENIED,
+    errors.TopicAuthorizationFailedError.errno: DENIED,
     errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
 UNKNOWN_STATE = "?"
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"  # types of groups, as ListGroups has them
-CONSUMERS = "consumer"  # the protocol type of consumers, in groups of either protocol
+SHARE, STREAMS = "share", "streams"  # types of groups that only Apache Kafka has
 
 
 class Member(NamedTuple):
@@ -72,7 +73,11 @@ class Member(NamedTuple):
         if not self.unread_bytes:
             return None
         size = counted(self.unread_bytes, "byte")
-        return f"{size}, damaged" if protocol_type == CONSUMERS else f"{size} of protocol type {protocol_type}"
+        return (
+            f"{size}, damaged"
+            if protocol_type == CONSUMER_PROTOCOL_TYPE
+            else f"{size} of protocol type {protocol_type}"
+        )
 
 
 class Group(NamedTuple):
@@ -157,7 +162,7 @@ def classic_group(row: Any) -> Group:
 def classic_member(row: Any, protocol_type: str) -> Member:
     """The member of a row of DescribeGroups. Only a consumer's assignment has partitions."""
     assignment = bytes(row.member_assignment)
-    partitions = partitions_in(assignment) if protocol_type == CONSUMERS and assignment else None
+    partitions = partitions_in(assignment) if protocol_type == CONSUMER_PROTOCOL_TYPE and assignment else None
     unread_bytes = len(assignment) if partitions is None else 0
     return Member(
         row.member_id,

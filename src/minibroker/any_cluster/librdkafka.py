@@ -303,7 +303,7 @@ class LibrdkafkaProducer:
     def close(self) -> None:
         """Abandon what has not been sent."""
         self._producer.purge()
-        self._producer.flush(0)
+        self._serve(lambda: self._producer.flush(0))
 
 
 def of_ours(partition: Any) -> TopicPartition:

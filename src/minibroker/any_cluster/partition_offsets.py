@@ -9,7 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
+from minibroker.any_cluster.cluster import (
+    DENIALS,
+    DENIED,
+    ConfigResource,
+    ConfigResourceType,
+    OffsetSpec,
+    TopicPartition,
+    error_name,
+    errors,
+)
 from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
@@ -39,9 +48,11 @@ def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
 
 
 def topic_rows(client: Any, topics: Collection[str]) -> list[dict[str, Any]]:
-    """The metadata of those topics. Raises CommandFailed if one does not exist."""
+    """The metadata of those topics. Raises CommandFailed if one does not exist, or is denied."""
     rows: list[dict[str, Any]] = client.describe_topics(list(topics))
     for row in rows:
+        if row["error_code"] in DENIALS:
+            raise CommandFailed(f"topic {row['name']}: {error_name(row['error_code'])}; {DENIED}")
         if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
             raise CommandFailed(missing_topic(client, row["name"]))
     return rows

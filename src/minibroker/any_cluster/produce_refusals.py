@@ -12,7 +12,7 @@ SOME_MAY_BE_WRITTEN = "some of the rest may be written"
 
 def unanswered(topic: str, acked: int) -> str:
     return (
-        f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`; "
+        f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`, and their logs; "
         f"{counted(acked, 'record')} acknowledged, {SOME_MAY_BE_WRITTEN}"
     )
 
@@ -22,7 +22,7 @@ def acknowledged_before(acked: int) -> str:
 
 
 def refusal(topic: str, error: BaseException, acked: int) -> str:
-    from minibroker.any_cluster.cluster import error_name, errors
+    from minibroker.any_cluster.cluster import DENIED, error_name, errors
 
     if isinstance(error, errors.KafkaTimeoutError):
         return unanswered(topic, acked)
@@ -34,7 +34,7 @@ def refusal(topic: str, error: BaseException, acked: int) -> str:
         errors.MessageSizeTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
         errors.RecordListTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
         errors.ClusterAuthorizationFailedError.errno: NOT_IDEMPOTENT,
-        errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+        errors.TopicAuthorizationFailedError.errno: DENIED,
     }.get(code, "see the broker's log")
     return f"topic {topic} refuses a record: {reason}; {advice}; {acknowledged_before(acked)}"
 

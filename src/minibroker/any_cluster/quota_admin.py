@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
+    DENIALS,
+    DENIED,
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
     administering,
@@ -16,9 +18,9 @@ from minibroker.any_cluster.cluster import (
     error_name,
 )
 from minibroker.errors import CommandFailed
+from minibroker.protocol.message_values import EXACT, IS_DEFAULT
 
 USER, CLIENT_ID = "user", "client-id"
-EXACT, IS_DEFAULT, ANY_NAME = range(3)  # how a filter matches
 REMOVED = 0.0  # the value of a quota that is removed: brokers ignore it
 
 
@@ -88,4 +90,5 @@ quota_admin = administering(QuotaAdmin)
 def refusal(answer: Any) -> str:
     """A broker's refusal in one line, with the next step."""
     reason = (answer.error_message or error_name(answer.error_code)).rstrip(".")
-    return f"{reason}; `minibroker quotas set --help` has the quotas and their units"
+    is_denied = answer.error_code in DENIALS
+    return f"{reason}; {DENIED if is_denied else '`minibroker quotas set --help` has the quotas and their units'}"

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from minibroker.errors import BadValue
+from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.protocol.text import header_name_shown, shown
 
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
@@ -59,7 +60,6 @@ class Access(NamedTuple):
     leader_epoch: Callable[[Any], Any]
 
 
-NO_TIMESTAMP = -1  # of message format 0
 ATTRIBUTES = Access(*map(attrgetter, Access._fields))._replace(
     timestamp=lambda record: NO_TIMESTAMP if record.timestamp is None else record.timestamp
 )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
+    DENIED,
     ConfigResource,
     ConfigResourceType,
     OffsetSpec,
@@ -46,8 +47,8 @@ ADVICE: dict[int, str] = {
     errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
     errors.RequestTimedOutError.errno: "it may still complete; check with `minibroker topics list`",
     errors.NotControllerError.errno: "the controller has just changed; try again",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
-    errors.ClusterAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.TopicAuthorizationFailedError.errno: DENIED,
+    errors.ClusterAuthorizationFailedError.errno: DENIED,
 }
 
 

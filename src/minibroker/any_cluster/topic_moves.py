@@ -6,7 +6,15 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import TopicPartition, administering, error_name, errors, live_brokers, release_of
+from minibroker.any_cluster.cluster import (
+    DENIED,
+    TopicPartition,
+    administering,
+    error_name,
+    errors,
+    live_brokers,
+    release_of,
+)
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.partition_offsets import chosen, partitions_of
 from minibroker.errors import CommandFailed
@@ -20,7 +28,6 @@ FIRST_WITH_MOVES = (2, 4)
 INVALID_REPLICA_ASSIGNMENT = errors.InvalidReplicationAssignmentError.errno
 
 CONTROLLER_CHANGED = "the controller has just changed; try again"
-DENIED = "the cluster's ACLs deny this client; ask its administrator"
 ADVICE: dict[int, str] = {
     errors.PreferredLeaderNotAvailableError.errno: (
         "its first replica is not alive or not in sync; see `minibroker topics describe {topic}`"

@@ -41,7 +41,7 @@ from minibroker.cli.completion import ServeCommand, console_options, rejoin_word
 from minibroker.cli.habits import as_options, written_here
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
-from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
+from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
 
 EPILOG = """First steps:
 
@@ -122,7 +122,7 @@ app.command("check", epilog=check.EPILOG)(check.check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
+    """Run the command line; return the exit status. Raises KeyboardInterrupt at a Ctrl-C."""
     rejoin_words(os.environ)
     words = as_options(
         sys.argv[1:] if arguments is None else arguments, [str(each.name) for each in app.registered_groups]
@@ -141,8 +141,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except Interrupted as interrupted:
         return interrupted.status
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has closed it. Python would flush once more at exit, and report that this failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

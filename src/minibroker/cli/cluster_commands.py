@@ -13,7 +13,7 @@ from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import topic_names
 from minibroker.cli.outcomes import report_rows
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster, position_option
-from minibroker.errors import EXIT_FAILED, EXIT_OK
+from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
 broker answers. Replicas that are out of sync are listed and do not change the status.
@@ -150,6 +150,10 @@ def log_dirs(
             partitions_of(client, topics)  # fails for a missing topic
         brokers = client.describe_log_dirs(topics or None)
         internal = set() if topics else {row["name"] for row in client.describe_topics() if row["is_internal"]}
+    if not any(broker["log_dirs"] for broker in brokers):
+        raise CommandFailed(
+            "the brokers did not return their directories: that needs Describe on the cluster; ask its administrator"
+        )
     rows = [row for broker in brokers for row in log_dir_rows(broker)]
     if output == "json":
         print(json.dumps(rows))

@@ -204,11 +204,11 @@ NATURES = {"consumer": "consumer protocol", "share": "share group", "streams": "
 
 def nature(group: Group) -> Iterator[str]:
     """The type of a group, unless it is a classic one of consumers, and its epoch."""
-    from minibroker.any_cluster.described_groups import CLASSIC, CONSUMERS
+    from minibroker.protocol.message_values import CLASSIC, CONSUMER_PROTOCOL_TYPE
 
     if group.type != CLASSIC:
         yield NATURES.get(group.type, group.type)
-    elif group.protocol_type not in ("", CONSUMERS):
+    elif group.protocol_type not in ("", CONSUMER_PROTOCOL_TYPE):
         yield f"protocol type {group.protocol_type}"
     if group.epoch is not None:
         yield f"epoch {group.epoch}"

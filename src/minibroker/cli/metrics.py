@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,8 +67,9 @@ def serve(
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error  # Python's own text has the address once more
         raise CommandFailed(
-            f"cannot listen on {listen}: {error.strerror or error}; choose another address with --listen HOST:PORT"
+            f"cannot listen on {listen}: {reason}; choose another address with --listen HOST:PORT"
         ) from error
     with interruption(), Endpoint(listener, scraper) as endpoint:
         url = f"http://{address_of(listener)}/metrics"

@@ -266,7 +266,7 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
 
 
 def complaints(topic: TopicDescription) -> Iterator[str]:
-    """What is wrong with partitions, each in a line."""
+    """Yield the faults of partitions, each in a line."""
     from minibroker.protocol.text import ranges
 
     min_isr = int((topic.configs | topic.defaults).get("min.insync.replicas") or 0)

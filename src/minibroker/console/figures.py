@@ -21,7 +21,6 @@ REMEMBERED = 20_000
 SPAN_SECONDS = 10.0
 SHORTEST_SECONDS = 0.5
 
-EARLIEST, LATEST = -2, -1  # as in ListOffsets
 
 Offsets = dict["TopicPartition", int]
 

@@ -13,9 +13,10 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minibroker.console.figures import LATEST, Growth, offsets_of
+from minibroker.console.figures import Growth, offsets_of
 from minibroker.control import Control
 from minibroker.errors import BrokerError
+from minibroker.protocol.message_values import LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
@@ -90,7 +91,7 @@ def lags_of(client: Any, groups: Sequence[str]) -> dict[str, GroupLag]:
 
     committed = committed_of(client, groups)
     asked = list(dict.fromkeys(at for offsets in committed.values() for at in offsets))[:PARTITIONS_MAX]
-    ends = offsets_of(client, asked, LATEST)
+    ends = offsets_of(client, asked, LATEST_TIMESTAMP)
     return {group: group_lag(group, committed.get(group, {}), ends, set(asked)) for group in groups}
 
 

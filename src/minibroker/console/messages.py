@@ -28,12 +28,13 @@ from minibroker.console.answers import (
 from minibroker.console.console import Console
 from minibroker.console.event_stream import STREAMS_MAX, Event
 from minibroker.console.fetching import fetch
-from minibroker.console.figures import EARLIEST, LATEST, led_partitions, offsets_of
+from minibroker.console.figures import led_partitions, offsets_of
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
 from minibroker.console.scanning import Budget, Page, Scan, Span, first_of, read_backwards, read_forward
 from minibroker.console.topics import existing_topic
 from minibroker.protocol.facts import batch_row, crc_of
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.text import counted
 
 MESSAGES = 50
@@ -247,7 +248,7 @@ class Tail:
         self._closing = ExitStack()
         self._client = self._closing.enter_context(connected(console.kafka.cluster))
         try:
-            ends = offsets_of(self._client, led_partitions([topic]), LATEST, committed=query.committed)
+            ends = offsets_of(self._client, led_partitions([topic]), LATEST_TIMESTAMP, committed=query.committed)
         except BaseException:
             self._closing.close()
             raise
@@ -286,8 +287,8 @@ class Reading(NamedTuple):
 
 def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None, budget: Budget) -> Reading:
     partitions = led_partitions([topic])
-    starts = offsets_of(client, partitions, EARLIEST)
-    ends = offsets_of(client, partitions, LATEST, committed=query.committed)
+    starts = offsets_of(client, partitions, EARLIEST_TIMESTAMP)
+    ends = offsets_of(client, partitions, LATEST_TIMESTAMP, committed=query.committed)
     spans = {at.partition: Span(starts[at], ends[at]) for at in partitions if at in starts and at in ends}
     if position is None:
         positions = query.cursor or first_of(topic, spans, lambda span: span.end)

@@ -12,10 +12,11 @@ from starlette.routing import BaseRoute
 from minibroker.any_cluster.positions import parse_position
 from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
-from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
+from minibroker.console.figures import bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.errors import BrokerError
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.text import counted
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class Topics:
         partitions = led_partitions(topics)
         starts, ends, sizes = await self._console.kafka.ask(
             lambda client: (
-                offsets_of(client, partitions, EARLIEST),
-                offsets_of(client, partitions, LATEST),
+                offsets_of(client, partitions, EARLIEST_TIMESTAMP),
+                offsets_of(client, partitions, LATEST_TIMESTAMP),
                 bytes_of(client, partitions),
             )
         )
@@ -106,9 +107,9 @@ class Topics:
         partitions = led_partitions([cut_topic])
         start, stable, end, sizes = await self._console.kafka.ask(
             lambda client: (
-                offsets_of(client, partitions, EARLIEST),
-                offsets_of(client, partitions, LATEST, committed=True),
-                offsets_of(client, partitions, LATEST),
+                offsets_of(client, partitions, EARLIEST_TIMESTAMP),
+                offsets_of(client, partitions, LATEST_TIMESTAMP, committed=True),
+                offsets_of(client, partitions, LATEST_TIMESTAMP),
                 bytes_of(client, partitions),
             )
         )

@@ -30,6 +30,7 @@ from minibroker.history.model import (
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, READ_COMMITTED
 from minibroker.protocol.messages.fetch import replica_id_of
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.text import counted, shown
@@ -40,8 +41,6 @@ from minibroker.transcript.file import MAGIC, TranscriptError
 
 SKEW_NS = 1_000_000_000
 NS_OF_MS = 1_000_000
-CONSUMER = -1
-READ_COMMITTED = 1
 INITIAL_EPOCH = 0  # of a fetch that begins a session; without one, or for the last time, it is -1
 LONGEST_TEXT = 60  # of a value that stands for itself
 CUT_TEXT = 40
@@ -253,7 +252,7 @@ class TranscriptReader:
 
     def _fetch(self, name: str, exchange: Exchange, ended: int) -> None:
         request, response = exchange.request, exchange.response
-        if replica_id_of(request) != CONSUMER or response is None or response.error_code:
+        if replica_id_of(request) != CONSUMER_REPLICA_ID or response is None or response.error_code:
             return
         asked = self._asked(request, response)
         frame = exchange.response_frame
