@@ -117,6 +117,8 @@ def read_meta_properties(path: Path) -> MetaProperties | None:
         return None
     pairs = [line.partition("=") for line in lines if not line.startswith("#")]
     properties = {name.strip(): value.strip() for name, _, value in pairs}
+    if properties.get("version") == "1":
+        raise CorruptFileError(f"{path}: the directory is of a Kafka without ZooKeeper (version 1), and stays with it")
     if properties.get("version") != "0":
         raise CorruptFileError(f"{path}: unrecognized version {properties.get('version')!r}")
     if not properties.get("broker.id", "").isdecimal():

@@ -58,11 +58,17 @@ class TestDirectory:
             opened(tmp_path, broker_id=2)
         opened(tmp_path, broker_id=1)
 
-    @pytest.mark.parametrize("content", ["", "version=1\nbroker.id=0\n", "version=0\n"])
+    @pytest.mark.parametrize("content", ["", "version=2\nbroker.id=0\n", "version=0\n"])
     def test_a_damaged_meta_file_is_refused(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "meta.properties").write_text(content)
 
         with pytest.raises(LogDirectoryError, match=r"meta\.properties"):
+            opened(tmp_path)
+
+    def test_a_directory_of_kafka_without_zookeeper_is_named_as_such(self, tmp_path: Path) -> None:
+        (tmp_path / "meta.properties").write_text("node.id=1\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n")
+
+        with pytest.raises(LogDirectoryError, match=r"meta\.properties: the directory is of a Kafka without ZooKeeper"):
             opened(tmp_path)
 
     @pytest.mark.parametrize(
