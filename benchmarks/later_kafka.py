@@ -48,16 +48,17 @@ class LaterKafka(BrokerServer):
     ) -> None:
         self.name = f"Apache Kafka {release}"
         self.port = free_port()
+        self._controller_port = free_port()
         self._release = release
         self._directory = directory
-        self._java = ["java", *java_options, f"-Xmx{heap}"]
+        self._jvm_options = (*java_options, f"-Xmx{heap}")
         self._settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
 
     def start(self) -> LaterKafka:
         """Return when it answers. Raises KafkaUnavailable and ProcessError."""
-        jars = later_jars(self._release)
+        java = self._java()
         self._directory.mkdir(parents=True, exist_ok=True)
-        controller = free_port()
+        controller = self._controller_port
         settings = {
             "process.roles": "broker,controller",
             "node.id": 0,
@@ -69,16 +70,29 @@ class LaterKafka(BrokerServer):
             **self._settings,
             "listeners": f"{self._settings['listeners']},CONTROLLER://127.0.0.1:{controller}",
         }
-        properties = self._directory / "kafka.properties"
+        properties = self._properties
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        java = [*self._java, "-cp", f"{jars}/*"]
         subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)],
             capture_output=True,
             timeout=FORMAT_SECONDS,
             check=True,
         )
-        command = [*java, "kafka.Kafka", str(properties)]
+        return self._spawn(java)
+
+    def restart(self) -> LaterKafka:
+        """Start it again on its directory, once it was killed; return when it answers. Raises ProcessError."""
+        return self._spawn(self._java())
+
+    @property
+    def _properties(self) -> Path:
+        return self._directory / "kafka.properties"
+
+    def _java(self) -> list[str]:
+        return ["java", *self._jvm_options, "-cp", f"{later_jars(self._release)}/*"]
+
+    def _spawn(self, java: list[str]) -> LaterKafka:
+        command = [*java, "kafka.Kafka", str(self._properties)]
         self._broker = ServerProcess("kafka", command, self._directory / "kafka.log", port=self.port)
         for listener in self._settings["listeners"].split(","):  # they open one after the other
             self._broker.port = int(listener.rpartition(":")[2])

@@ -45,6 +45,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.config.settings.types import LONG_MAX
+from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.peer import PeerError
@@ -204,11 +205,13 @@ def build(
         required_acks=config.offsets_commit_required_acks,
         timeout_ms=config.offsets_commit_timeout_ms,
     )
+    group_configs = GroupConfigs(config, lambda: state.group_configs)
     groups = GroupCoordinator(
         OffsetStore(group_log, config),
         group_log,
         metadata_cache,
         config=config,
+        group_configs=group_configs,
         clock=clock,
         timer=timers.timer,
         run_steps=background.run_steps,
@@ -313,7 +316,7 @@ def build(
         ),
         AclApis(acls),
         SaslApis(scram_users),
-        ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin),
+        ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin, group_configs=group_configs),
         ClusterApis(
             config=config,
             metadata_cache=metadata_cache,

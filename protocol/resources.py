@@ -49,7 +49,9 @@ TYPES = {
     Meaning.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
 # Of a broker and of its loggers the cluster is asked for.
-RESOURCES_WITH_CONFIGS = {2: ResourceType.TOPIC, 4: ResourceType.CLUSTER, 8: ResourceType.CLUSTER}
+RESOURCES_WITH_CONFIGS = {
+    2: ResourceType.TOPIC, 4: ResourceType.CLUSTER, 8: ResourceType.CLUSTER, 32: ResourceType.GROUP,
+}  # fmt: skip
 TYPED_BESIDE: dict[Meaning, tuple[Meaning, Mapping[int, ResourceType]]] = {
     Meaning.RESOURCE_NAME: (Meaning.RESOURCE_TYPE, RESOURCES_WITH_CONFIGS),
     Meaning.COORDINATOR_KEY: (

@@ -33,7 +33,13 @@ OF_TOPIC = (
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-OF_GROUP = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+OF_GROUP = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 
 
 def bits(operations: Iterable[Operation]) -> int:

@@ -7,7 +7,7 @@ AdminManager: a list that was never set begins as its default, and appending a p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minibroker.broker.config.settings.changeable import SETTINGS
@@ -26,8 +26,13 @@ def replaced(current: Mapping[str, str], given: Sequence[Row]) -> dict[str, str]
     return {row.name: row.value for row in given}
 
 
-def altered(current: Mapping[str, str], given: Sequence[Row], *, is_topic: bool) -> dict[str, str]:
-    """Return the configs of a topic, or of a broker, after these operations. Raises KafkaError."""
+def altered(
+    current: Mapping[str, str], given: Sequence[Row], *, default_list: Callable[[str, int], str]
+) -> dict[str, str]:
+    """Return the configs of a resource after these operations. Raises KafkaError.
+
+    `default_list` returns the default of a list, by the name and for this operation; it raises for other types.
+    """
     check_no_duplicates(given)
     configs = dict(current)
     for name, operation, value in given:
@@ -36,7 +41,7 @@ def altered(current: Mapping[str, str], given: Sequence[Row], *, is_topic: bool)
         elif operation == DELETE:
             configs.pop(name, None)
         elif operation in OPERATIONS:
-            before = elements(configs.get(name, default_list(name, operation, is_topic=is_topic)))
+            before = elements(configs.get(name, default_list(name, operation)))
             configs[name] = ",".join(combined(before, elements(value), operation))
         else:
             raise invalid(f"Unknown operation {operation} on config {name}")
@@ -53,18 +58,28 @@ def elements(text: str) -> list[str]:
     return [element.strip() for element in text.split(",") if element.strip()]
 
 
-def default_list(name: str, operation: int, *, is_topic: bool) -> str:
-    """Return the default of a list setting, as text. Raises KafkaError for other types."""
-    if is_topic:
-        check_names([name])
-        is_list, default = TOPIC_CONFIGS[name].type.value == "LIST", LogConfig().value_text(name)
-    else:
-        row = SETTINGS.get(base_name(name))
-        is_list = row is not None and row.kind.name == "LIST"
-        default = "" if row is None else row.write(row.default) or ""
-    if not is_list:
+def topic_list(name: str, operation: int) -> str:
+    """Return the default of a topic's list, as text. Raises KafkaError for other types."""
+    check_names([name])
+    return checked_list(name, operation, TOPIC_CONFIGS[name].type.value, LogConfig().value_text(name))
+
+
+def broker_list(name: str, operation: int) -> str:
+    """Return the default of a broker's list, as text. Raises KafkaError for other types."""
+    row = SETTINGS.get(base_name(name))
+    return checked_list(name, operation, *((None, None) if row is None else (row.kind.name, row.write(row.default))))
+
+
+def checked_list(name: str, operation: int, kind: str | None, default: str | None) -> str:
+    if kind != "LIST":
         raise invalid(f"Config value {OPERATIONS[operation]} is not allowed for config key: {name}")
-    return default
+    return default or ""
+
+
+def group_list(name: str, operation: int) -> str:
+    """Raises KafkaError: no config of a group is a list. As kafka 4.4, whose controller asks for the type."""
+    message = f"Can't {OPERATIONS[operation].upper()} to key {name} because its type is not LIST."
+    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def check_logger_operation(row: Row) -> None:

@@ -1,12 +1,12 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics and of the broker.
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics, of the broker and of groups.
 
 DescribeConfigs v0-v4. Version notes: v1 synonyms and sources · v3 types and documentation · v4 flexible. AlterConfigs
 v0-v2 (v2 flexible): configs that are not named are unset. IncrementalAlterConfigs v0-v1 (v1 flexible), which came after
 Kafka 2.0: sets, unsets, or adds to and removes from a list, and leaves the rest alone.
 
 An unknown type of a resource fails the whole request in the versions of kafka 2.0.1, its row of AlterConfigs in later
-ones, which know the loggers of a broker (BROKER_LOGGER); this broker has none. The answer repeats the type; releases up
-to 2.0.1 call it UNKNOWN, which no client can read.
+ones. Those know groups (GROUP), and the loggers of a broker (BROKER_LOGGER), which this broker has none of. The answer
+repeats the type; releases up to 2.0.1 call it UNKNOWN, which no client can read.
 
 A change is stored before it is answered, and counts from then on.
 """
@@ -21,12 +21,15 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.config_operations import (
     altered,
+    broker_list,
     check_logger_operation,
     check_no_duplicates,
     check_no_nulls,
+    group_list,
     replaced,
+    topic_list,
 )
-from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
+from minibroker.broker.apis.describe_configs import describe_broker, describe_group, describe_topic
 from minibroker.broker.apis.failures import answer_to_all
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache, check_topic_name
@@ -36,6 +39,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.config.settings.types import INT, InvalidValueError
+from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (
@@ -49,6 +53,7 @@ RESOURCE_UNKNOWN = 0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 RESOURCE_BROKER_LOGGER = 8
+RESOURCE_GROUP = 32
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
 
 Body = Any
@@ -58,8 +63,16 @@ Change = Callable[[Configs, Sequence[Body]], Configs]  # from the present config
 class ConfigApis:
     """Handlers of the settings of topics and of the broker."""
 
-    def __init__(self, *, config: KafkaConfig, metadata_cache: MetadataCache, topic_admin: TopicAdmin) -> None:
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        metadata_cache: MetadataCache,
+        topic_admin: TopicAdmin,
+        group_configs: GroupConfigs,
+    ) -> None:
         self._config = config
+        self._group_configs = group_configs
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
 
@@ -73,7 +86,7 @@ class ConfigApis:
     # -- DescribeConfigs --------------------------------------------------------------------------------------
 
     def describe_configs(self, request: Request, client: Client) -> Body:
-        known = {*RESOURCE_NAMES, RESOURCE_BROKER_LOGGER} if is_later(request) else RESOURCE_NAMES
+        known = {*RESOURCE_NAMES, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP} if is_later(request) else RESOURCE_NAMES
         unknown = unknown_type(request.body.resources, known, " for resource {}")
         if unknown is not None:
             return self._refused(request, unknown)
@@ -93,9 +106,11 @@ class ConfigApis:
         return answer._replace(**{field: rows})
 
     def _describe(self, resource: Body, wish: Body) -> Body:
-        code, message, configs = ErrorCode.NONE, None, []
+        code, configs = ErrorCode.NONE, []
+        message: str | None
         try:
             configs = self._configs_of(resource, wish.include_synonyms, wish.include_documentation)
+            message = "" if resource.resource_type == RESOURCE_GROUP else None  # as kafka 4.4
         except KafkaError as error:
             code, message = error.code, error.message
         return DescribeConfigsResponse.row("results")(
@@ -123,6 +138,17 @@ class ConfigApis:
         if resource.resource_type == RESOURCE_BROKER_LOGGER:
             self._check_logger_broker_id(name)
             return []
+        if resource.resource_type == RESOURCE_GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return describe_group(
+                name,
+                self._group_configs,
+                self._config,
+                keys,
+                with_synonyms=with_synonyms,
+                with_documentation=with_documentation,
+            )
         self._check_broker_id(name, "{} or empty string,")
         return describe_broker(
             self._config,
@@ -165,7 +191,7 @@ class ConfigApis:
                 again = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 rows.append((again.code, again.message, *key))
             else:
-                change = partial(altered, is_topic=resource.resource_type == RESOURCE_TOPIC)
+                change = partial(altered, default_list=DEFAULT_LISTS.get(resource.resource_type, broker_list))
                 rows.append(self._altered_row(resource, request, change))
         return IncrementalAlterConfigsResponse(responses=rows)
 
@@ -177,6 +203,9 @@ class ConfigApis:
         try:
             if kind == RESOURCE_BROKER_LOGGER and request.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
                 self._alter_loggers(name, resource.configs)
+                return (code, message, kind, name)
+            if kind == RESOURCE_GROUP:
+                self._alter_group(name, resource.configs, change, request.body.validate_only)
                 return (code, message, kind, name)
             if kind not in RESOURCE_NAMES:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
@@ -199,6 +228,15 @@ class ConfigApis:
             raise KafkaError(code, f'Topic "{name}" does not exist.')
         check_no_nulls(given)
         self._set_topic_configs(topic, change(topic.configs, given), validate_only)
+
+    def _alter_group(self, name: str, given: Sequence[Body], change: Change, validate_only: bool) -> None:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        check_no_nulls(given)
+        configs = change(self._group_configs.of(name), given)
+        self._group_configs.check(configs)
+        if not validate_only:
+            self._topic_admin.alter_group_configs(name, configs)
 
     def _alter_loggers(self, name: str, given: Sequence[Body]) -> None:
         """As a broker without loggers of these names; the messages are those of kafka 3.9."""
@@ -232,6 +270,9 @@ class ConfigApis:
         current = self._config.of_broker if name else self._config.of_cluster
         broker = str(self._config.broker_id) if name else name
         self._topic_admin.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
+
+
+DEFAULT_LISTS = {RESOURCE_TOPIC: topic_list, RESOURCE_GROUP: group_list}
 
 
 def is_later(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""The rows of DescribeConfigs, for a topic and for the broker, with the source of each value.
+"""The rows of DescribeConfigs, for a topic, for the broker and for a group, with the source of each value.
 
 As kafka 2.0.1 AdminManager; types and documentation, which v3 added, come from the tables of settings.
 """
@@ -20,6 +20,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.endpoints import base_name
+from minibroker.broker.group.consumer.configs import GROUP_CONFIGS, GroupConfigs
 from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
@@ -62,6 +63,42 @@ def describe_topic(
                 synonyms=synonyms if with_synonyms else (),
                 config_type=TYPE_CODES[row.type.value],
                 documentation=row.doc if with_documentation else None,
+            )
+        )
+    return rows
+
+
+def describe_group(
+    group_id: str,
+    configs: GroupConfigs,
+    config: KafkaConfig,
+    names: Sequence[str] | None,
+    *,
+    with_synonyms: bool,
+    with_documentation: bool = False,
+) -> list[Body]:
+    """Describe all configs of a group, or the existing ones of `names` (as kafka 4.4 ConfigHelper)."""
+    overrides = configs.of(group_id)
+    rows = []
+    for name, row in GROUP_CONFIGS.items():
+        if names is not None and name not in names:
+            continue
+        value = str(configs.value(group_id, name))
+        synonyms = synonyms_of(config, row.setting)
+        if name in overrides:
+            synonyms = (ConfigSynonym(name, value, ConfigSource.GROUP), *synonyms)
+        setting = SETTINGS[row.setting]
+        rows.append(
+            config_row(
+                name=name,
+                value=value,
+                read_only=False,
+                is_default=synonyms[0].source is ConfigSource.DEFAULT,
+                config_source=synonyms[0].source,
+                is_sensitive=False,
+                synonyms=synonyms if with_synonyms else (),
+                config_type=TYPE_CODES[setting.kind.name],
+                documentation=setting.doc if with_documentation else None,
             )
         )
     return rows

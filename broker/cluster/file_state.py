@@ -24,6 +24,7 @@ from typing import Any
 from minibroker.broker.cluster.change_journal import ChangeJournal
 from minibroker.broker.cluster.state import (
     Change,
+    Configs,
     OldOffsets,
     Reassignment,
     Sections,
@@ -175,6 +176,7 @@ class FileState(Sections):
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
             "broker_configs": self.broker_configs,
+            "group_configs": self.group_configs,
             "client_quotas": [quotas_document(entity, quotas) for entity, quotas in self.client_quotas.items()],
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
             "being_deleted": sorted(self.being_deleted),
@@ -202,9 +204,8 @@ class FileState(Sections):
         self._written = str(document.get("written", ""))  # not in a file of an older minibroker
         self.cluster_id = str(document["cluster_id"])
         self.next_producer_id = int(document["next_producer_id"])
-        self.broker_configs = {
-            str(broker): text_pairs(configs) for broker, configs in document.get("broker_configs", {}).items()
-        }
+        self.broker_configs = configs_by_name(document.get("broker_configs", {}))
+        self.group_configs = configs_by_name(document.get("group_configs", {}))
         self.client_quotas = dict(map(parse_quotas, document.get("client_quotas", ())))
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
         self.being_deleted = frozenset(map(str, document.get("being_deleted", ())))
@@ -325,6 +326,10 @@ def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
 def parse_reassignment(document: dict[str, Any]) -> Reassignment:
     replicas, original, removing = (tuple(map(int, document[name])) for name in ("replicas", "original", "removing"))
     return Reassignment(replicas, original, removing, bool(document["is_caught_up"]))
+
+
+def configs_by_name(document: dict[str, Any]) -> dict[str, Configs]:
+    return {str(name): text_pairs(configs) for name, configs in document.items()}
 
 
 def text_pairs(document: dict[str, Any]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from minibroker.broker.cluster.broker_locks import BrokerLocks, lock
 from minibroker.broker.cluster.file_state import (
     base64_text,
+    configs_by_name,
     credential_document,
     parse_credential,
     parse_old_offsets,
@@ -457,6 +458,7 @@ WRITERS: Mapping[str, Callable[[Any], Any]] = {
     "being_deleted": sorted,
     "next_producer_id": int,
     "broker_configs": dict,
+    "group_configs": dict,
     "client_quotas": quotas_documents,
     "acls": list,
     "scram_credentials": credentials_document,
@@ -465,7 +467,8 @@ WRITERS: Mapping[str, Callable[[Any], Any]] = {
 READERS: Mapping[str, Callable[[Any], Any]] = {
     "being_deleted": frozenset,
     "next_producer_id": int,
-    "broker_configs": lambda document: {str(broker): text_pairs(configs) for broker, configs in document.items()},
+    "broker_configs": configs_by_name,
+    "group_configs": configs_by_name,
     "client_quotas": lambda documents: dict(map(parse_quotas, documents)),
     "acls": lambda documents: list(map(text_pairs, documents)),
     "scram_credentials": parse_credentials,

@@ -69,6 +69,7 @@ class Change(NamedTuple):
     asked_moves: Moves | None = None
     old_offsets: OldOffsets | None = None
     broker_configs: Mapping[str, Configs] | None = None
+    group_configs: Mapping[str, Configs] | None = None
     client_quotas: Mapping[Entity, Quotas] | None = None
     acls: Sequence[Mapping[str, str]] | None = None
     scram_credentials: ScramCredentials | None = None
@@ -126,6 +127,7 @@ class Sections:
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: Mapping[str, Configs] = {}
+        self.group_configs: Mapping[str, Configs] = {}
         self.client_quotas: Mapping[Entity, Quotas] = {}
         self.old_offsets: OldOffsets = {}
         self.acls: Sequence[Mapping[str, str]] = []
@@ -181,6 +183,10 @@ class ClusterState(Protocol):
     @property
     def broker_configs(self) -> Mapping[str, Configs]:
         """By broker id; those of all brokers under the empty name."""
+
+    @property
+    def group_configs(self) -> Mapping[str, Configs]:
+        """By group, those of groups that have some."""
 
     @property
     def client_quotas(self) -> Mapping[Entity, Quotas]: ...

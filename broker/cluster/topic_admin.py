@@ -183,6 +183,18 @@ class TopicAdmin:
             self._controller.perform("the brokers", controller.broker_altered)
         logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
 
+    def alter_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace the configs of a group. Raises KafkaError."""
+        if self._state.is_beside_kafka:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Apache Kafka 2.0.1 has no configs of groups in ZooKeeper.")
+
+        def change() -> Change:
+            others = {name: its_own for name, its_own in self._state.group_configs.items() if name != group_id}
+            return Change(group_configs={**others, group_id: dict(configs)} if configs else others)
+
+        store(self._state, "the configs of a group", change)
+        logger.info("configs of group %s are %s now", group_id, dict(configs))
+
     # -- steps ------------------------------------------------------------------------------------------------
 
     def _performed(

@@ -17,6 +17,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.consumer.changes import GroupChanges
 from minibroker.broker.group.consumer.classic_members import ClassicMembers
+from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import Heartbeats
 from minibroker.broker.group.consumer.migration import Migration
@@ -76,6 +77,7 @@ class GroupCoordinator:
         metadata_cache: MetadataCache,
         *,
         config: KafkaConfig,
+        group_configs: GroupConfigs,
         clock: Clock,
         timer: Timer,
         run_steps: Callable[[Iterator[None]], None],
@@ -100,7 +102,14 @@ class GroupCoordinator:
         self.offsets = OffsetManager(self._groups, store, self.topics, config=config, clock=clock)
         migration = Migration(self.topics, self.membership, self._rebalances, config=config, clock=clock)
         self._changes = GroupChanges(
-            self._groups, store, self.topics, migration, config=config, clock=clock, timer=timer
+            self._groups,
+            store,
+            self.topics,
+            migration,
+            config=config,
+            group_configs=group_configs,
+            clock=clock,
+            timer=timer,
         )
         regexes = RegexRefresh(self._changes, afterwards=afterwards, run_steps=run_steps)
         self.heartbeats = Heartbeats(self._changes, migration, regexes)

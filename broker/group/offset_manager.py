@@ -92,6 +92,8 @@ class OffsetManager:
         refusal = self._groups.check(commit.group_id)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
+        if self._groups.get(commit.group_id) is None and commit.identity.generation_id >= 0:
+            return commit.ended_with(ErrorCode.ILLEGAL_GENERATION)  # as kafka 4.4
         group = self._groups.get_or_add(commit.group_id)
         if isinstance(group, ConsumerGroup):
             refusal = commits.refuse_transactional_commit(group, commit, self._topics)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_cache import AnyGroup
@@ -54,6 +55,7 @@ class Coordinated:
             self.disk.log,
             self.cache,
             config=self.disk.config,
+            group_configs=GroupConfigs(self.disk.config, dict),
             clock=self.disk.clock,
             timer=self.timer,
             run_steps=self.disk.background.run_steps,

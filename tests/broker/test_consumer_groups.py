@@ -40,6 +40,7 @@ SETTINGS: dict[str, object] = {
     "group_initial_rebalance_delay_ms": 0,
     "group_consumer_assignment_interval_ms": 0,
 }
+GROUP_RESOURCE = 32  # of DescribeConfigs
 # Of kafka 4.4 Utils.computeTopicHash for the topic below, whose brokers have no racks, or two.
 KAFKAS_HASHES = [2440286799289759334, 1251112124776226475]
 
@@ -703,3 +704,46 @@ async def test_a_member_needs_the_right_to_read_the_group_and_to_describe_its_to
     await members.join("c", subscribed_topic_regex="[tu]")
     await members.beat("c")
     assert group_of(members).resolved["."].topics == {"t", "u"}
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "config"),
+    [
+        (
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.max.session.timeout.ms",
+            "consumer.session.timeout.ms",
+        ),
+        (
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+            "consumer.heartbeat.interval.ms",
+        ),
+        (
+            "group.consumer.min.assignment.interval.ms",
+            "group.consumer.max.assignment.interval.ms",
+            "consumer.assignment.interval.ms",
+        ),
+    ],
+)
+async def test_a_group_keeps_configs_of_its_own_within_the_bounds_of_the_broker(
+    make_broker: MakeBroker, tmp_path: Path, least: str, most: str, config: str
+) -> None:
+    broker = make_broker(tmp_path, **{least: 6000, most: 7000})
+
+    async def outcome(value: int) -> ErrorCode:
+        rows = [(GROUP_RESOURCE, "g", [(config, 0, str(value))])]
+        answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=rows, validate_only=False)
+        return ErrorCode(answer.responses[0].error_code)
+
+    async def value() -> str:
+        answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[(GROUP_RESOURCE, "g", [config])])
+        return str(answer.results[0].configs[0].value)
+
+    assert [await outcome(each) for each in (5999, 7001)] == [ErrorCode.INVALID_CONFIG] * 2
+    assert await outcome(6500) == ErrorCode.NONE
+    assert await value() == "6500"
+    for bounds, kept in (((6000, 7000), "6500"), ((6600, 7000), "6600"), ((6000, 6400), "6400")):
+        broker.close()
+        broker = make_broker(tmp_path, **dict(zip((least, most), bounds, strict=True)))
+        assert await value() == kept

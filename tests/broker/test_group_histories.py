@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
@@ -49,6 +50,7 @@ class Coordinated:
             disk.log,
             MetadataCache(""),
             config=disk.config,
+            group_configs=GroupConfigs(disk.config, dict),
             clock=disk.clock,
             timer=Timer(start_ms=0),
             run_steps=disk.background.run_steps,

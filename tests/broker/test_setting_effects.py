@@ -347,7 +347,10 @@ SEEN_ELSEWHERE = {
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "broker/test_consumer_groups.py": "group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms"
     " group.consumer.max.size group.consumer.assignors group.consumer.assignment.interval.ms"
-    " group.consumer.migration.policy group.consumer.regex.refresh.interval.ms",
+    " group.consumer.migration.policy group.consumer.regex.refresh.interval.ms"
+    " group.consumer.min.session.timeout.ms group.consumer.max.session.timeout.ms"
+    " group.consumer.min.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms"
+    " group.consumer.min.assignment.interval.ms group.consumer.max.assignment.interval.ms",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
     "storage/test_log_cleaner.py": "delete.retention.ms",
 }

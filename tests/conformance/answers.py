@@ -322,6 +322,11 @@ def mask_listed_groups(answer: Plain) -> None:
     answer["groups"] = sorted(groups, key=lambda group: str(group["group_id"]))
 
 
+def mask_fetched_offsets(answer: Plain) -> None:
+    for each in (answer, *answer["groups"]):
+        sort_topics(each)
+
+
 def sort_topics(answer: Plain, partition: str = "partition") -> None:
     """The order of Kafka's hash maps."""
     answer["topics"].sort(key=lambda topic: topic.get("name") or topic.get("topic") or "")
@@ -330,10 +335,11 @@ def sort_topics(answer: Plain, partition: str = "partition") -> None:
 
 
 APIS_OF_TOPICS = """
-    Produce ListOffsets OffsetForLeaderEpoch DeleteTopics DeleteRecords OffsetCommit OffsetFetch
+    Produce ListOffsets OffsetForLeaderEpoch DeleteTopics DeleteRecords OffsetCommit OffsetDelete
     AddPartitionsToTxn TxnOffsetCommit AlterReplicaLogDirs
 """.split()
 MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_topics) | {
+    "OffsetFetch": mask_fetched_offsets,
     "Metadata": mask_metadata,
     "ApiVersions": mask_api_versions,
     "CreateTopics": mask_create_topics,

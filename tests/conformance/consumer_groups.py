@@ -1,7 +1,7 @@
 """Conversations in groups of the consumer protocol, as Apache Kafka 4.4.0 answered them.
 
-`python -m tests.conformance.consumer_groups --kafka 127.0.0.1:PORT` compares a live one with a minibroker of this tree,
-`--record` keeps its answers. It is started with the settings that `--settings` prints, and begins without groups.
+`python -m tests.conformance.consumer_groups` starts one and compares it with a minibroker of this tree. `--record`
+keeps its answers. `--only NAME` is for one conversation: a scripted one by its name, a generated one by its seed.
 """
 
 from __future__ import annotations
@@ -9,18 +9,28 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import NamedTuple
 
+from benchmarks.later_kafka import LaterKafka
 from minibroker.protocol.text import counted
 from tests.conformance.answers import Plain
 from tests.conformance.conversation import SocketPeer
 from tests.conformance.generated_consumer_groups import generated_consumer_groups
-from tests.conformance.pair import first_difference, wait_for_coordinator
+from tests.conformance.pair import Difference, first_difference, wait_for_coordinator
 from tests.conformance.recording import abridged
 from tests.conformance.recordings import keep, read
+from tests.conformance.scripts import (
+    consumer_group_configs,
+    consumer_group_restarts,
+    consumer_group_rights,
+    consumer_group_transactions,
+    conversations_of,
+)
 from tests.conformance.scripts import consumer_groups as scripts
-from tests.conformance.scripts import conversations_of
 from tests.conformance.steps import Script, script_text
 from tests.integration.brokers import Minibroker
 
@@ -28,24 +38,46 @@ RECORDED = "kafka-4.4.0-consumer-groups.json.gz"
 SEEDS = range(1, 521)  # of which so many are kept that Apache Kafka answers alike each time
 GENERATED = 500
 RUNS = 2
+MEETING_SECONDS = 60.0
 SETTINGS: dict[str, str | int] = {
     "group.consumer.session.timeout.ms": scripts.SESSION_MS,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.max.size": 6,
+    "group.consumer.min.session.timeout.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 100,
     "group.min.session.timeout.ms": 100,
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
     "auto.create.topics.enable": "false",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "transaction.state.log.num.partitions": 1,
 }
 # Those that have no effect here: an assignment is made at once.
 KAFKA_SETTINGS: dict[str, str | int] = {
-    "group.consumer.min.session.timeout.ms": 100,
-    "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.assignor.offload.enable": "false",
 }
-PREPARING = ("CreateTopics", "CreatePartitions", "DeleteTopics", "Fetch", "ListOffsets")
-SCRIPTED = conversations_of(scripts)
+PREPARING = (
+    "CreateAcls",
+    "CreateTopics",
+    "CreatePartitions",
+    "DeleteTopics",
+    "Fetch",
+    "FindCoordinator",
+    "ListOffsets",
+)
+SCRIPTED = {
+    name: script
+    for module in (
+        scripts,
+        consumer_group_rights,
+        consumer_group_transactions,
+        consumer_group_restarts,
+        consumer_group_configs,
+    )
+    for name, script in conversations_of(module).items()
+}
 
 
 def script_of(name: str) -> Script:
@@ -71,32 +103,45 @@ def of_groups(script: Script, answers: list[Plain]) -> list[Plain]:
     return ["done" if step.api in PREPARING else abridged(each) for step, each in zip(script, answers, strict=True)]
 
 
-def hold(peer: SocketPeer, asked: Iterable[str], run: int = 0) -> dict[str, list[Plain]]:
-    held = {}
-    for name in asked:
-        script = script_of(name)
-        held[name] = of_groups(script, peer.hold(script, prefix_of(name, run)))
-    return held
+class Subject(NamedTuple):
+    """A broker to hold conversations with."""
+
+    host: str
+    port: int
+    restart: Callable[[], None]  # once it is killed
+
+
+def hold(subject: Subject, asked: Iterable[str], run: int = 0) -> dict[str, list[Plain]]:
+    """The answers of conversations: one after the other, then those together in which the broker is restarted."""
+    scripts = {name: script_of(name) for name in asked}
+    restarted = [name for name, script in scripts.items() if any(step.kind == "restart" for step in script)]
+    peer = SocketPeer(subject.host, subject.port)
+    wait_for_coordinator(peer)
+    held = {name: peer.hold(scripts[name], prefix_of(name, run)) for name in scripts if name not in restarted}
+    peer.close()
+    if restarted:
+        meeting = Barrier(len(restarted), subject.restart, MEETING_SECONDS)
+
+        def hold_with_others(name: str) -> list[Plain]:
+            one = SocketPeer(subject.host, subject.port, meeting.wait)
+            try:
+                return one.hold(scripts[name], prefix_of(name, run))
+            finally:
+                one.close()
+
+        with ThreadPoolExecutor(len(restarted)) as threads:
+            held |= dict(zip(restarted, threads.map(hold_with_others, restarted), strict=True))
+    return {name: of_groups(script, held[name]) for name, script in scripts.items()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.consumer_groups", description=__doc__)
-    parser.add_argument("--kafka", help="host:port of an Apache Kafka 4.4.0")
-    parser.add_argument("--settings", action="store_true", help="print its settings")
-    parser.add_argument("--record", action="store_true", help="keep its answers")
+    parser.add_argument("--record", action="store_true", help="keep the answers")
     parser.add_argument(
         "--only", action="append", help="a scripted conversation by its name, a generated one by its seed"
     )
     options = parser.parse_args()
-    if options.settings:
-        print(*(f"{name}={value}" for name, value in (SETTINGS | KAFKA_SETTINGS).items()), sep="\n")
-        return 0
-    asked = options.only or [*SCRIPTED, *map(str, SEEDS)]
-    host, port = options.kafka.split(":")
-    kafka = SocketPeer(host, int(port))
-    wait_for_coordinator(kafka)
-    theirs = agreed([hold(kafka, asked, run) for run in range(RUNS)])
-    kafka.close()
+    theirs = answers_of_apache_kafka(options.only or [*SCRIPTED, *map(str, SEEDS)])
     if options.record:
         keep(RECORDED, (recorded() if options.only else {}) | theirs)
         print(f"{counted(sum(map(len, theirs.values())), 'answer')} of {counted(len(theirs), 'conversation')}")
@@ -104,33 +149,59 @@ def main() -> int:
     return compare(theirs)
 
 
+def answers_of_apache_kafka(asked: Iterable[str]) -> dict[str, list[Plain]]:
+    """The answers of an Apache Kafka that begins without groups. Raises KafkaUnavailable."""
+    settings = {name: str(value) for name, value in (SETTINGS | KAFKA_SETTINGS).items()}
+    with tempfile.TemporaryDirectory() as directory, LaterKafka(Path(directory), settings, release="4.4.0") as kafka:
+
+        def restart() -> None:
+            kafka.kill()
+            kafka.restart()
+
+        return agreed([hold(Subject(kafka.host, kafka.port, restart), asked, run) for run in range(RUNS)])
+
+
 def agreed(runs: list[dict[str, list[Plain]]]) -> dict[str, list[Plain]]:
     """The conversations that were answered alike in all runs. Raises RuntimeError for a scripted one that was not."""
     first, *others = runs
     alike = {name: answers for name, answers in first.items() if all(run[name] == answers for run in others)}
-    unlike = [name for name in first if name not in alike and not name.isdecimal()]
+    unlike = {name: found for run in others for name in first if (found := between(name, first, run)) is not None}
     if unlike:
-        raise RuntimeError(f"Apache Kafka has answered differently each time: {', '.join(unlike)}")
+        shown = "\n".join(f"-- {name}\n{found}" for name, found in unlike.items())
+        raise RuntimeError(f"Apache Kafka has answered differently each time:\n{shown}")
     seeds = [name for name in alike if name.isdecimal()][:GENERATED]
     return {name: answers for name, answers in alike.items() if not name.isdecimal() or name in seeds}
+
+
+def between(name: str, first: dict[str, list[Plain]], other: dict[str, list[Plain]]) -> Difference | None:
+    """The difference of a scripted conversation between two runs."""
+    return None if name.isdecimal() else first_difference(script_of(name), first[name], other[name])
+
+
+def started(directory: Path, port: int = 0) -> Minibroker:
+    listen = f"127.0.0.1:{port}"
+    return Minibroker(directory, "--listen", listen, "--set", "broker.id=1", settings=SETTINGS).wait_until_ready()
 
 
 def compare(theirs: dict[str, list[Plain]]) -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as directory:
-        broker = Minibroker(Path(directory), "--set", "broker.id=1", settings=SETTINGS)
+        broker = started(Path(directory))
+
+        def restart() -> None:
+            nonlocal broker
+            broker.kill()
+            broker = started(Path(directory), broker.port)
+
         try:
-            broker.wait_until_ready()
-            ours = SocketPeer(broker.host, broker.port)
-            wait_for_coordinator(ours)
-            for name, answers in theirs.items():
-                found = first_difference(script_of(name), answers, hold(ours, [name])[name])
-                if found is not None:
-                    failed += 1
-                    print(f"-- {name} is answered differently\n{found}\n{script_text(script_of(name))}", flush=True)
-            ours.close()
+            ours = hold(Subject(broker.host, broker.port, restart), theirs)
         finally:
             broker.kill()
+    for name, answers in theirs.items():
+        found = first_difference(script_of(name), answers, ours[name])
+        if found is not None:
+            failed += 1
+            print(f"-- {name} is answered differently\n{found}\n{script_text(script_of(name))}", flush=True)
     print(f"{counted(len(theirs), 'conversation')}, {counted(failed, 'difference')}")
     return 1 if failed else 0
 

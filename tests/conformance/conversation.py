@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey, response_has_tags, skip_header_tags
@@ -23,6 +24,7 @@ CLOSED = "closed"
 WAITS = "waits"
 SILENT = "silent"
 NO_ANSWER = "no answer"
+RESTARTED = "restarted"
 ANSWER_SECONDS = 30.0
 CORRELATION_BYTES = 4
 SETTLE_SECONDS = 0.005  # for the last bytes of an answer that is on its way
@@ -107,18 +109,22 @@ def body_at(step: Step, version: int, frame: bytes | bytearray) -> int:
 
 
 def first_error(body: Any) -> int:
-    """The error of an answer, or of the first partition in it; 0 where it has none: a shrunk step may ask nothing."""
-    if hasattr(body, "error_code"):
-        return int(body.error_code)
-    rows = (row for topic in body.topics for row in getattr(topic, "partitions", [topic]))
-    return next((int(row.error_code) for row in rows), 0)
+    """The error of an answer, or the first one of a group or a partition in it; 0 if it has none."""
+    topics = getattr(body, "topics", ())
+    rows = [
+        body,
+        *getattr(body, "groups", ()),
+        *(row for each in topics for row in getattr(each, "partitions", [each])),
+    ]
+    return next((int(row.error_code) for row in rows if getattr(row, "error_code", 0)), 0)
 
 
 class SocketPeer:
     """A broker at the other end of sockets, one per name; a name that is an address is where it comes from."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, restart: Callable[[], object] | None = None) -> None:
         self._address = (host, port)
+        self._restart = restart
         self._connections: dict[str, RawConnection] = {}
         self._parked: dict[str, Step] = {}
 
@@ -142,6 +148,11 @@ class SocketPeer:
         name = step.connection
         if step.kind == "drop":
             self.drop(name)
+        elif step.kind == "restart":
+            assert self._restart is not None, "this broker cannot be restarted"
+            self.close()
+            self._restart()
+            transcript.add(step, RESTARTED)
         elif step.kind == "look":
             parked = self._parked.get(name)
             transcript.add(step if parked is None else parked, "nothing asked" if parked is None else self._seen(name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -9,7 +11,7 @@ from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.broker.conftest import InMemoryBroker
 from tests.conformance.answers import Plain
-from tests.conformance.conversation import CLOSED, SILENT, WAITS, Transcript
+from tests.conformance.conversation import CLOSED, RESTARTED, SILENT, WAITS, Transcript
 from tests.conformance.steps import Script, Step
 
 
@@ -26,8 +28,11 @@ class Parked:
 class InMemoryPeer:
     """A broker; a step whose connection is named after an address comes from there."""
 
-    def __init__(self, broker: InMemoryBroker, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, broker: InMemoryBroker, nursery: trio.Nursery, restarted: Callable[[], InMemoryBroker] | None = None
+    ) -> None:
         self._broker = broker
+        self._restarted = restarted
         self._nursery = nursery
         self._parked: dict[str, Parked] = {}
 
@@ -39,13 +44,18 @@ class InMemoryPeer:
 
     async def _move(self, step: Step, transcript: Transcript) -> None:
         name = step.connection
-        if name.startswith("127."):
-            self._broker.client = Client(f"{name}:50000", "127.0.0.1", 9092)
+        source = name if name.startswith("127.") else "127.0.0.1"
+        self._broker.client = Client(f"{source}:50000", "127.0.0.1", 9092)
         if step.kind == "call":
             outcome = await self._ask(transcript.frame(step))
             while transcript.wants_again(step, outcome):
                 outcome = await self._ask(transcript.frame(step))
             transcript.add(step, outcome)
+        elif step.kind == "restart":
+            assert self._restarted is not None, "this broker cannot be restarted"
+            self._broker.close()
+            self._broker = self._restarted()
+            transcript.add(step, RESTARTED)
         elif step.kind == "drop":
             if name in self._parked:
                 self._parked.pop(name).scope.cancel()

@@ -205,6 +205,7 @@ class Step:
 
     call  ask and wait for the answer          park  ask, and see whether it waits
     look  see whether the parked one waits     take  wait for the parked one's answer     drop  hang up
+    restart  kill the broker, and start it again
     """
 
     api: str
@@ -227,6 +228,8 @@ class Step:
         return self.raw is None and self.body.get("acks") == 0
 
     def __repr__(self) -> str:
+        if self.kind == "restart":
+            return "restart()"
         if self.kind in ("look", "take", "drop"):
             return f"{self.kind}({self.connection!r})"
         parts = [repr(self.api), str(self.version)]
@@ -274,6 +277,10 @@ def drop(connection: str) -> Step:
     return Step("Fetch", kind="drop", connection=connection)
 
 
+def restart() -> Step:
+    return Step("Fetch", kind="restart")
+
+
 def content(given: bytes | int | None) -> bytes | None:
     if not isinstance(given, int):
         return given
@@ -318,6 +325,6 @@ def script_text(script: Script) -> str:
 def read_script(text: str) -> Script:
     """Read a script that `script_text` wrote."""
     put_in = (Batch, Wrapper, Joined, Lie, FromNow, SessionOf, ProducerOf, Subscribed, IdOf, Told)
-    known = {each.__name__: each for each in (*put_in, call, look, take, drop)}
+    known = {each.__name__: each for each in (*put_in, call, look, take, drop, restart)}
     script: Script = list(eval(f"({text})", known))
     return script

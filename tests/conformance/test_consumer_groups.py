@@ -1,11 +1,12 @@
 """Groups of the consumer protocol as Apache Kafka 4.4.0 coordinated them: every answer is the recorded one.
 
-To record anew: python -m tests.conformance.consumer_groups --kafka HOST:PORT --record
+To record anew: python -m tests.conformance.consumer_groups --record
 """
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 import trio
@@ -32,26 +33,34 @@ IN_CI = 25
 
 
 @pytest.fixture
-async def broker(make_broker: MakeBroker, autojump_clock: MockClock) -> InMemoryBroker:
-    broker = make_broker(**{setting.replace(".", "_"): value for setting, value in SETTINGS.items()})
-    broker.clock.wall_now_ms = time.time_ns() // 1_000_000
+async def peer(
+    make_broker: MakeBroker, autojump_clock: MockClock, tmp_path: Path, nursery: trio.Nursery
+) -> InMemoryPeer:
+    settings = {setting.replace(".", "_"): value for setting, value in SETTINGS.items()}
+
+    def started() -> InMemoryBroker:
+        broker = make_broker(tmp_path, **settings)
+        broker.clock.wall_now_ms = time.time_ns() // 1_000_000
+        return broker
+
+    broker = started()
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key="any", key_type=0)
-    return broker
+    return InMemoryPeer(broker, nursery, started)
 
 
 # An assignment by a changed regular expression is there one heartbeat later in Kafka (docs/differences.md).
 LATER_IN_KAFKA = {"a_regular_expression_beside_names": 11}
 
 
-async def difference(broker: InMemoryBroker, nursery: trio.Nursery, name: str) -> Difference | None:
+async def difference(peer: InMemoryPeer, name: str) -> Difference | None:
     script = script_of(name)
-    answers = await InMemoryPeer(broker, nursery).hold(script, prefix_of(name))
+    answers = await peer.hold(script, prefix_of(name))
     return first_difference(script, RECORDED[name], of_groups(script, answers))
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
-async def test_answers_are_those_of_apache_kafka(broker: InMemoryBroker, nursery: trio.Nursery, name: str) -> None:
-    found = await difference(broker, nursery, name)
+async def test_answers_are_those_of_apache_kafka(peer: InMemoryPeer, name: str) -> None:
+    found = await difference(peer, name)
 
     assert (None if found is None else found.number) == LATER_IN_KAFKA.get(name), f"{name}, {found}"
 
@@ -63,11 +72,9 @@ async def test_answers_are_those_of_apache_kafka(broker: InMemoryBroker, nursery
         for first in range(0, len(GENERATED), A_BROKER)
     ],
 )
-async def test_generated_conversations_are_those_with_apache_kafka(
-    broker: InMemoryBroker, nursery: trio.Nursery, first: int
-) -> None:
+async def test_generated_conversations_are_those_with_apache_kafka(peer: InMemoryPeer, first: int) -> None:
     for seed in GENERATED[first : first + A_BROKER]:
-        found = await difference(broker, nursery, seed)
+        found = await difference(peer, seed)
 
         assert found is None, f"seed {seed}, {found}"
 

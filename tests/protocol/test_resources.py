@@ -17,7 +17,7 @@ CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
 NAMED = {
     "AddOffsetsToTxn FindCoordinator": {GROUP, TRANSACTIONAL_ID},
     "AddPartitionsToTxn Produce": {TOPIC, TRANSACTIONAL_ID},
-    "AlterConfigs DescribeConfigs IncrementalAlterConfigs": {TOPIC, CLUSTER},
+    "AlterConfigs DescribeConfigs IncrementalAlterConfigs": {TOPIC, CLUSTER, GROUP},
     """
         AlterReplicaLogDirs CreatePartitions CreateTopics DeleteRecords DeleteTopics DescribeLogDirs
         DescribeProducers ElectLeaders Fetch LeaderAndIsr ListOffsets ListPartitionReassignments Metadata

@@ -152,6 +152,11 @@ class ZooKeeperState:
         return self._settings.broker_configs
 
     @property
+    def group_configs(self) -> Mapping[str, Configs]:
+        """None: Apache Kafka 2.0.1 knows no such nodes."""
+        return {}
+
+    @property
     def client_quotas(self) -> Mapping[Entity, Quotas]:
         return self._settings.client_quotas
 

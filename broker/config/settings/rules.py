@@ -36,7 +36,20 @@ def has_period(name: str, *, least: int = 1) -> Rule:
     return lambda it: getattr(it, attribute) >= least, f"{name} must be at least {least}", (name,)
 
 
+def is_at_least(greater: str, lesser: str) -> Callable[[KafkaSettings], bool]:
+    """The condition that one setting is not below another."""
+    return lambda it: bool(getattr(it, greater.replace(".", "_")) >= getattr(it, lesser.replace(".", "_")))
+
+
 RULES: list[Rule] = [
+    *(
+        (
+            is_at_least(f"group.consumer.max.{each}", f"group.consumer.min.{each}"),
+            f"group.consumer.max.{each} must be greater than or equal to group.consumer.min.{each}",
+            (f"group.consumer.min.{each}", f"group.consumer.max.{each}"),
+        )
+        for each in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+    ),
     (
         lambda it: (
             it.broker_id >= -1 and (not it.broker_id_generation_enable or it.broker_id <= it.reserved_broker_max_id)

@@ -249,6 +249,12 @@ class KafkaSettings:
     # Groups of the consumer protocol (KIP-848)
     group_consumer_session_timeout_ms = setting(INT, 45_000, at_least(1), "a member unheard of for this is removed")
     group_consumer_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "how often a member sends a heartbeat")
+    group_consumer_min_session_timeout_ms = setting(INT, 45_000, at_least(1), "the least that a group may have itself")
+    group_consumer_max_session_timeout_ms = setting(INT, 60_000, at_least(1), "and the greatest")
+    group_consumer_min_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "likewise of its heartbeats")
+    group_consumer_max_heartbeat_interval_ms = setting(INT, 15_000, at_least(1), "and the greatest")
+    group_consumer_min_assignment_interval_ms = setting(INT, 0, at_least(0), "likewise between its assignments")
+    group_consumer_max_assignment_interval_ms = setting(INT, 15_000, at_least(0), "and the greatest")
     group_consumer_max_size = setting(INT, INT_MAX, at_least(1), "members of a group")
     group_consumer_assignors = setting(
         LIST, CONSUMER_ASSIGNORS, ASSIGNORS_OF_GROUPS, "who assigns partitions; the first where members ask for none"

@@ -33,7 +33,6 @@ NO_JAVA_SECURITY = Reason("OpenSSL encrypts connections here, and Python checks 
 OF_BROKER = Reason("this setting is not one of a listener", True)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
 NO_METRICS = Reason("metrics have no reporters and no samples here: --metrics serves them to Prometheus", False)
-NO_GROUP_SETTINGS = Reason("no group has settings of its own here, which this would bound", False)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 OF_LISTENER = "listener.name."
@@ -48,14 +47,6 @@ ONLY_CHECKED = {
 }
 
 UNUSED = {
-    NO_GROUP_SETTINGS: """
-        group.consumer.max.assignment.interval.ms              int       15000 0
-        group.consumer.max.heartbeat.interval.ms               int       15000 1
-        group.consumer.max.session.timeout.ms                  int       60000 1
-        group.consumer.min.assignment.interval.ms              int       0 0
-        group.consumer.min.heartbeat.interval.ms               int       5000 1
-        group.consumer.min.session.timeout.ms                  int       45000 1
-    """,
     NO_ZOOKEEPER: """
         zookeeper.max.in.flight.requests                       int       10 1
         zookeeper.sync.time.ms                                 int       2000

@@ -13,6 +13,7 @@ from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.consumer.assignors import ASSIGNORS, AssignedMember, Subscriptions
+from minibroker.broker.group.consumer.configs import ASSIGNMENT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupConfigs
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.member import NOTHING, Assignment, ConsumerMember, MemberState
@@ -46,12 +47,14 @@ class GroupChanges:
         migration: Migration,
         *,
         config: KafkaConfig,
+        group_configs: GroupConfigs,
         clock: Clock,
         timer: Timer,
     ) -> None:
         self.groups = groups
         self.topics = topics
         self.config = config
+        self.group_configs = group_configs
         self.timers = MemberTimers(timer, clock)
         self._store = store
         self._migration = migration
@@ -161,7 +164,7 @@ class GroupChanges:
         group, now_ms = draft.group, self.now_ms()
         if group.assignment_epoch >= group.epoch:
             return
-        wait_ms = self.config.group_consumer_assignment_interval_ms
+        wait_ms = self.group_configs.value(group.group_id, ASSIGNMENT_INTERVAL_MS)
         if group.assignment_timestamp_ms and now_ms < group.assignment_timestamp_ms + wait_ms:
             return
         assignor = group.preferred_assignor(self.default_assignor, beating)
@@ -235,15 +238,15 @@ class GroupChanges:
 
     # -- members that go --------------------------------------------------------------------------------------
 
-    def session_timeout_ms(self, member: ConsumerMember) -> int:
+    def session_timeout_ms(self, group_id: str, member: ConsumerMember) -> int:
         if member.classic is not None:
             return member.classic.session_timeout_ms
-        return self.config.group_consumer_session_timeout_ms
+        return self.group_configs.value(group_id, SESSION_TIMEOUT_MS)
 
     def keep_alive(self, group_id: str, member: ConsumerMember) -> None:
         """Begin the member's session anew."""
         expire = partial(self.fence, group_id, member.member_id, "its session has ended")
-        self.timers.keep_alive(group_id, member.member_id, self.session_timeout_ms(member), expire)
+        self.timers.keep_alive(group_id, member.member_id, self.session_timeout_ms(group_id, member), expire)
 
     def expect(self, group_id: str, member: ConsumerMember, deadline: Deadline, why: str) -> None:
         """Give the member its rebalance timeout; then it is removed."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.group.consumer.changes import GroupChanges
+from minibroker.broker.group.consumer.configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
@@ -183,7 +184,7 @@ class Heartbeats:
         result = HeartbeatResult(
             updated.member_id,
             updated.member_epoch,
-            self._config.group_consumer_heartbeat_interval_ms,
+            self._changes.group_configs.value(group_id, HEARTBEAT_INTERVAL_MS),
             rows_of(updated.assigned) if is_told else None,
         )
         return then(outcome, partial(answered, result))

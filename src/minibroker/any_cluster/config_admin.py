@@ -27,13 +27,14 @@ DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
 DONE = "OK"
 PROTOCOL_SETTING = "inter.broker.protocol.version"  # 2.0-IV1
+FIRST_WITH_GROUPS = "3.8"
 RELEASE = re.compile(r"\d+\.\d+")
 
 
 class Subject(NamedTuple):
-    """A topic, or a broker by its id."""
+    """A topic, a broker by its id, or a group, which need not have members."""
 
-    kind: Literal["topic", "broker"]
+    kind: str  # topic, broker, group
     name: str
 
     def __str__(self) -> str:
@@ -73,7 +74,7 @@ def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
 
 
 class ConfigAdmin:
-    """Configs of topics and brokers of one cluster."""
+    """Configs of topics, brokers and groups of one cluster."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -84,7 +85,10 @@ class ConfigAdmin:
         answer = self._client.describe_configs([self._resource(subject, None)], config_filter="all")
         rows = answer.get(subject.kind, {}).get(subject.name)
         if not rows:  # every resource has configs: kafka-python leaves a refusal out
-            raise CommandFailed(f"the broker did not return the configs of {subject}; see its log and its ACLs")
+            brought = f" (groups have some since Kafka {FIRST_WITH_GROUPS})" if subject.kind == "group" else ""
+            raise CommandFailed(
+                f"the broker did not return the configs of {subject}{brought}; see its log and its ACLs"
+            )
         return [
             Config(name, row["value"], row["config_source"], row["read_only"], row["is_sensitive"])
             for name, row in sorted(rows.items())
@@ -109,6 +113,8 @@ class ConfigAdmin:
         return ConfigResource(ConfigResourceType[subject.kind.upper()], subject.name, configs)
 
     def _check_exists(self, subject: Subject) -> None:
+        if subject.kind == "group":
+            return
         if subject.kind == "topic":
             (topic,) = self._client.describe_topics([subject.name])
             if topic["error_code"] in (

@@ -1,4 +1,4 @@
-"""`minibroker configs ...`: describe, set, unset, of topics and of brokers, on any Kafka broker.
+"""`minibroker configs ...`: describe, set, unset, of topics, brokers and groups, on any Kafka broker.
 
 This module reads arguments and prints; `config_admin` asks the broker, and is imported once there is something to ask.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
-from minibroker.cli.completion import topic_names
+from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.outcomes import report_change
 from minibroker.cli.parameters import OutputOption, on_cluster
@@ -26,18 +26,23 @@ TopicOption = Annotated[
 BrokerOption = Annotated[
     int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Configs of the broker with this id.")
 ]
+GroupOption = Annotated[
+    str | None, typer.Option("--group", "-g", metavar="NAME", autocompletion=group_names, help="Configs of this group.")
+]
 
-app = typer.Typer(help="Describe, set and unset configs of topics and brokers.")
+app = typer.Typer(help="Describe, set and unset configs of topics, brokers and groups.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
-def subject_of(topic: str | None, broker: int | None) -> Subject:
-    """Raises BadValue unless one of the two was given."""
+def subject_of(topic: str | None, broker: int | None, group: str | None) -> Subject:
+    """Raises BadValue unless one of them was given."""
     from minibroker.any_cluster.config_admin import Subject
 
-    if (topic is None) == (broker is None):
-        raise BadValue("name either --topic NAME or --broker ID")
-    return Subject("broker", str(broker)) if topic is None else Subject("topic", topic)
+    given = {"topic": topic, "broker": broker, "group": group}
+    named = [Subject(kind, str(name)) for kind, name in given.items() if name is not None]
+    if len(named) != 1:
+        raise BadValue("name one of --topic NAME, --broker ID and --group NAME")
+    return named[0]
 
 
 @app.command("describe", epilog="Example: minibroker configs describe --topic flights --all")
@@ -47,11 +52,12 @@ def describe_configs(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
     topic: TopicOption = None,
     broker: BrokerOption = None,
+    group: GroupOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show defaults too.")] = False,
     output: OutputOption = "text",
 ) -> int:
     """Show configs: those that are set, those named, or all."""
-    subject = subject_of(topic, broker)
+    subject = subject_of(topic, broker, group)
     from minibroker.any_cluster.config_admin import all_configs, config_admin
 
     with config_admin(cluster) as admin:
@@ -94,10 +100,11 @@ def set_configs(
     cluster: Cluster,
     topic: TopicOption = None,
     broker: BrokerOption = None,
+    group: GroupOption = None,
     output: OutputOption = "text",
 ) -> int:
     """Set configs; those not named stay as they are."""
-    subject = subject_of(topic, broker)
+    subject = subject_of(topic, broker, group)
     from minibroker.any_cluster.config_admin import config_admin
 
     values = dict(settings)
@@ -114,10 +121,11 @@ def unset_configs(
     cluster: Cluster,
     topic: TopicOption = None,
     broker: BrokerOption = None,
+    group: GroupOption = None,
     output: OutputOption = "text",
 ) -> int:
     """Reset configs to their defaults."""
-    subject = subject_of(topic, broker)
+    subject = subject_of(topic, broker, group)
     from minibroker.any_cluster.config_admin import config_admin
 
     with config_admin(cluster) as admin:

@@ -11,6 +11,8 @@ GROUP = "@group"
 JOINS, LEAVES, WILL_BE_BACK = 0, -1, -2
 NOT_THERE_YET = (3, 5, 6)  # Apache Kafka's brokers learn of a topic some time after it was created
 SESSION_MS = 2000
+GROUP_CONFIGS = 32
+PATIENT_SESSION_MS = 50_000
 SETTLING_MS = 400  # and its coordinator still later
 MATCHING_MS = 1000  # it looks for the topics of a regular expression in a thread of its own
 REFUSED_EPOCHS = (-3, 99)
@@ -91,6 +93,12 @@ def fetched(group: str = GROUP, *, member: Any = None, epoch: Any = -1, version:
 
 def listed(*types: str) -> Step:
     return call("ListGroups", 5, states_filter=[], types_filter=list(types))
+
+
+def _patiently(script: Script) -> Script:
+    """The conversation in a group whose members may be unheard of for long: it takes Apache Kafka some time."""
+    given = [(GROUP_CONFIGS, GROUP, [("consumer.session.timeout.ms", 0, str(PATIENT_SESSION_MS))])]
+    return [call("IncrementalAlterConfigs", 1, resources=given, validate_only=False), *script]
 
 
 def alone() -> Script:
