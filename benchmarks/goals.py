@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.measurements import COMPILED, KAFKA, MINIBROKER, PLAIN, RAW, Measurement, Spread
+from benchmarks.measurements import COMPILED, KAFKA, LATER_KAFKA, MINIBROKER, PLAIN, RAW, Measurement, Spread
 
 MET = "met"
 MISSED = "missed"
@@ -97,6 +97,10 @@ GOALS = (
     at_least_times("groups", "commits_per_s", "OffsetCommit of one partition", 1.0, KAFKA),
     at_most_times("groups", "rebalance_p50_ms", "rebalance of 50 members", 1.0, KAFKA),
     at_least_times("groups", "transactions_per_s", "transactions of one message", 1.0, KAFKA),
+    at_least_times("consumer groups", "heartbeats_per_s", "ConsumerGroupHeartbeat", 1.0, LATER_KAFKA),
+    at_most_times("consumer groups", "joined_s", "a large group settles", 1.0, LATER_KAFKA),
+    at_most_times("consumer groups", "group_cpu_s", "server CPU of a large group", 1.0, LATER_KAFKA),
+    at_most_times("consumer groups", "expression_cpu_s", "server CPU of an expression", 0.5, LATER_KAFKA),
     at_most("parked", "parked_core", "9,000 fetches parked at 5 s, core", 0.1),
     at_most("parked", "parked_probe_p99_us", "a small request's p99 beside them, us", 500),
     at_most("parked", "parked_kib_each", "memory of one of them, KiB", 8),
