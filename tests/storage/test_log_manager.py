@@ -58,7 +58,7 @@ class TestDirectory:
             opened(tmp_path, broker_id=2)
         opened(tmp_path, broker_id=1)
 
-    @pytest.mark.parametrize("content", ["", "version=1\nbroker.id=0\n", "version=0\n"])
+    @pytest.mark.parametrize("content", ["", "version=1\nbroker.id=0\n", "version=2\nnode.id=0\n", "version=0\n"])
     def test_a_damaged_meta_file_is_refused(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "meta.properties").write_text(content)
 
