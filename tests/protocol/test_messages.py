@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -183,8 +184,9 @@ def test_refusing_a_lying_count_takes_no_memory(message: Message, version: int) 
 
     def refuse(some: Sequence[bytes | bytearray]) -> None:
         for frame in some:
-            with pytest.raises(KafkaProtocolError):
+            with suppress(KafkaProtocolError):  # pytest.raises would keep each until its cycle is found
                 message.decode(version, frame)
+                pytest.fail(f"{frame.hex()} is read")
 
     refuse(frames[:1])  # which makes the decoder
     with no_more_memory_than(REFUSAL_BYTES + 4 * sum(map(len, frames))):
