@@ -93,6 +93,8 @@ test: $(VENV)/.dev
 test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"
 
+# They hardly wait, and each worker imports all of it.
+test-compiled: WORKERS := $(shell getconf _NPROCESSORS_ONLN)
 test-compiled: wheel
 	@$(AS_COMPILED) $(BIN)/python -m minibroker --version | grep -q compiled
 	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)" $(OF_COMPILED)

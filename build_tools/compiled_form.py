@@ -373,8 +373,10 @@ def extensions(build: Path) -> list[Any]:
         )
     finally:
         os.chdir(here)
-    for each in made:  # groups call each other by tables, so calls within one need not be found by name
-        each.extra_compile_args = [*each.extra_compile_args, "-fvisibility=hidden"]  # all have the same list
+    # Groups call each other by tables, so calls within one need not be found by name. Looking for what to warn of takes
+    # half of gcc's time, and nobody writes this code.
+    for each in made:
+        each.extra_compile_args = [*each.extra_compile_args, "-fvisibility=hidden", "-w"]  # all have the same list
     return made
 
 
@@ -387,7 +389,6 @@ class Profile:
     COUNTING: ClassVar[list[str]] = ["-fprofile-generate", "-fprofile-update=prefer-atomic"]
     # What was not run is compiled as without a profile, instead of as small as can be.
     USING: ClassVar[list[str]] = ["-fprofile-use", "-fprofile-partial-training", "-fprofile-correction"]
-    USING += ["-Wno-missing-profile"]  # of modules that the load does not import
 
     def __init__(self, build: Path) -> None:
         self._build = build

@@ -77,7 +77,8 @@ class MetadataApis:
         if request.body is None:  # an unknown version, of which only the header was decoded
             request.answer_in(0)
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        if not all(map(is_software_name, (request.body.client_software_name, request.body.client_software_version))):
+        asked = request.body
+        if not (is_software_name(asked.client_software_name) and is_software_name(asked.client_software_version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
             rows = [(api.key, *api.versions) for api in self._listed]

@@ -1,13 +1,14 @@
 """The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
-brokers under ""), the quotas of clients, the id, configs and partitions of each topic, the offsets of OffsetCommit v0,
-the ACLs, the SCRAM credentials of users, and the topics of which directories may be left because the broker ended
-during their deletion. It is written whole, to a temporary file that is fsynced and renamed; a change of few topics
-among many is written to `change_journal.py`'s file first. Both happen before the change is answered, and a broker that
-has stopped in order leaves one file. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory),
-topics are read off the partition directories. A topic of an older file, which has no ids, gets one at load. The
-versions of partition states begin at 0 with each start.
+brokers under ""), the configs of groups, the quotas of clients, the id, configs and partitions of each topic, the
+offsets of OffsetCommit v0, the ACLs, the SCRAM credentials of users, and the topics of which directories may be left
+because the broker ended during their deletion. It is written whole, to a temporary file that is fsynced and renamed; a
+change of few topics among many is written to `change_journal.py`'s file first. Both happen before the change is
+answered, and a broker that has stopped in order leaves one file. Apache Kafka ignores it; if it is missing (Apache
+Kafka wrote the data directory), topics are read off the partition directories, with their ids where there are some
+(Kafka 2.8). A topic of an older file, which has no ids, gets one at load. The versions of partition states begin at 0
+with each start.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import binascii
 import json
 import os
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 from minibroker.protocol.text import reason_of
-from minibroker.storage.files.checkpoints import write_atomically
+from minibroker.storage.files.checkpoints import read_topic_id, write_atomically
+from minibroker.storage.files.file_names import PARTITION_METADATA, partition_directory_name
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
@@ -84,11 +87,26 @@ class FileState(Sections):
                 state = PartitionState(self._broker_id, 0, (self._broker_id,), (self._broker_id,))
                 found.setdefault(name, {})[number] = state
         for name, partitions in found.items():
-            topic = self.topics.get(name) or TopicState(name, {}, {}, uuid.uuid4())
+            topic = self.topics.get(name) or TopicState(name, {}, {}, self._id_on_disk(name, partitions))
             self.topics[name] = topic._replace(partitions={**topic.partitions, **partitions})
         self.being_deleted = frozenset()
         self._written = ""
         return left
+
+    def _id_on_disk(self, name: str, partitions: Iterable[int]) -> uuid.UUID:
+        """The id that a later Kafka gave to a topic, by which groups of the consumer protocol know it; or a new one.
+
+        Raises FileStateError.
+        """
+        for number in partitions:
+            directory = self._path.parent / partition_directory_name(TopicPartition(name, number))
+            try:
+                found = read_topic_id(directory / PARTITION_METADATA)
+            except CorruptFileError as error:
+                raise FileStateError(f"{error}; move the file away, and the topic gets a new one") from error
+            if found is not None:
+                return parse_kafka_id(found)
+        return uuid.uuid4()
 
     def read(self) -> None:
         """Read the file as it is, if there is one, and the changes since. Raises FileStateError."""

@@ -9,6 +9,7 @@ A file is replaced, never edited: a reader finds the old content or the new, aft
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.storage_errors import CorruptFileError, map_parse_errors
 
 _CHECKPOINT_VERSION = 0
+TOPIC_ID = re.compile(r"version: ?0\s+topic_id: ?([\w-]{22})", re.ASCII)
 
 PRIVATE_MODE = 0o600
 
@@ -103,7 +105,10 @@ class OffsetCheckpointFile:
 
 
 class MetaProperties(NamedTuple):
-    """The owner of a directory. Kafka 2.0 keeps the cluster id in ZooKeeper: None where Kafka wrote the file."""
+    """The owner of a directory. Kafka 2.0 keeps the cluster id in ZooKeeper: None where Kafka wrote the file.
+
+    Kafka without ZooKeeper writes version 1, in which the broker has a `node.id`.
+    """
 
     broker_id: int
     cluster_id: str | None = None
@@ -117,13 +122,27 @@ def read_meta_properties(path: Path) -> MetaProperties | None:
         return None
     pairs = [line.partition("=") for line in lines if not line.startswith("#")]
     properties = {name.strip(): value.strip() for name, _, value in pairs}
-    if properties.get("version") == "1":
-        raise CorruptFileError(f"{path}: the directory is of a Kafka without ZooKeeper (version 1), and stays with it")
-    if properties.get("version") != "0":
+    broker_id = {"0": "broker.id", "1": "node.id"}.get(properties.get("version", ""))
+    if broker_id is None:
         raise CorruptFileError(f"{path}: unrecognized version {properties.get('version')!r}")
-    if not properties.get("broker.id", "").isdecimal():
-        raise CorruptFileError(f"{path}: broker.id is missing or not a number")
-    return MetaProperties(int(properties["broker.id"]), properties.get("cluster.id"))
+    if not properties.get(broker_id, "").isdecimal():
+        raise CorruptFileError(f"{path}: {broker_id} is missing or not a number")
+    return MetaProperties(int(properties[broker_id]), properties.get("cluster.id"))
+
+
+def read_topic_id(path: Path) -> str | None:
+    """Return the topic's id in the `partition.metadata` of a later Kafka (2.8); None without the file.
+
+    Raises CorruptFileError.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    found = TOPIC_ID.fullmatch(text.strip())
+    if found is None:
+        raise CorruptFileError(f"{path}: has no topic id")
+    return found[1]
 
 
 def write_meta_properties(path: Path, meta: MetaProperties, *, now_ms: int) -> None:

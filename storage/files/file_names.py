@@ -42,6 +42,8 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"  # of a later Kafka
+METADATA_LOG = "__cluster_metadata"  # of Kafka without ZooKeeper: no topic
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 
@@ -84,7 +86,7 @@ def deleted_directory_name(topic_partition: TopicPartition, unique_id: str) -> s
 def parse_partition_directory(name: str) -> TopicPartition | None:
     """Return the partition; None for a directory of another kind, or of a partition that is being deleted."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
-    if match is None:
+    if match is None or match[1] == METADATA_LOG:
         return None
     return TopicPartition(match[1], int(match[2]))
 

@@ -208,7 +208,7 @@ def sort_assignment(assignment: Plain) -> None:
     if assignment is not None:
         for topic in assignment["topic_partitions"]:
             topic["partitions"].sort()
-        assignment["topic_partitions"].sort(key=lambda topic: topic["topic_id"])
+        assignment["topic_partitions"].sort(key=lambda topic: (topic["topic_id"], topic.get("topic_name", "")))
 
 
 def mask_consumer_heartbeat(answer: Plain) -> None:

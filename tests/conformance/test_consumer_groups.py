@@ -5,15 +5,16 @@ To record anew: python -m tests.conformance.consumer_groups --record
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.conformance import group_directory
 from tests.conformance.consumer_groups import (
     SCRIPTED,
     SETTINGS,
@@ -25,6 +26,10 @@ from tests.conformance.consumer_groups import (
 from tests.conformance.generated_consumer_groups import generated_consumer_groups
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.pair import Difference, first_difference
+from tests.conformance.recordings import GOLDEN
+from tests.unpacking import unpack
+
+pytestmark = pytest.mark.time_jumps
 
 RECORDED = recorded()
 GENERATED = [name for name in RECORDED if name.isdecimal()]
@@ -33,9 +38,7 @@ IN_CI = 25
 
 
 @pytest.fixture
-async def peer(
-    make_broker: MakeBroker, autojump_clock: MockClock, tmp_path: Path, nursery: trio.Nursery
-) -> InMemoryPeer:
+async def peer(make_broker: MakeBroker, tmp_path: Path, nursery: trio.Nursery) -> InMemoryPeer:
     settings = {setting.replace(".", "_"): value for setting, value in SETTINGS.items()}
 
     def started() -> InMemoryBroker:
@@ -83,3 +86,16 @@ def test_the_recording_has_every_conversation_and_a_seed_gives_the_same_again() 
     assert {name for name in RECORDED if not name.isdecimal()} == SCRIPTED.keys()
     assert len(GENERATED) >= 500
     assert repr(generated_consumer_groups(7)) == repr(script_of("7"))
+
+
+async def test_groups_in_a_directory_of_apache_kafka_go_on_as_they_do_there(
+    make_broker: MakeBroker, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    unpack(GOLDEN / group_directory.RECORDED, tmp_path)
+    given = SETTINGS | group_directory.PATIENT
+    broker = make_broker(tmp_path / "data", **{name.replace(".", "_"): value for name, value in given.items()})
+
+    answers = await InMemoryPeer(broker, nursery).hold(group_directory.after(), group_directory.PREFIX)
+
+    recorded = json.loads((tmp_path / group_directory.ANSWERS).read_text())
+    assert first_difference(group_directory.after(), recorded, answers) is None

@@ -95,6 +95,7 @@ def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_
     page.get_by_text("It is at").wait_for()
     page.keyboard.press("Escape")  # the dialog; the message behind it is closed by the next
     page.get_by_role("dialog").wait_for(state="detached")
+    value.nth(1).wait_for(state="detached")
     assert value.count() == 1
     url = page.url
     page.keyboard.press("Escape")

@@ -32,6 +32,12 @@ LATER_SETTINGS = SETTINGS | KRAFT_AUTHORIZER | {
     "transaction.state.log.num.partitions": "3",
     "share.coordinator.state.topic.num.partitions": "3",
     "group.streams.initial.rebalance.delay.ms": "0",
+    # Their members send no heartbeat while the commands run, which may take minutes.
+    **{
+        f"group.{kind}.{most}session.timeout.ms": "600000"
+        for kind in ("share", "streams")
+        for most in ("", "max.")
+    },
 }  # fmt: skip
 
 

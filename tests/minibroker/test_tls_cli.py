@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 import socket
 import ssl
@@ -21,6 +22,7 @@ from tests.minibroker.commands import minibroker
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 HOST = "127.0.0.1"
+OF_A_BUSY_MACHINE = re.compile("does not answer; waiting|is back$")
 
 
 class Proxy:
@@ -100,7 +102,8 @@ def test_records_go_through_tls(client: str, port: int, certificate: Path, tmp_p
 
     def run(*arguments: object) -> str:
         done = minibroker(*arguments, PYTHONPATH=str(tmp_path))
-        assert (done.status, done.err) == (0, "")
+        complaints = [line for line in done.err.splitlines() if not OF_A_BUSY_MACHINE.search(line)]
+        assert (done.status, complaints) == (0, [])
         return done.out
 
     assert run("topics", "create", client, *options) == f"created: {client}\n"

@@ -13,6 +13,7 @@ from minibroker.storage.files.checkpoints import (
     MetaProperties,
     OffsetCheckpointFile,
     read_meta_properties,
+    read_topic_id,
     write_atomically,
     write_meta_properties,
 )
@@ -165,6 +166,20 @@ def test_meta_properties_that_cannot_be_are_reported(tmp_path: Path, content: st
 
     with pytest.raises(CorruptFileError):
         read_meta_properties(tmp_path / "meta.properties")
+
+
+def test_a_directory_of_kafka_without_zookeeper_has_its_broker_and_the_ids_of_its_topics(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("node.id=4\nversion=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
+    assert read_meta_properties(tmp_path / "meta.properties") == MetaProperties(4, "A" * 22)
+    metadata = tmp_path / "partition.metadata"
+    assert read_topic_id(metadata) is None
+    metadata.write_text("version: 0\ntopic_id: TT2OT8rtQQ2au_O63ooGZg")
+    assert read_topic_id(metadata) == "TT2OT8rtQQ2au_O63ooGZg"
+    for damaged in ("", "version: 1\ntopic_id: TT2OT8rtQQ2au_O63ooGZg", "version: 0\ntopic_id: TT2O"):
+        metadata.write_text(damaged)
+        with pytest.raises(CorruptFileError):
+            read_topic_id(metadata)
+    assert parse_partition_directory("__cluster_metadata-0") is None
 
 
 def test_appends_follow_each_other(file: RecordsFile, tmp_path: Path) -> None:

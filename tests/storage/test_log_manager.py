@@ -65,12 +65,6 @@ class TestDirectory:
         with pytest.raises(LogDirectoryError, match=r"meta\.properties"):
             opened(tmp_path)
 
-    def test_a_directory_of_kafka_without_zookeeper_is_named_as_such(self, tmp_path: Path) -> None:
-        (tmp_path / "meta.properties").write_text("node.id=1\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n")
-
-        with pytest.raises(LogDirectoryError, match=r"meta\.properties: the directory is of a Kafka without ZooKeeper"):
-            opened(tmp_path)
-
     @pytest.mark.parametrize(
         "directory",
         [

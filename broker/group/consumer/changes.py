@@ -73,7 +73,7 @@ class GroupChanges:
         if not draft.is_changed:
             return ErrorCode.NONE
         outcome = self._store.append(draft.group.group_id, draft.contents)
-        if outcome is ErrorCode.NONE or isinstance(outcome, Pending):
+        if not has_failed(outcome):
             self._take(draft)
         return outcome
 
@@ -100,7 +100,7 @@ class GroupChanges:
         outcome = self._store.append(
             group.group_id, [*draft.contents, group_contents(group.group_id, classic.record())]
         )
-        if outcome is not ErrorCode.NONE and not isinstance(outcome, Pending):
+        if has_failed(outcome):
             return outcome
         self.forget(group)
         self.groups.replace(classic)
@@ -113,7 +113,7 @@ class GroupChanges:
         draft = Draft(group)
         draft.put_all(group.tombstones())
         outcome = self._store.append(group.group_id, draft.contents)
-        if outcome is ErrorCode.NONE or isinstance(outcome, Pending):
+        if not has_failed(outcome):
             self.forget(group)
             self.groups.replace(Group(group.group_id, group.offsets))
         return outcome
@@ -289,3 +289,8 @@ class GroupChanges:
         if not draft.group.members:
             draft.put(draft.group.target_record(draft.group.epoch, 0))
         return self.commit(draft)
+
+
+def has_failed(outcome: ErrorCode | Pending[ErrorCode]) -> bool:
+    """Whether an append is known to have failed; one that waits counts until it has."""
+    return outcome is not ErrorCode.NONE and not isinstance(outcome, Pending)

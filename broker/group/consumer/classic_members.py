@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minibroker.broker.group.consumer.changes import GroupChanges
+from minibroker.broker.group.consumer.changes import GroupChanges, has_failed
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import known_static, replace_static, unknown_member
@@ -73,7 +73,7 @@ class ClassicMembers:
         changes.assign(draft, member_id)
         updated = changes.reconcile(draft, member_id, reported, is_subscription_new=is_new)
         outcome = changes.commit(draft)
-        if outcome is ErrorCode.NONE or isinstance(outcome, Pending):
+        if not has_failed(outcome):
             changes.timers.cancel(group.group_id, member_id, Deadline.JOIN)
             changes.keep_alive(group.group_id, updated)
             changes.expect(group.group_id, updated, Deadline.SYNC, "it has not asked for its assignment in time")
