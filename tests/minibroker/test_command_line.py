@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -188,6 +189,8 @@ def test_an_interrupted_command_ends_with_status_130_in_silence(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dump_log, "dump_file", interrupt)
+    monkeypatch.setattr(entry_point, "gc", Mock())  # this process goes on
+    monkeypatch.setattr(entry_point, "atexit", Mock())
     monkeypatch.setattr(sys, "argv", ["minibroker", "dump-log", "any.log"])
 
     assert entry_point.main() == 130
