@@ -78,14 +78,14 @@ def describe_group(
     with_documentation: bool = False,
 ) -> list[Body]:
     """Describe all configs of a group, or the existing ones of `names` (as kafka 4.4 ConfigHelper)."""
-    overrides = configs.of(group_id)
+    own = configs.of(group_id)
     rows = []
     for name, row in GROUP_CONFIGS.items():
         if names is not None and name not in names:
             continue
         value = str(configs.value(group_id, name))
         synonyms = synonyms_of(config, row.setting)
-        if name in overrides:
+        if name in own:
             synonyms = (ConfigSynonym(name, value, ConfigSource.GROUP), *synonyms)
         setting = SETTINGS[row.setting]
         rows.append(
