@@ -136,10 +136,11 @@ class Lab:
 
     @cached_property
     def later_kafka(self) -> LaterKafka:
-        """The Apache Kafka of today; only if `has_kafka`."""
+        """The Apache Kafka of today, if `has_kafka`. It assigns with each heartbeat, as a local minibroker does."""
         release = LATER_KAFKA.rpartition(" ")[2]
         folder = self.new_folder("later-kafka")
-        return self._stack.enter_context(LaterKafka(folder, KAFKA_SETTINGS, release=release, heap="1g"))
+        settings = {**KAFKA_SETTINGS, "group.consumer.assignment.interval.ms": "0"}
+        return self._stack.enter_context(LaterKafka(folder, settings, release=release, heap="1g"))
 
     def new_minibroker(self, *options: str, build: str = MINIBROKER) -> Minibroker:
         """One of its own, started with these options of `serve`; not started yet, and its user closes it."""

@@ -74,7 +74,7 @@ class Member:
 
 
 def settle(members: list[Member], partitions: int) -> float:
-    """Heartbeat until all are in one epoch and have all partitions; return the seconds."""
+    """Heartbeat until all are in one epoch and have all partitions, as many each; return the seconds."""
     start = time.perf_counter()
     while True:
         for member in members:
@@ -82,7 +82,8 @@ def settle(members: list[Member], partitions: int) -> float:
         for member in members:
             member.answered()
         is_in_one_epoch = len({member.epoch for member in members}) == 1
-        if is_in_one_epoch and sum(member.partition_count for member in members) == partitions:
+        counts = [member.partition_count for member in members]
+        if is_in_one_epoch and sum(counts) == partitions and max(counts) - min(counts) <= 1:
             return time.perf_counter() - start
         if time.perf_counter() - start > SETTLE_SECONDS:
             raise LoadError(f"{len(members)} members have not settled in {SETTLE_SECONDS:.0f} s")
