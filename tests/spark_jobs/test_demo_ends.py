@@ -39,6 +39,24 @@ def moments() -> Iterator[object]:
         yield pytest.param(way, seconds, marks=marks, id=f"{way} after {seconds:.1f} s")
 
 
+SIGNALLED = """
+import os, signal
+from minibroker.demo.__main__ import end_on_signals, signals_held
+
+end_on_signals()
+with signals_held():
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("imported")
+print("went on")
+"""
+
+
+def test_a_signal_waits_while_modules_are_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "imported\n", "")
+
+
 @pytest.fixture
 def left() -> Iterator[Leftovers]:
     with leftovers() as made:

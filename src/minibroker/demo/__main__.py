@@ -15,6 +15,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -31,6 +33,16 @@ def end_on_signals() -> None:
         # Under nohup, SIGHUP stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let signals wait: modules written in Cython, as pandas', turn an exception in their import into a TypeError."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _end(number: int, _: FrameType | None) -> None:
@@ -72,13 +84,14 @@ def main() -> None:
     cli.add_argument("--days-per-second", metavar="DAYS", type=days_per_second, help="the pace of the flights")
     cli.add_argument(WITH_PARENT, action="store_true", help="end when the process that started this has ended")
     arguments = cli.parse_args()
-    if arguments.end_with_parent:
-        threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     try:
-        from rich.console import Console
+        with signals_held():
+            if arguments.end_with_parent:  # a thread that holds them too, or it would take them
+                threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
+            from rich.console import Console
 
-        from minibroker.demo.player import DAYS_PER_SECOND
-        from minibroker.demo.run import Demo, DemoFailed
+            from minibroker.demo.player import DAYS_PER_SECOND
+            from minibroker.demo.run import Demo, DemoFailed
     except ModuleNotFoundError as missing:
         sys.exit(f"demo: {missing.name} is not installed; in the clone of minibroker: pip install -e '.[demo]'")
     bootstrap: str | None = arguments.bootstrap_servers
