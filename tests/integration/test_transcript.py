@@ -43,7 +43,7 @@ def printed(path: Path, *arguments: object) -> str:
 
 def write_and_read_in_a_group(bootstrap: str) -> None:
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "client.id": "writer", "compression.type": "gzip", "linger.ms": 50}
+        {"bootstrap.servers": bootstrap, "client.id": "writer", "compression.type": "gzip", "linger.ms": 10_000}
     )
     for number in range(RECORDS):
         producer.produce("flights", b"flight %d" % number, b"UA", headers=[("source", b"tower")])
