@@ -54,6 +54,8 @@ def java_order(keys: Iterable[K], hash_of: Callable[[K], int], *, copied: bool =
     Those of one bucket are in the order in which they were added, for which this has their own order.
     """
     ordered = sorted(keys)  # type: ignore[type-var]
+    if len(ordered) < 2:  # the topics, and the partitions, of most members of a large group
+        return ordered
     buckets = LEAST_BUCKETS
     if copied:
         while buckets < int(len(ordered) / LOAD_FACTOR) + 1:
