@@ -26,7 +26,6 @@ from tests.recipes import Command, commands_of, files_of, recipe_text, shell
 AT_NIGHT = pytest.mark.nightly
 EVER = "0.11"
 OF_GROUPS = [4]
-CONFIGS_OF_GROUPS = "3.8"
 
 
 class Try(NamedTuple):
@@ -112,9 +111,9 @@ COMMANDS = [
     Try("metrics show", r'kafka_consumergroup_members{consumergroup="sharing"} 1.0', NEWER_GROUPS),
     Try("metrics show", r'kafka_consumergroup_lag_sum{consumergroup="newer",topic="orders"}', CONSUMER_PROTOCOL),
     Try("jobs checkpoint CHECKPOINT", "batch 1 runs next; 2 offsets are unread"),
-    Try("configs set --group newer consumer.session.timeout.ms=50000", "set: consumer", CONFIGS_OF_GROUPS),
-    Try("configs describe --group newer", r"consumer.session.timeout.ms +50000", CONFIGS_OF_GROUPS),
-    Try("configs unset --group newer consumer.session.timeout.ms", "unset: consumer", CONFIGS_OF_GROUPS),
+    Try("configs set --group newer consumer.session.timeout.ms=50000", "set: consumer", CONSUMER_PROTOCOL),
+    Try("configs describe --group newer", r"consumer.session.timeout.ms +50000", CONSUMER_PROTOCOL),
+    Try("configs unset --group newer consumer.session.timeout.ms", "unset: consumer", CONSUMER_PROTOCOL),
     Try("topics delete made", "deleted: made"),
     Try("topics create d c b a e f", "(?s)d.*c.*b.*a.*e.*f"),
     Try("topics delete d c b a e f", "(?s)d\n.*c\n.*b\n.*a\n.*e\n.*f"),
