@@ -22,9 +22,8 @@ from minibroker.protocol.message_values import LEAVE_EPOCH, NEW_EPOCH
 
 REBALANCE_TIMEOUT_MS = 60_000
 SETTLE_SECONDS = 90.0
-PAUSE_SECONDS = (
-    0.05  # between two heartbeats of a member: real ones wait five seconds, and would take so long to settle
-)
+# Between two heartbeats of a member: real ones wait five seconds, and would take so long to settle.
+PAUSE_SECONDS = 0.05
 
 
 class Member:

@@ -67,7 +67,8 @@ def topic_list(name: str, operation: int) -> str:
 def broker_list(name: str, operation: int) -> str:
     """Return the default of a broker's list, as text. Raises KafkaError for other types."""
     row = SETTINGS.get(base_name(name))
-    return checked_list(name, operation, *((None, None) if row is None else (row.kind.name, row.write(row.default))))
+    kind, default = (None, None) if row is None else (row.kind.name, row.write(row.default))
+    return checked_list(name, operation, kind, default)
 
 
 def checked_list(name: str, operation: int, kind: str | None, default: str | None) -> str:

@@ -4,14 +4,12 @@ Streams, Kafka Connect and MirrorMaker."""
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +21,7 @@ from benchmarks.processes import ServerProcess, free_port
 from tests.integration.conftest import StartMinibroker
 from tests.integration.drivers.line_protocol import Deadline
 from tests.integration.librdkafka import read_from_beginning, value_of
+from tests.integration.members import wait_until
 from tests.integration.topics import create_topic
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
@@ -42,6 +41,7 @@ SETTINGS: dict[str, str | int] = {"transaction.abort.timed.out.transaction.clean
 PARTITIONS = 3
 RECORDS = 2_000
 PATIENCE_SECONDS = 120.0
+until = partial(wait_until, seconds=PATIENCE_SECONDS)
 WORDS = ("alpha", "beta", "gamma")
 INTERNAL = ("config.storage", "offset.storage", "status.storage")  # topics of Connect's workers
 
@@ -75,13 +75,6 @@ def cleanup() -> Iterator[ExitStack]:
         yield stack
 
 
-def until(found: Callable[[], Any], expected: Any, what: str) -> None:
-    deadline = Deadline(PATIENCE_SECONDS)
-    while (seen := found()) != expected:
-        deadline.seconds_left(f"{what}: {str(seen)[:300]}")
-        time.sleep(0.5)
-
-
 def values_by_key(bootstrap: str, topic: str) -> dict[bytes, list[bytes]]:
     """The committed values of each key, in order."""
     consumer = read_from_beginning(
@@ -103,6 +96,10 @@ def values_by_key(bootstrap: str, topic: str) -> dict[bytes, list[bytes]]:
 
 def has_values(bootstrap: str, topic: str) -> bool:
     return bool(values_by_key(bootstrap, topic))
+
+
+def has_all(bootstrap: str, topic: str, sent: dict[bytes, list[bytes]]) -> bool:
+    return values_by_key(bootstrap, topic) == sent
 
 
 def produce(bootstrap: str, topic: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -132,7 +129,7 @@ def test_kafka_streams_counts_each_word_once(
     step = RECORDS // 4
     for first in range(0, RECORDS, step):
         produce(broker.bootstrap, "lines", lines[first : first + step])
-        until(partial(has_values, broker.bootstrap, "counts"), True, "counts")
+        until(partial(has_values, broker.bootstrap, "counts"), "counts")
         if first == step:
             start("one")
         elif first == 2 * step:
@@ -142,9 +139,9 @@ def test_kafka_streams_counts_each_word_once(
 
     words = Counter(word.encode() for _, line in lines for word in line.split())
     counted = {word: [b"%d" % number for number in range(1, count + 1)] for word, count in words.items()}
-    until(lambda: values_by_key(broker.bootstrap, "counts"), counted, "counts")
+    until(partial(has_all, broker.bootstrap, "counts", counted), "all counts")
     named = {b"%d" % key: [b"name %d" % key] * (RECORDS // 10) for key in range(10)}
-    until(lambda: values_by_key(broker.bootstrap, "named"), named, "names")
+    until(partial(has_all, broker.bootstrap, "named", named), "all names")
 
 
 def properties(path: Path, settings: dict[str, object]) -> str:
@@ -165,7 +162,7 @@ def put(address: str, path: str, body: object) -> None:
         except OSError:
             return False
 
-    until(is_taken, True, path)
+    until(is_taken, path)
 
 
 def test_kafka_connect_brings_a_file_into_a_topic_once_and_out_again(
@@ -209,15 +206,15 @@ def test_kafka_connect_brings_a_file_into_a_topic_once_and_out_again(
     for first in range(0, RECORDS, step):
         with source.open("a") as file:
             file.writelines(f"{line}\n" for line in lines[first : first + step])
-        until(partial(has_values, broker.bootstrap, "lines"), True, "records")
+        until(partial(has_values, broker.bootstrap, "lines"), "records")
         if first == step:
             broker.kill()
             broker = start_in_place(settings=SETTINGS)
             connect.start("worker", "org.apache.kafka.connect.cli.ConnectDistributed", worker)
 
     sent = sorted(line.encode() for line in lines)
-    until(lambda: sorted(values_by_key(broker.bootstrap, "lines").get(b"", ())), sent, "the topic")
-    until(lambda: set(sink.read_text().splitlines()), set(lines), "the file")
+    until(lambda: sorted(values_by_key(broker.bootstrap, "lines").get(b"", ())) == sent, "all records")
+    until(lambda: set(sink.read_text().splitlines()) == set(lines), "all lines")
 
 
 def test_mirror_maker_copies_to_apache_kafka_and_back_once(
@@ -259,7 +256,8 @@ def test_mirror_maker_copies_to_apache_kafka_and_back_once(
         mirror.start("mirror", "org.apache.kafka.connect.mirror.MirrorMaker", file)
         for source, topic, target, copied in copies:
             produce(source, topic, part)
-            until(partial(has_values, target, copied), True, copied)
+            until(partial(has_values, target, copied), copied)
 
     for source, topic, target, copied in copies:
-        until(partial(values_by_key, target, copied), values_by_key(source, topic), copied)
+        sent = values_by_key(source, topic)
+        until(partial(has_all, target, copied, sent), f"all of {copied}")

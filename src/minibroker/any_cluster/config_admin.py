@@ -100,6 +100,8 @@ class ConfigAdmin:
     def set(self, subject: Subject, values: Mapping[str, str]) -> None:
         """Raises CommandFailed; then nothing has changed."""
         self._check_exists(subject)
+        if subject.kind == "group":  # an older Kafka has no configs of groups, which this says
+            self._rows(subject)
         resource = self._resource(subject, dict(values))
         self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False))
 
@@ -116,8 +118,7 @@ class ConfigAdmin:
         return ConfigResource(ConfigResourceType[subject.kind.upper()], subject.name, configs)
 
     def _check_exists(self, subject: Subject) -> None:
-        if subject.kind == "group":  # any may be; but an older Kafka has no configs of groups, which this says
-            self._rows(subject)
+        if subject.kind == "group":  # any may be
             return
         if subject.kind == "topic":
             (topic,) = self._client.describe_topics([subject.name])

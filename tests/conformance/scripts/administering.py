@@ -26,7 +26,7 @@ def versions_of_apis() -> Script:
 
 
 def created_topics() -> Script:
-    """Without -1 partitions or replicas, which minibroker takes as Kafka 2.4 (KIP-464)."""
+    """Topics are made; none of -1 partitions or replicas, which minibroker takes as Kafka 2.4 (KIP-464)."""
 
     def topic(name: str, partitions: int = 1, factor: int = 1, *brokers: list[int]) -> Row:
         return (f"{tag}{name}", partitions, factor, list(enumerate(brokers)), [])
