@@ -1,7 +1,7 @@
 # The broker and its command line. `docker build -t minibroker .`, or docker-compose.yml, which starts it.
-# It is the compiled form; `--build-arg MINIBROKER_COMPILE=` leaves it in pure Python.
+# It is pure Python; `--build-arg MINIBROKER_COMPILE=1` makes the compiled form, which takes minutes longer.
 FROM python:3.11-slim-bookworm AS compile
-ARG MINIBROKER_COMPILE=1
+ARG MINIBROKER_COMPILE=
 # Where python is Debian's, as in the image of .ci/setup-containers, its headers are in a package.
 RUN test -z "$MINIBROKER_COMPILE" || { \
     test -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || headers=libpython3-dev; \

@@ -55,18 +55,18 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { \
 		rm -rf $(VENV); echo "no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
-# One stamp per set of extras: a second `make` installs nothing.
+# One stamp per set of extras, which stands for the smaller sets too: a second `make` installs nothing.
 $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker into $(VENV) ..."
 	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: minutes, for 500 MB) ..."
-	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e '.[demo]' && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e '.[demo]' && touch $@ $(VENV)/.serve
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker and its test tools into $(VENV) (first time: minutes, for 500 MB) ..."
-	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e '.[demo,dev]' && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e '.[demo,dev]' && touch $@ $(VENV)/.demo $(VENV)/.serve
 
 wheel: $(COMPILED)/.made
 
@@ -84,11 +84,10 @@ run demo: $(VENV)/.demo $(FORM)
 serve: $(VENV)/.serve $(FORM)
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-# The image of test_compose.py is in pure Python: compiled, it is built minutes later, at night.
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
 	@echo "Running every test with $(WORKERS) workers (eleven minutes on two cores; the percentage is of tests) ..."
-	@MINIBROKER_COMPILE= $(PYTEST)
+	@$(PYTEST)
 
 test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"
