@@ -110,14 +110,6 @@ def test_each_recipe_is_listed_and_run() -> None:
         assert name in (ROOT / test).read_text(encoding="utf-8")
 
 
-def test_the_readme_lists_every_recipe() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-
-    listed = re.findall(r"^- \[[^]]+\]\(docs/recipes/([a-z-]+)\.md\): .+", readme, re.MULTILINE)
-
-    assert sorted(listed) == sorted(KNOWN)
-
-
 def first_screen(address: str) -> tuple[list[str], list[str]]:
     """The commands, and the programs (pytest's, Spark's), that a stranger meets first in the README.
 
