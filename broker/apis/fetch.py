@@ -311,10 +311,9 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
     rows = {}
     for name, partitions in topics:
         for partition, leader_epoch, fetch_offset, last_epoch, log_start_offset, max_bytes in partitions:
-            topic_partition = TopicPartition(name, partition)
-            rows[topic_partition] = FetchRow(
-                topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch
-            )
+            topic_partition = new(TopicPartition, (name, partition))
+            row = (topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch)
+            rows[topic_partition] = new(FetchRow, row)
     return rows
 
 

@@ -53,7 +53,11 @@ def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchR
                 if replica_id is not None:
                     fetched.append(read_elsewhere(partition, row, replica_id))
                     continue
-            if may_be_kept and last_epoch < 0 and leader_epoch in (NO_LEADER_EPOCH, partition.leader_epoch):
+            if (
+                may_be_kept
+                and last_epoch < 0
+                and (leader_epoch == NO_LEADER_EPOCH or leader_epoch == partition.leader_epoch)
+            ):
                 at_end = partition.answer_at_end(fetch_offset)
                 if at_end is not None:
                     fetched.append(at_end)

@@ -62,6 +62,7 @@ class Leading:
         "_answer_at_end",
         "_max_lag_ms",
         "broker_id",
+        "leader_epoch",
         "leader_epoch_start_offset",
         "leadership",
         "log",
@@ -84,6 +85,7 @@ class Leading:
         self.log = log
         self.broker_id = broker_id
         self.leadership = leadership
+        self.leader_epoch = leadership.leader_epoch  # of all the term
         self.leader_epoch_start_offset = log.log_end_offset
         self.remote_replicas = {
             replica: known.get(replica) or Replica(replica, last_caught_up_ms=now_ms)
@@ -94,10 +96,6 @@ class Leading:
         }
         self._max_lag_ms = max_lag_ms
         self._answer_at_end: FetchedPartition | None = None
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.leadership.leader_epoch
 
     @property
     def in_sync_replicas(self) -> tuple[int, ...]:
@@ -260,9 +258,9 @@ class Leading:
         Most fetches of most consumers are such. The answer is the same for all until an offset moves, so it is cached.
         """
         answer, log = self._answer_at_end, self.log
-        end = log.log_end_offset_metadata
-        if fetch_offset != end.message_offset or log.is_refusing:
+        if fetch_offset != log.log_end_offset or log.is_refusing:
             return None
+        end = log.log_end_offset_metadata
         if (
             answer is None
             or answer.start is not end

@@ -81,22 +81,23 @@ def read_partition(
         max_offset = last_stable_offset if is_committed_read else high_watermark
     limit = min(max_bytes, bytes_left)
     try:
-        leader_epoch = partition.leader_epoch
-        check_leader_epoch(log, leader_epoch, current_leader_epoch)
-        led_in = leader_epoch if isinstance(partition, Leading) else NO_LEADER_EPOCH
-        diverging = diverging_epoch(log, fetch_offset, last_fetched_epoch, led_in=led_in)
-        if diverging is not None:
-            return FetchedPartition(
-                topic_partition,
-                ErrorCode.NONE,
-                high_watermark,
-                last_stable_offset,
-                log.log_start_offset,
-                None,
-                NO_RECORDS,
-                None,
-                diverging,
-            )
+        if current_leader_epoch != NO_LEADER_EPOCH:
+            check_leader_epoch(log, partition.leader_epoch, current_leader_epoch)
+        if last_fetched_epoch >= 0:
+            led_in = partition.leader_epoch if isinstance(partition, Leading) else NO_LEADER_EPOCH
+            diverging = diverging_epoch(log, fetch_offset, last_fetched_epoch, led_in=led_in)
+            if diverging is not None:
+                return FetchedPartition(
+                    topic_partition,
+                    ErrorCode.NONE,
+                    high_watermark,
+                    last_stable_offset,
+                    log.log_start_offset,
+                    None,
+                    NO_RECORDS,
+                    None,
+                    diverging,
+                )
         data = log.read(
             fetch_offset,
             max(0, limit),

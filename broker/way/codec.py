@@ -40,6 +40,7 @@ class Codec(Stage):
         exchange.request = exchange.served = request = decode_request(exchange.frame, self._apis)
         ids = BY_ID.get(request.api_key)
         if ids is not None and request.api_version >= ids.first:
+            exchange.ids = ids
             name_topics(request.body, ids.asked, self._topics_by_id)
         exchange.client.name(request.client_id)
         return GO_ON
@@ -48,12 +49,10 @@ class Codec(Stage):
         if answer is None:
             return None
         assert exchange.request is not None
-        request = exchange.request
-        ids = BY_ID.get(request.api_key)
         try:
-            if ids is not None and request.api_version >= ids.first:
-                answer = with_ids(answer, ids.answered)
-            return encode_response(request, answer)
+            if exchange.ids is not None:
+                answer = with_ids(answer, exchange.ids.answered)
+            return encode_response(exchange.request, answer)
         except Exception as error:
             logger.error("%s: cannot encode the response", describe(exchange), exc_info=error)
             raise CloseConnectionError("cannot encode the response") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.broker.apis.charge import Charge
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import Request
+from minibroker.protocol.topic_ids import IdPlaces
 
 if TYPE_CHECKING:
     from minibroker.broker.way.guard import Denied
@@ -24,6 +25,7 @@ class Exchange:
     # Most requests need none of these: they are the class's until a stage sets them.
     request: Request | None = None
     served: Request | None = None
+    ids: IdPlaces | None = None  # where the messages have ids of topics
     body: Body = None
     has_failed = False  # the handler: `body` has its error for the whole request
     charge: Charge | None = None  # on a broker with quotas

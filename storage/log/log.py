@@ -63,6 +63,7 @@ class Log:
         "cleaned_offset",
         "config",
         "converted_records",
+        "high_watermark",
         "is_being_cleaned",
         "last_flush_ms",
         "leader_epochs",
@@ -98,6 +99,7 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self._high_watermark = LogOffsetMetadata(log_start_offset)
+        self.high_watermark = log_start_offset
         self.recovery_point = recovery_point
         self.last_flush_ms = now_ms
         self.cleaned_offset: int | None = None  # the log has been compacted up to here
@@ -406,10 +408,6 @@ class Log:
     # -- committing -------------------------------------------------------------------------------------------
 
     @property
-    def high_watermark(self) -> int:
-        return self._high_watermark.message_offset
-
-    @property
     def high_watermark_metadata(self) -> LogOffsetMetadata:
         """The high watermark with its segment and position, with which bytes are counted without reading.
 
@@ -430,13 +428,17 @@ class Log:
         """Move the high watermark up to the offset, or to a newer segment after a roll; return whether it moved."""
         before = self._high_watermark
         if offset.message_offset > before.message_offset:
-            self._high_watermark = offset
+            self._set_high_watermark(offset)
             self.producer_state.on_high_watermark_updated(offset.message_offset)
             return True
         if offset.message_offset < before.message_offset or offset.segment_base_offset <= before.segment_base_offset:
             return False
-        self._high_watermark = offset
+        self._set_high_watermark(offset)
         return True
+
+    def _set_high_watermark(self, offset: LogOffsetMetadata) -> None:
+        self._high_watermark = offset
+        self.high_watermark = offset.message_offset
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -544,7 +546,7 @@ class Log:
         self._end_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         if offset < self.high_watermark:
-            self._high_watermark = LogOffsetMetadata(offset)
+            self._set_high_watermark(LogOffsetMetadata(offset))
         self.leader_epochs.truncate_from_end(offset)
         rebuild_producer_state(
             self.producer_state,
@@ -565,7 +567,7 @@ class Log:
         self.segments.create(offset, self.config, now_ms=now_ms)
         self._end_at(offset)
         self.log_start_offset = offset
-        self._high_watermark = LogOffsetMetadata(offset)
+        self._set_high_watermark(LogOffsetMetadata(offset))
         self.leader_epochs.clear()
         self.producer_state.truncate()
         self.producer_state.update_map_end_offset(offset)
