@@ -365,7 +365,7 @@ def start_and_run(options: argparse.Namespace) -> None:
             at_end.callback(console.close)
         if endpoint is not None:
             at_end.callback(endpoint.close)
-        control_path = options.control if console is None else console.control
+        control_path = options.control if console is None else console.controls[0]
         if control_path is not None:
             control = control_at(control_path)
             at_end.callback(control.close)
@@ -518,7 +518,8 @@ def console_at(options: argparse.Namespace) -> ConsoleChild:
     from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
 
     try:
-        return ConsoleChild(options.console, control=options.control, client_config=options.console_config)
+        controls = [] if options.control is None else [options.control]
+        return ConsoleChild(options.console, controls=controls, client_config=options.console_config)
     except ConsoleError as error:
         raise StartFailed(str(error)) from error
 

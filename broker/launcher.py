@@ -6,9 +6,11 @@ and `advertised.listeners` too), and a directory each under the data directory, 
     DIR/1  DIR/2  DIR/3     data directories of the brokers
     DIR/1.log ...           what each logs
     DIR/cluster             the state of the cluster
+    DIR/cluster/1.control   control sockets of the brokers
 
 A broker that ends, also by `kill -9`, stays away until it is started again, by `minibroker cluster start` for example.
-This process takes such calls at DIR/cluster/launcher.control, in the form of the brokers' control sockets.
+This process takes such calls at DIR/cluster/launcher.control, in the form of the brokers' control sockets. The console
+is a process of its own, beside the brokers: it goes on while any of them does.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -27,6 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
 from minibroker.broker.serve_options import stop_signals
 from minibroker.storage.cluster_settings import settings_of_cluster
 from minibroker.storage.files.socket_path import socket_address
@@ -38,6 +42,7 @@ READY_POLL_SECONDS = 0.005
 LOG_LINES_SHOWN = 5
 
 LISTENERS, ADVERTISED_LISTENERS = "listeners", "advertised.listeners"  # settings
+PLAIN = re.compile(r"(?:PLAINTEXT(?=://\S+$)|\w+(?=://\S+ \(PLAINTEXT\)$))://(\S+)")  # a line of a ready file
 PORT = re.compile(r"(?<=:)[0-9]+(?=\s*(,|$))")
 
 START = "start"
@@ -72,6 +77,7 @@ class Launcher:
         self._has_listeners = any(name_of(each) == LISTENERS for each in passed)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.addresses: dict[int, str] = {}
+        self._listeners: dict[int, list[str]] = {}
 
     def start(self, broker_id: int) -> None:
         """Start the process of a broker."""
@@ -93,8 +99,6 @@ class Launcher:
         for name, value in settings_of_cluster(self._count).items():
             command += ["--set", f"{name}={value}"]
         command += [of_broker(each, broker_id) for each in self._passed]
-        if options.console is not None and broker_id == 1:
-            command += ["--console", options.console]
         if options.metrics is not None:
             host, _, metrics_port = options.metrics.rpartition(":")
             command += ["--metrics", f"{host}:{int(metrics_port) and int(metrics_port) + broker_id - 1}"]
@@ -115,7 +119,7 @@ class Launcher:
                 if time.monotonic() > deadline:
                     raise LaunchFailed(f"broker {broker_id} is not ready:\n{self._end_of_log(broker_id)}")
                 time.sleep(READY_POLL_SECONDS)
-            self.addresses[broker_id] = ready_file.read_text().splitlines()[0]
+            self.addresses[broker_id], *self._listeners[broker_id] = ready_file.read_text().splitlines()
 
     def stop(self) -> None:
         """Stop all brokers, in order."""
@@ -167,6 +171,12 @@ class Launcher:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(self.addresses[each] for each in sorted(self.addresses))
+
+    @property
+    def plain_addresses(self) -> str:
+        """Those in plaintext, of the brokers that have one; else all."""
+        plain = [PLAIN.match(each) for broker_id in sorted(self._listeners) for each in self._listeners[broker_id]]
+        return ",".join(each[1] for each in plain if each is not None) or self.bootstrap_servers
 
     @property
     def is_running(self) -> bool:
@@ -255,6 +265,7 @@ class Calls:
 def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Start the brokers, and serve until a signal. Raises LaunchFailed and OSError."""
     launcher = Launcher(options, passed_of(arguments))
+    console = console_of(launcher, options)
     launcher.directory.joinpath("cluster").mkdir(parents=True, exist_ok=True)
     stops: list[int] = []
     for number in stop_signals():
@@ -266,7 +277,10 @@ def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         launcher.await_ready()
         if options.ready_file is not None:
             options.ready_file.write_text(launcher.bootstrap_servers + "\n")
-        print(banner(launcher), file=sys.stderr, flush=True)
+        console_line = "" if console is None else console.ready_line(launcher.plain_addresses)
+        if console_line and not sys.stdout.isatty():
+            print(console_line, flush=True)  # for programs, as a broker with a console prints it
+        print(banner(launcher, console_line), file=sys.stderr, flush=True)
         while not stops and launcher.is_running:
             calls.answer_for(WATCH_SECONDS)
             for broker_id, status in launcher.watch().items():
@@ -274,7 +288,22 @@ def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
                 print(f"minibroker: broker {broker_id} has ended ({how})", file=sys.stderr, flush=True)
     finally:
         calls.close()
+        if console is not None:
+            console.stop()
         launcher.stop()
+        if console is not None:
+            console.close()
+
+
+def console_of(launcher: Launcher, options: argparse.Namespace) -> ConsoleChild | None:
+    """Raises LaunchFailed."""
+    if options.console is None:
+        return None
+    controls = [launcher.control_of(each) for each in range(1, options.brokers + 1)]
+    try:
+        return ConsoleChild(options.console, controls=controls, client_config=options.console_config)
+    except ConsoleError as error:
+        raise LaunchFailed(str(error)) from error
 
 
 def passed_of(arguments: Sequence[str]) -> list[str]:
@@ -286,14 +315,17 @@ def passed_of(arguments: Sequence[str]) -> list[str]:
     return parser.parse_known_args(list(arguments))[1]
 
 
-def banner(launcher: Launcher) -> str:
+def banner(launcher: Launcher, console_line: str) -> str:
     """The lines that a person at a terminal wants to copy."""
     bootstrap = launcher.bootstrap_servers
+    console = f"\n    console             {console_line.partition(' at ')[2]}" if console_line else ""
     return f"""
   minibroker is ready: a cluster of {len(launcher.addresses)} brokers
-    bootstrap.servers   {bootstrap}
+    bootstrap.servers   {bootstrap}{console}
     data and logs       {launcher.directory}
-    look at it          minibroker topics list --bootstrap-server {launcher.addresses[1]}
+    control sockets     {launcher.control_of(1)}, and so on
+    look at it          minibroker topics list --bootstrap-server {bootstrap}
     write to it         KafkaProducer(bootstrap_servers="{bootstrap}", acks="all")
+    kill one            minibroker cluster kill 1 --data-dir {shlex.quote(str(launcher.directory))}
     stop it             Ctrl-C
 """

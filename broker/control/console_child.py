@@ -1,7 +1,8 @@
-"""`serve --console`: the web page of this broker, in a process of its own that starts and ends with it.
+"""`serve --console`: the web page of a broker, or of a cluster, in a process of its own.
 
-The process connects as any client does. It ends by itself when this one has ended in any way, and then removes what
-is left of the control socket; `close` does both in order.
+It starts and ends with this process, that of the broker or of `serve --brokers`. It connects as any client does. It
+ends by itself when this one has ended in any way, and then removes what is left of the control socket; `close` does
+both in order.
 """
 
 from __future__ import annotations
@@ -37,26 +38,36 @@ class ConsoleError(Exception):
 
 
 class ConsoleChild:
-    """The console at `listen`; `control` is the broker's control socket, None to have one made for it."""
+    """The console at `listen`; `controls` are the control sockets of its brokers, none to have one made for it."""
 
-    def __init__(self, listen: str, *, control: Path | None, client_config: Path | None) -> None:
+    def __init__(self, listen: str, *, controls: Sequence[Path], client_config: Path | None) -> None:
         """Raises ConsoleError."""
         missing = [name for name in LIBRARIES if find_spec(name) is None]
         if missing:
             raise ConsoleError(f"--console needs {missing[0]}; run: pip install hypercorn starlette")
         self._listen = listen
         self._client_config = client_config
-        self._folder = None if control is not None else private_folder()
-        self.control = control if self._folder is None else self._folder / "control"
+        self._folder = None if controls else private_folder()
+        self.controls = controls if self._folder is None else [self._folder / "control"]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, bootstrap: str) -> None:
         """Start the process; it prints its address when it is ready."""
         self._process = subprocess.Popen(self._command(bootstrap), stdin=subprocess.DEVNULL)
 
+    def ready_line(self, bootstrap: str) -> str:
+        """Start the process, and wait for the line with its address; it is empty if the process fails to start."""
+        command = self._command(bootstrap)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        with self._process.stdout as printed:
+            return printed.readline().decode().strip()
+
     def _command(self, bootstrap: str) -> Sequence[str]:
         command = [sys.executable, "-m", "minibroker", "console", "--bootstrap-server", bootstrap]
-        command += ["--listen", self._listen, "--control", str(self.control), "--allow-changes"]
+        command += ["--listen", self._listen, "--allow-changes"]
+        for each in self.controls:
+            command += ["--control", str(each)]
         command += ["--parent-pid", str(os.getpid())]
         if self._folder is not None:
             command += ["--owned-folder", str(self._folder)]

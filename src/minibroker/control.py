@@ -24,11 +24,32 @@ CHANNEL_SECONDS = 10.0
 READ_BYTES = 1 << 16
 
 
+class Place:
+    """Where a control socket is. Of the sockets of several brokers it is one that takes connections, until it ends."""
+
+    def __init__(self, *paths: str | os.PathLike[str]) -> None:
+        self._paths = [Path(each) for each in paths]
+        self._at = 0
+
+    @property
+    def path(self) -> Path:
+        return self._paths[self._at]
+
+    def connected(self) -> socket.socket:
+        """Raises OSError when no broker takes a connection."""
+        for _ in self._paths[1:]:
+            try:
+                return connected(self.path)
+            except OSError:
+                self._at = (self._at + 1) % len(self._paths)
+        return connected(self.path)
+
+
 class Control:
     """Calls a broker's control socket. `obituary` returns how the broker ended, or None while it runs."""
 
-    def __init__(self, path: str | os.PathLike[str], obituary: Callable[[], str | None] | None = None) -> None:
-        self._path = Path(path)
+    def __init__(self, place: str | os.PathLike[str] | Place, obituary: Callable[[], str | None] | None = None) -> None:
+        self._place = place if isinstance(place, Place) else Place(place)
         self._obituary = obituary
 
     def call(self, name: str, **arguments: object) -> Any:
@@ -41,24 +62,13 @@ class Control:
 
     def _exchange(self, line: bytes) -> bytes:
         """Raises OSError, and EOFError when the broker closes the connection without an answer."""
-        with self._connect() as sock:
+        with self._place.connected() as sock:
             return ask(sock, line)
-
-    def _connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(ANSWER_SECONDS)
-            with socket_address(self._path) as address:
-                sock.connect(address)
-        except OSError:
-            sock.close()
-            raise
-        return sock
 
     def _why_not(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return f"no answer within {ANSWER_SECONDS:.0f} s at the broker's control socket {self._path}"
-        reason = f"no answer at the broker's control socket {self._path} ({reason_of(error)})"
+            return f"no answer within {ANSWER_SECONDS:.0f} s at the broker's control socket {self._place.path}"
+        reason = f"no answer at the broker's control socket {self._place.path} ({reason_of(error)})"
         return reason if self._obituary is None else self._obituary() or reason
 
 
@@ -69,8 +79,8 @@ class KeptControl(Control):
     restart between two calls: it must be one that can be made twice.
     """
 
-    def __init__(self, path: str | os.PathLike[str], obituary: Callable[[], str | None] | None = None) -> None:
-        super().__init__(path, obituary)
+    def __init__(self, place: str | os.PathLike[str] | Place, obituary: Callable[[], str | None] | None = None) -> None:
+        super().__init__(place, obituary)
         self._turn = threading.Lock()
         self._kept: socket.socket | None = None
 
@@ -86,7 +96,7 @@ class KeptControl(Control):
                     return self._ask(self._kept, line)
                 except (ConnectionError, EOFError):
                     pass  # the broker has closed it since
-            self._kept = self._connect()
+            self._kept = self._place.connected()
             return self._ask(self._kept, line)
 
     def _ask(self, kept: socket.socket, line: bytes) -> bytes:
@@ -112,6 +122,19 @@ class Channel:
     def call(self, name: str, **arguments: object) -> Any:
         """Return the result. Raises OSError and EOFError without an answer, BrokerError with a refusal's reason."""
         return result_of(name, ask(self._sock, call_line(name, arguments)))
+
+
+def connected(path: Path) -> socket.socket:
+    """Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(ANSWER_SECONDS)
+        with socket_address(path) as address:
+            sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def call_line(name: str, arguments: Mapping[str, object]) -> bytes:

@@ -136,7 +136,7 @@ def test_a_console_needs_its_libraries(tmp_path: Path) -> None:
         "from minibroker.broker.control.console_child import ConsoleChild, ConsoleError\n"
         "import minibroker.broker.control.console_child as child\n"
         "child.find_spec = lambda name: None\n"
-        "try: ConsoleChild('127.0.0.1:0', control=None, client_config=None)\n"
+        "try: ConsoleChild('127.0.0.1:0', controls=[], client_config=None)\n"
         "except ConsoleError as error: print(error)"
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +100,32 @@ def test_three_brokers_start_together_and_are_driven_by_their_launcher(
     assert "broker 2 has ended (SIGKILL)" not in printed  # it was asked for
     logs = [(data_dir / f"{each}.log").read_text() for each in (1, 2, 3)]
     assert all("Traceback" not in log for log in logs)
+
+
+def test_the_console_of_a_cluster_outlives_the_broker_that_it_shows(tmp_path: Path, data_dir: Path) -> None:
+    with launched(data_dir, tmp_path / "ready", "--listen", "127.0.0.1:0", "--console", "0") as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline().decode() for _ in range(11)]
+        banner = {line[4:24].strip(): line[24:].strip() for line in lines}
+        address, _, token = banner["console"].partition("#token=")
+        bootstrap = (tmp_path / "ready").read_text().strip()
+        assert banner["look at it"] == f"minibroker topics list --bootstrap-server {bootstrap}"
+        assert Path(banner["control sockets"].removesuffix(", and so on")) == data_dir / "cluster" / "1.control"
+
+        def asked(path: str) -> Any:
+            with urllib.request.urlopen(address + path, timeout=WAIT_SECONDS) as answer:
+                return json.load(answer)
+
+        before = asked("api/cluster")
+        killed = subprocess.run(
+            [sys.executable, "-m", *banner["kill one"].split()], capture_output=True, text=True, check=False
+        )
+        assert killed.returncode == 0, killed.stderr
+        until_there_are(bootstrap, [2, 3])
+        after, waiting = asked("api/cluster"), asked("api/inside/purgatory")
+
+    assert len(token) > 20
+    assert (before["control_broker"], after["control_broker"], waiting["run"] > 0) == (1, 2, True)
 
 
 def test_brokers_that_speak_only_sasl_ssl_replicate_and_recover(tmp_path: Path, data_dir: Path) -> None:

@@ -26,7 +26,7 @@ def routes(console: Console) -> list[BaseRoute]:
         replicas = Counter(broker for each in partitions for broker in each.replicas)
         in_sync = Counter(broker for each in partitions for broker in each.isr)
         known = {each.id for each in snapshot.brokers}
-        gone = [BrokerRow(broker, "", 0) for broker in sorted(replicas.keys() - known)]
+        gone = [BrokerRow(broker, "", 0) for broker in snapshot.gone]
         rows = [
             {
                 "id": each.id,

@@ -86,7 +86,11 @@ def parser() -> Arguments:
         "--control",
         metavar="SOCKET",
         type=Path,
-        help="the control socket of that broker, a minibroker: shows what goes on inside",
+        dest="controls",
+        action="append",
+        default=[],
+        help="the control socket of that broker, a minibroker: shows what goes on inside. Repeat it for the brokers of "
+        "a cluster: one of those that run is shown",
     )
     made.add_argument(
         "--allow-changes",
@@ -156,7 +160,9 @@ def options_of(given: argparse.Namespace) -> ConsoleOptions:
         token = token_in(given.token_file)
     elif given.allow_changes or not is_loopback(host):
         token = secrets.token_urlsafe(TOKEN_BYTES)
-    return ConsoleOptions(cluster, host, port, given.control, given.allow_changes, token, tuple(given.host_name))
+    return ConsoleOptions(
+        cluster, host, port, tuple(given.controls), given.allow_changes, token, tuple(given.host_name)
+    )
 
 
 def listen_address(text: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""One console, as its routes share it: its options, connections to the cluster, the broker's control socket."""
+"""One console, as its routes share it: its options, connections to the cluster, a broker's control socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.lag_watch import LagWatch
 from minibroker.console.metadata import Metadata
 from minibroker.console.options import ConsoleOptions
-from minibroker.control import Control, KeptControl
+from minibroker.control import Control, KeptControl, Place
 from minibroker.errors import BadValue, CommandFailed
 
 CONTROL_THREADS_MAX = 4
@@ -24,7 +24,7 @@ NO_CONTROL = "this needs minibroker with --control; start the console with --con
 
 
 class Console:
-    """`control` is None where the broker has no control socket."""
+    """`control` is None without a control socket. Of several it is that of one broker, until that broker ends."""
 
     def __init__(self, options: ConsoleOptions, kafka: KafkaClients) -> None:
         self.options = options
@@ -34,8 +34,9 @@ class Console:
         self.lags = LagHistory()
         self.lag_watch = LagWatch(self)
         self.streams = Streams()
-        self.control = None if options.control is None else Control(options.control)
-        self._kept_control = None if options.control is None else KeptControl(options.control)
+        place = Place(*options.controls) if options.controls else None
+        self.control = None if place is None else Control(place)
+        self._kept_control = None if place is None else KeptControl(place)
         self._control_limiter = trio.CapacityLimiter(CONTROL_THREADS_MAX)
 
     async def attend(self) -> None:

@@ -55,6 +55,14 @@ class Snapshot(NamedTuple):
     version: str
     topics: dict[str, TopicRow]
 
+    @property
+    def gone(self) -> list[int]:
+        """The brokers that have replicas, and do not run."""
+        known = {each.id for each in self.brokers}
+        return sorted(
+            {broker for topic in self.topics.values() for each in topic.partitions for broker in each.replicas} - known
+        )
+
 
 class Metadata:
     """The newest snapshot of a cluster."""

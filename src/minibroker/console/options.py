@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class ConsoleOptions:
     cluster: Cluster
     host: str
     port: int
-    control: Path | None = None
+    controls: Sequence[Path] = ()
     allow_changes: bool = False
     token: str | None = None
     host_names: Collection[str] = ()

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.metadata import Release, Snapshot
+from minibroker.errors import BrokerError
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -21,11 +22,23 @@ def routes(console: Console) -> list[BaseRoute]:
             "version": await release.of(snapshot),
             "bootstrap": str(console.options.cluster),
             "control": console.control is not None,
+            "control_broker": await control_broker(console, snapshot),
             "replicas": console.control is not None and len(snapshot.brokers) > 1,
             "changes": console.options.allow_changes,
         }
 
     return [get("/api/cluster", cluster)]
+
+
+async def control_broker(console: Console, snapshot: Snapshot) -> int | None:
+    """The broker of the control socket, where there are several."""
+    if console.control is None or len(snapshot.brokers) + len(snapshot.gone) < 2:
+        return None
+    try:
+        found: int = (await console.call_often("cluster.status"))["broker_id"]
+    except BrokerError:  # it has just ended, or is no broker of a cluster
+        return None
+    return found
 
 
 def cluster_row(snapshot: Snapshot) -> dict[str, Any]:
@@ -38,6 +51,7 @@ def cluster_row(snapshot: Snapshot) -> dict[str, Any]:
         "cluster_id": snapshot.cluster_id,
         "controller": snapshot.controller,
         "brokers": [each._asdict() for each in snapshot.brokers],
+        "gone": snapshot.gone,
         "topics": len(topics) - len(internal),
         "internal_topics": len(internal),
         "partitions": len(partitions) - internal_partitions,
