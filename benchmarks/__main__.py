@@ -22,6 +22,7 @@ from benchmarks.cases import (
     consumers,
     counted,
     fetches,
+    followers,
     groups,
     latency,
     parked,
@@ -51,12 +52,13 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "parked": parked.measure,
     "groups": groups.measure,
     "consumer groups": consumer_groups.measure,
+    "followers": followers.measure,
     "scale": scale.measure,
     "spark": spark.measure,
     "spark real-time": spark.measure_real_time,
     "spark jobs": spark.measure_jobs,
 }
-ONLY_IF_NAMED = {"scale"}  # it takes as long as all others
+ONLY_IF_NAMED = {"followers", "scale"}  # counts, not speed; as long as all others
 EXIT_OK = 0
 EXIT_NOT_MEASURED = 1
 EXIT_INTERRUPTED = 130

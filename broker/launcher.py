@@ -174,7 +174,7 @@ class Launcher:
 
     @property
     def plain_addresses(self) -> str:
-        """Those in plaintext, of the brokers that have one; else all."""
+        """Return the addresses in plaintext of the brokers that have one; else all addresses."""
         plain = [PLAIN.match(each) for broker_id in sorted(self._listeners) for each in self._listeners[broker_id]]
         return ",".join(each[1] for each in plain if each is not None) or self.bootstrap_servers
 

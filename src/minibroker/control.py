@@ -25,7 +25,7 @@ READ_BYTES = 1 << 16
 
 
 class Place:
-    """Where a control socket is. Of the sockets of several brokers it is one that takes connections, until it ends."""
+    """The place of a control socket: of several brokers, the first whose socket takes connections, until it ends."""
 
     def __init__(self, *paths: str | os.PathLike[str]) -> None:
         self._paths = [Path(each) for each in paths]
