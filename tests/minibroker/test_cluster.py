@@ -9,13 +9,13 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from minibroker.any_cluster.address import Address, parse_address
 from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.cluster import error_name, errors, explained, first_reachable
+from minibroker.any_cluster.cluster import CONNECT_SECONDS, error_name, errors, explained, first_reachable
 from minibroker.cli.app import main
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
@@ -42,16 +42,6 @@ def test_a_missing_broker_is_an_error_that_names_serve(capsys: pytest.CaptureFix
 
     assert address in line
     assert "minibroker serve" in line
-
-
-def test_the_first_broker_that_answers_is_taken() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        there, absent = (each.getsockname()[1] for each in (server, taken))
-
-        for ports in ((there, absent), (absent, there)):
-            named = parse_bootstrap(",".join(f"127.0.0.1:{port}" for port in ports))
-            assert first_reachable(named.addresses) == Address("127.0.0.1", there)
 
 
 @pytest.mark.slow
@@ -94,16 +84,33 @@ def answering(answer: bytes) -> Iterator[str]:
         serving.join()
 
 
+NO_BROKERS = [
+    pytest.param(b"", id="hangs up"),
+    pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="a web server"),
+    pytest.param(struct.pack(">i4shi", 10, CORRELATION_ID, 0, -5), id="an array of -5"),
+    pytest.param(struct.pack(">i", 10), id="cut off"),
+]
+API_VERSIONS = struct.pack(">i4shi", 10, CORRELATION_ID, 0, 0)
+
+
+@pytest.mark.parametrize("answer", [*NO_BROKERS, pytest.param(None, id="silent"), pytest.param("absent", id="absent")])
+def test_the_first_broker_that_answers_is_taken(answer: bytes | str | None) -> None:
+    with socket.socket() as other, answering(API_VERSIONS) as there, ExitStack() as stack:
+        other.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        if answer is None:
+            other.listen()
+        elif isinstance(answer, bytes):
+            address = stack.enter_context(answering(answer))
+        started = time.monotonic()
+        for both in (f"{address},{there}", f"{there},{address}"):
+            assert first_reachable(parse_bootstrap(both).addresses) == parse_address(there)
+        assert time.monotonic() - started < CONNECT_SECONDS
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(b"", id="hangs up"),
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="a web server"),
-        pytest.param(struct.pack(">i4shi", 10, CORRELATION_ID, 0, -5), id="an array of -5"),
-        pytest.param(struct.pack(">i4shi", 10, b"none", 0, 0), id="another correlation id"),
-        pytest.param(struct.pack(">i", 10), id="cut off"),
-    ],
+    "answer", [*NO_BROKERS, pytest.param(struct.pack(">i4shi", 10, b"none", 0, 0), id="another correlation id")]
 )
 def test_a_server_that_is_no_kafka_broker_is_an_error(capsys: pytest.CaptureFixture[str], answer: bytes) -> None:
     with answering(answer) as address:

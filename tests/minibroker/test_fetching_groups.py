@@ -44,8 +44,8 @@ class Brokers:
     def describe_cluster(self) -> Any:
         return {"cluster_id": ID}
 
-    def list_groups(self) -> Any:
-        return [{"group_id": each} for each in self.committed]
+    def group_ids(self, client: Any) -> list[str]:
+        return list(self.committed)
 
     def committed_of(self, client: Any, groups: list[str]) -> Any:
         return {group: {TopicPartition(*at): end for at, end in self.committed[group].items()} for group in groups}
@@ -55,6 +55,7 @@ def found(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[t
     """The topic, partition, fetched offset, lag and client of each partition, by group."""
     monkeypatch.setattr(fetching_groups, "Control", brokers.control)
     monkeypatch.setattr(fetching_groups, "committed_of", brokers.committed_of)
+    monkeypatch.setattr(fetching_groups, "group_ids", brokers.group_ids)
     groups = fetching_groups.fetching_groups(brokers, brokers.control("0.control"))
     return {name: [(*each[:3], each.lag, each.client_id) for each in rows] for name, rows in groups.items()}
 

@@ -1,17 +1,19 @@
-"""The only module that imports kafka-python: connects with it, and explains its exceptions in a line.
+"""Connects with kafka-python, which no other module imports but `connections`, and explains its exceptions in a line.
 
-Every failure inside `connected` is a CommandFailed with the next step. A plain connection of our own comes first and
-reports an unreachable cluster within seconds: kafka-python retries until its timeout, and gives no reason.
+Every failure inside `connected` is a CommandFailed with the next step. Plain connections of our own come first, to all
+addresses, and report an unreachable cluster within seconds: kafka-python retries until its timeout, without a reason.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import re
 import socket
+import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, TypeVar
 
@@ -19,8 +21,9 @@ from minibroker.any_cluster import codecs
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.any_cluster.login import Login, logged_in
+from minibroker.any_cluster.login import Login, WrongProtocol, ask, logged_in
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.api import ASKED_TABLE
 from minibroker.protocol.api import ApiKey as OwnApiKey
@@ -48,6 +51,8 @@ with warnings.catch_warnings():
     from kafka.protocol.producer import ProduceRequest
     from kafka.structs import OffsetAndMetadata
 
+    from minibroker.any_cluster.connections import AdminClient, Client, NoAnswer
+
 __all__ = [
     "AbortTransactionSpec",
     "AlterClientQuotasRequest",
@@ -59,6 +64,7 @@ __all__ = [
     "KafkaConsumer",
     "KafkaProducer",
     "ListOffsetsRequest",
+    "NoAnswer",
     "ProduceRequest",
 ]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
@@ -66,7 +72,8 @@ __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "e
 T = TypeVar("T")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
-COORDINATOR_SECONDS = 10.0
+COORDINATOR_SECONDS = 4.0
+NEXT_ADDRESS_SECONDS = 0.25  # without an answer, until the next address is tried too
 RETRY_SECONDS = 0.1
 OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
@@ -114,7 +121,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         "bootstrap_timeout_ms": CONNECT_SECONDS * 1000,
     }
     try:
-        client = KafkaAdminClient(**settings)
+        client = AdminClient(**settings, kafka_client=Client)
     except (errors.KafkaError, OSError, AssertionError) as error:  # OSError, such as of a certificate's file
         raise CommandFailed(not_connected(address, properties, error)) from error
     with closing(client), failures_explained(address):
@@ -340,26 +347,54 @@ def failures_explained(address: Address) -> Iterator[None]:
 
 
 def first_reachable(addresses: Sequence[Address], properties: Properties = NO_PROPERTIES) -> Address:
-    """The first address that accepts a connection; all are tried within CONNECT_SECONDS, with the login of properties.
+    """The address that is first to answer as a Kafka broker, with the login of the properties.
 
-    Raises CommandFailed, and BadValue for properties without a login.
+    Of several, each is tried a little after the one before it, or as that fails: one that accepts connections may be no
+    broker, or one that stands still. Raises the CommandFailed of the last, and BadValue for properties without a login.
     """
     login = login_of(properties)
     deadline = time.monotonic() + CONNECT_SECONDS
-    for left in range(len(addresses), 1, -1):
+    if len(addresses) == 1:
+        return reached(addresses[0], properties, login, seconds=CONNECT_SECONDS, is_asked=False)
+    found: queue.Queue[Address | CommandFailed] = queue.Queue()
+
+    def look_at(address: Address) -> None:
         try:
-            return reached(addresses[-left], properties, login, seconds=(deadline - time.monotonic()) / left)
-        except CommandFailed:
-            continue
-    return reached(addresses[-1], properties, login, seconds=deadline - time.monotonic())
+            found.put(reached(address, properties, login, seconds=deadline - time.monotonic(), is_asked=True))
+        except CommandFailed as failure:
+            found.put(failure)
+
+    failures: list[CommandFailed] = []
+    for number, address in enumerate(addresses, 1):
+        threading.Thread(target=look_at, args=(address,), daemon=True).start()
+        while len(failures) < number:
+            try:
+                is_last = number == len(addresses)
+                result = found.get(timeout=deadline + 1 - time.monotonic() if is_last else NEXT_ADDRESS_SECONDS)
+            except queue.Empty:
+                if not is_last:
+                    break
+                raise CommandFailed(unanswered(address)) from None
+            if isinstance(result, Address):
+                return result
+            failures.append(result)
+    raise failures[-1]
 
 
-def reached(address: Address, properties: Properties, login: Login | None, *, seconds: float) -> Address:
-    """The address, once it accepts a connection and the login. Raises CommandFailed."""
+def reached(
+    address: Address, properties: Properties, login: Login | None, *, seconds: float, is_asked: bool
+) -> Address:
+    """The address, once it accepts a connection and the login, and answers if asked. Raises CommandFailed."""
     try:
-        with socket.create_connection(address, timeout=seconds) as connection:
-            if login is not None:
-                logged_in(connection, address.host, login).close()
+        with socket.create_connection(address, timeout=max(seconds, 0.001)) as plain:
+            connection = plain if login is None else logged_in(plain, address.host, login)
+            with connection:
+                if is_asked:
+                    ask(connection, OwnApiKey.API_VERSIONS, 0)
+    except WrongProtocol as error:
+        if login is not None:
+            raise CommandFailed(refusal(error, address, properties)) from error
+        raise CommandFailed(not_connected(address, properties, error)) from error
     except LoginError as error:
         raise CommandFailed(refusal(error, address, properties)) from error
     except ConnectionRefusedError as error:
@@ -367,12 +402,48 @@ def reached(address: Address, properties: Properties, login: Login | None, *, se
     except socket.gaierror as error:
         raise CommandFailed(f"unknown host in {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
     except TimeoutError as error:
-        raise CommandFailed(
-            f"no answer from {address} within {CONNECT_SECONDS:.0f} s; check that a broker runs there, {OR_ANOTHER}"
-        ) from error
+        raise CommandFailed(unanswered(address)) from error
+    except EOFError as error:
+        raise CommandFailed(not_connected(address, properties, error)) from error
     except OSError as error:
         raise CommandFailed(f"cannot reach {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
     return address
+
+
+def unanswered(address: Address) -> str:
+    return f"no answer from {address} within {CONNECT_SECONDS:.0f} s; check that a broker runs there, {OR_ANOTHER}"
+
+
+def broker_ids(client: Any) -> list[int]:
+    """The brokers of the cluster, as the client knows them."""
+    return sorted(broker.node_id for broker in client._manager.cluster.brokers())
+
+
+def of_each(brokers: Iterable[int], ask_one: Callable[[int], T], what: str) -> dict[int, T]:
+    """What each of these brokers answers, all asked at once. One that does not answer is left out, and noted: `what` it
+    has is lacking. Raises NoAnswer if none answers."""
+    found: dict[int, T] = {}
+    failures: dict[int, Exception] = {}
+
+    def ask_in_thread(broker: int) -> None:
+        try:
+            found[broker] = ask_one(broker)
+        except Exception as error:
+            failures[broker] = error
+
+    ids = list(brokers)
+    threads = [threading.Thread(target=ask_in_thread, args=(broker,), daemon=True) for broker in ids[1:]]
+    for thread in threads:
+        thread.start()
+    if ids:
+        ask_in_thread(ids[0])
+    for thread in threads:
+        thread.join()
+    for _, error in sorted(failures.items()):
+        if not isinstance(error, NoAnswer) or not found:
+            raise error
+        lacks(f"{error}; {what} is not shown; `minibroker health` checks the cluster")
+    return {broker: found[broker] for broker in ids if broker in found}
 
 
 def explained(error: Exception, address: Address) -> str:
@@ -385,13 +456,17 @@ def explained(error: Exception, address: Address) -> str:
         return f"the broker at {address} does not support this request{what}; use Apache Kafka {release} or later"
     if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
         return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
+    if isinstance(error, NoAnswer):
+        return f"{message}; check that it runs, and that this machine can reach its advertised.listeners"
+    if isinstance(error, errors.LeaderNotAvailableError):
+        return "the partition has no leader now; `minibroker health` names all that have none"
     if isinstance(error, errors.KafkaConfigurationError):
         return f"the client refuses its properties{in_brackets}; correct those of -X and --command-config"
     if isinstance(error, errors.InconsistentGroupProtocolError):
         return f"the members of the group use another protocol, as Kafka Connect's do, or assignor; {CHOOSE_A_GROUP}"
     if isinstance(error, NOT_THERE_YET):
         return f"the coordinator is not there yet ({error_name(error.errno)}); try again in a few seconds"
-    if isinstance(error, RuntimeError):
+    if isinstance(error, (RuntimeError, errors.NodeNotReadyError)):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
         advice = DENIED if error.errno in DENIALS else "see its log"

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.cluster import (
     FetchRequest,
-    ListOffsetsRequest,
+    TopicPartition,
     administering,
     answer_to,
     described_cluster,
 )
-from minibroker.any_cluster.partition_offsets import topic_rows
+from minibroker.any_cluster.partition_offsets import listed, topic_rows
 from minibroker.protocol.message_values import DEBUGGING_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-NEWEST_LIST_OFFSETS = 5
 NEWEST_FETCH = 10
 UNKNOWN = -1
 
@@ -94,15 +93,8 @@ class ClusterStatus:
         )
 
     def _offset(self, topic: str, partition: int, broker_id: int, timestamp: int) -> int | None:
-        rows = ListOffsetsRequest.ListOffsetsTopic
-        asked = rows.ListOffsetsPartition(partition_index=partition, current_leader_epoch=UNKNOWN, timestamp=timestamp)
-        request = ListOffsetsRequest(
-            replica_id=DEBUGGING_REPLICA_ID,
-            isolation_level=0,
-            topics=[rows(name=topic, partitions=[asked])],
-            max_version=NEWEST_LIST_OFFSETS,
-        )
-        row = answer_to(self._client, request, broker=broker_id).topics[0].partitions[0]
+        at = TopicPartition(topic, partition)
+        row = listed(self._client, broker_id, [at], timestamp, replica_id=DEBUGGING_REPLICA_ID)[at]
         return None if row.error_code else int(row.offset)
 
     def _high_watermark(self, topic: str, partition: int, broker_id: int, end: int) -> int | None:

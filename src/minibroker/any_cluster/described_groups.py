@@ -15,9 +15,11 @@ from minibroker.any_cluster.cluster import (
     NOT_THERE_YET,
     TopicPartition,
     at_coordinators,
+    broker_ids,
     by_coordinator,
     error_name,
     errors,
+    of_each,
     versions_of,
 )
 from minibroker.any_cluster.own_requests import asked
@@ -104,7 +106,8 @@ class Group(NamedTuple):
 
 def groups_listed(client: Any) -> dict[str, Mapping[str, Any]]:
     """The row of ListGroups of every group of the cluster, by name in order; old brokers list no state and no type."""
-    return dict(sorted((row["group_id"], row) for row in client.list_groups()))
+    answers = of_each(broker_ids(client), lambda broker: client.list_groups(broker_ids=[broker]), "what it coordinates")
+    return dict(sorted((row["group_id"], row) for rows in answers.values() for row in rows))
 
 
 def group_ids(client: Any) -> list[str]:
@@ -131,11 +134,13 @@ def asked_for(
     """These groups as their coordinators describe them, by that API, which names them in `field`."""
 
     def ask() -> list[Group]:
-        return [
-            group_of(row)
-            for broker, names in by_coordinator(client, groups).items()
-            for row in checked(asked(client, api_key, broker=broker, **{field: names}).groups)
-        ]
+        names = by_coordinator(client, groups)
+        answers = of_each(
+            names,
+            lambda broker: checked(asked(client, api_key, broker=broker, **{field: names[broker]}).groups),
+            "what it coordinates",
+        )
+        return [group_of(row) for rows in answers.values() for row in rows]
 
     return at_coordinators(client, groups, ask) if groups else []
 

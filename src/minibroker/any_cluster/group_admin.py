@@ -16,6 +16,7 @@ from minibroker.any_cluster.cluster import (
     at_coordinators,
     by_coordinator,
     errors,
+    of_each,
     versions_of,
 )
 from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, refusal
@@ -151,7 +152,9 @@ class GroupAdmin:
         there = partitions_of(self._client, scope.topics) if scope.topics else self._existing(committed)
         partitions = scope.of(there, f"group {group}")
         after = offsets_at(self._client, position, ranges_of(self._client, partitions))
-        return [Move(each.topic, each.partition, committed.get(each), after[each]) for each in partitions]
+        return [
+            Move(each.topic, each.partition, committed.get(each), after[each]) for each in partitions if each in after
+        ]
 
     def plan_as(self, group: str, scope: Scope, offsets: Mapping[TopicPartition, int], source: str) -> list[Move]:
         """The moves to these offsets, or the nearest in each partition.
@@ -171,7 +174,9 @@ class GroupAdmin:
                 "other topics or partitions; nothing was changed"
             )
         ranges = ranges_of(self._client, partitions)
-        return [move_to(each, committed.get(each), offsets[each], ranges[each]) for each in partitions]
+        return [
+            move_to(each, committed.get(each), offsets[each], ranges[each]) for each in partitions if each in ranges
+        ]
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """The committed offsets. Raises CommandFailed if there are none."""
@@ -235,11 +240,7 @@ class GroupAdmin:
         return sorted(there & partitions.keys())
 
     def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-        existing = self._existing(dict.fromkeys(partitions, 0))
-        try:
-            return latest_of(self._client, existing)
-        except errors.KafkaError:
-            return {}  # the ends are shown as unknown; the rest of the description is still useful
+        return latest_of(self._client, self._existing(dict.fromkeys(partitions, 0)))
 
 
 group_admin = administering(GroupAdmin)
@@ -255,9 +256,14 @@ def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPart
     """The committed offsets of each of these groups; of share groups where their partitions start."""
     if not groups:
         return {}
-    found = at_coordinators(client, groups, lambda: client.list_group_offsets(list(groups)))
+
+    def ask() -> dict[int, Any]:
+        names = by_coordinator(client, groups)
+        return of_each(names, lambda broker: client.list_group_offsets(names[broker]), "what it coordinates")
+
     committed = {
         group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
+        for found in at_coordinators(client, groups, ask).values()
         for group, offsets in found.items()
     }
     without = [group for group, offsets in committed.items() if not offsets]

@@ -1,12 +1,14 @@
 """Asks the leaders of partitions for their first and last offsets, and for the offset of a position.
 
-A time means the first record that is not older; past the last record it means the end, as in Kafka's own tools.
+A partition whose leader does not answer, or that has none, is left out of each answer, and noted as a shortfall. A time
+means the first record that is not older; past the last record it means the end, as in Kafka's own tools.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
@@ -14,19 +16,36 @@ from minibroker.any_cluster.cluster import (
     DENIED,
     ConfigResource,
     ConfigResourceType,
+    ListOffsetsRequest,
+    NoAnswer,
     OffsetSpec,
     TopicPartition,
+    answer_to,
     error_name,
     errors,
+    of_each,
 )
 from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.positions import Position
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.errors import CommandFailed
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID
 from minibroker.protocol.text import counted
 
-TIMEOUT_MS = 10_000
-
-
+ELECTION_SECONDS = 3.0  # until a partition whose leader moves is left out
+RETRY_SECONDS = 0.1
+NEWEST_LIST_OFFSETS = 5
+PARTITIONS_A_REQUEST = 500
+NOBODY = -1
+MOVING = frozenset(
+    {
+        errors.NotLeaderForPartitionError.errno,
+        errors.ReplicaNotAvailableError.errno,
+        errors.FencedLeaderEpochError.errno,
+        errors.UnknownLeaderEpochError.errno,
+        errors.OffsetNotAvailableError.errno,
+    }
+)
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 
 
@@ -103,7 +122,7 @@ def ranges_of(
     """`committed_only` ends before the first transaction that is still open."""
     earliest = asked(client, partitions, OffsetSpec.EARLIEST)
     latest = latest_of(client, partitions, committed_only=committed_only)
-    return {partition: OffsetRange(earliest[partition], latest[partition]) for partition in partitions}
+    return {at: OffsetRange(earliest[at], latest[at]) for at in partitions if at in earliest and at in latest}
 
 
 def offsets_at(
@@ -115,7 +134,7 @@ def offsets_at(
     """
     if position.kind == "time":
         found = asked(client, ranges, position.value)
-        wanted = {partition: found[partition] for partition in ranges}
+        wanted = {partition: found[partition] for partition in ranges if partition in found}
     else:
         wanted = {
             at: offset_of(client, position, at, inside, committed_only=committed_only) for at, inside in ranges.items()
@@ -146,9 +165,101 @@ def latest_of(client: Any, partitions: Collection[TopicPartition], *, committed_
     return asked(client, partitions, OffsetSpec.LATEST, committed_only=committed_only)
 
 
-def asked(client: Any, partitions: Collection[TopicPartition], what: int, *, committed_only: bool = False) -> Offsets:
-    if not partitions:
-        return {}
-    isolation = {"isolation_level": "read_committed"} if committed_only else {}
-    found = client.list_partition_offsets(dict.fromkeys(partitions, what), timeout_ms=TIMEOUT_MS, **isolation)
-    return {partition: row.offset for partition, row in found.items()}
+def asked(
+    client: Any,
+    partitions: Collection[TopicPartition],
+    timestamp: int,
+    *,
+    committed_only: bool = False,
+) -> Offsets:
+    """The offset of that time, or of what `OffsetSpec` names, in each partition whose leader answers."""
+    found: Offsets = {}
+    left = dict.fromkeys(partitions, 0)  # and the error code of each
+    deadline = time.monotonic() + ELECTION_SECONDS
+    while left:
+        led = by_leader(client, left)
+
+        def ask_one(leader: int, led: Mapping[int, Sequence[TopicPartition]] = led) -> dict[TopicPartition, Any]:
+            return listed(client, leader, led[leader], timestamp, committed_only=committed_only)
+
+        try:
+            answers = of_each(led, ask_one, "what it leads")
+        except NoAnswer as error:
+            lacks(f"{error}; `minibroker health` checks the cluster")
+            break
+        rows = {at: row for answer in answers.values() for at, row in answer.items()}
+        found |= {at: row.offset for at, row in rows.items() if row.error_code == 0}
+        left = {at: row.error_code for at, row in rows.items() if row.error_code != 0}
+        is_over = time.monotonic() > deadline
+        for code in set(left.values()):
+            lost = [at for at, why in left.items() if why == code]
+            if is_over or code not in MOVING:
+                lacks(
+                    f"{named(lost)}: {error_name(code)}; {DENIED if code in DENIALS else 'see the log of its leader'}"
+                )
+        left = {} if is_over else {at: code for at, code in left.items() if code in MOVING}
+        if left:
+            time.sleep(RETRY_SECONDS)
+    return found
+
+
+def by_leader(client: Any, partitions: Collection[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    """The partitions of each leader; those without one are noted."""
+    rows = client.describe_topics(sorted({at.topic for at in partitions})) if partitions else []
+    leaders = {
+        TopicPartition(row["name"], each["partition_index"]): each["leader_id"]
+        for row in rows
+        for each in row["partitions"]
+    }
+    led: dict[int, list[TopicPartition]] = {}
+    for at in sorted(partitions):
+        led.setdefault(max(NOBODY, leaders.get(at, NOBODY)), []).append(at)
+    leaderless = led.pop(NOBODY, [])
+    if leaderless:
+        lacks(f"without a leader: {named(leaderless)}; check that the brokers of their replicas run")
+    return led
+
+
+def listed(
+    client: Any,
+    broker: int,
+    partitions: Sequence[TopicPartition],
+    timestamp: int,
+    *,
+    committed_only: bool = False,
+    replica_id: int = CONSUMER_REPLICA_ID,
+) -> dict[TopicPartition, Any]:
+    """The broker's rows of ListOffsets."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    found: dict[TopicPartition, Any] = {}
+    for start in range(0, len(partitions), PARTITIONS_A_REQUEST):
+        numbers: dict[str, list[int]] = {}
+        for at in partitions[start : start + PARTITIONS_A_REQUEST]:
+            numbers.setdefault(at.topic, []).append(at.partition)
+        request = ListOffsetsRequest(
+            replica_id=replica_id,
+            isolation_level=int(committed_only),
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        topic.ListOffsetsPartition(partition_index=each, current_leader_epoch=-1, timestamp=timestamp)
+                        for each in of_topic
+                    ],
+                )
+                for name, of_topic in numbers.items()
+            ],
+            max_version=NEWEST_LIST_OFFSETS,
+        )
+        answer = answer_to(client, request, broker=broker)
+        found |= {
+            TopicPartition(row.name, each.partition_index): each for row in answer.topics for each in row.partitions
+        }
+    return found
+
+
+def named(partitions: Collection[tuple[str, int]], *, at_most: int = 5) -> str:
+    """Partitions such as `orders-0, orders-1 and 7 more`."""
+    more = len(partitions) - at_most
+    shown = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)[:at_most])
+    return shown + (f" and {more} more" if more > 0 else "")

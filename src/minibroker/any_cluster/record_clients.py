@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
 from minibroker.any_cluster import cluster as kafka_python
+from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.client_properties import normalized
 from minibroker.any_cluster.cluster import CLIENT_ID, OffsetAndMetadata, TopicPartition, errors, failures_explained
@@ -92,11 +93,14 @@ def consuming(cluster: Cluster, own_headers: OwnHeaders, **settings: str) -> Ite
     with failures_explained(address):
         given = {"client.id": CLIENT_ID, **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
-        with closing(consumer_of(str(cluster), given, own_headers)) as consumer:
+        with closing(consumer_of(str(cluster), address, given, own_headers)) as consumer:
             yield consumer
 
 
-def consumer_of(addresses: str, settings: Mapping[str, str], own_headers: OwnHeaders) -> RecordConsumer:
+def consumer_of(
+    addresses: str, reached: Address, settings: Mapping[str, str], own_headers: OwnHeaders
+) -> RecordConsumer:
+    """kafka-python would wait for the first address that accepts a connection: it gets the one that has answered."""
     try:
         from minibroker.any_cluster.librdkafka import LibrdkafkaConsumer
 
@@ -104,7 +108,7 @@ def consumer_of(addresses: str, settings: Mapping[str, str], own_headers: OwnHea
         named = {"group.id": CLIENT_ID, **settings, "bootstrap.servers": addresses}
         return LibrdkafkaConsumer(named, own_headers)
     except (ModuleNotFoundError, ValueError):
-        return KafkaPythonConsumer(kafka_python.consumer(addresses, settings))
+        return KafkaPythonConsumer(kafka_python.consumer(str(reached), settings))
 
 
 @contextmanager
@@ -118,13 +122,16 @@ def producing(cluster: Cluster, topic: str, *, batch_bytes: int, **settings: str
     with failures_explained(address):
         given = {"client.id": CLIENT_ID, "linger.ms": "5", **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
-        library = producer_of(str(cluster), topic, given, batch_bytes)
+        library = producer_of(str(cluster), address, topic, given, batch_bytes)
         exact = ExactAppends(cluster, topic, given, batch_bytes)
         with closing(ExactProducer(library, exact)) as producer:
             yield producer
 
 
-def producer_of(addresses: str, topic: str, settings: Mapping[str, str], batch_bytes: int) -> LibraryProducer:
+def producer_of(
+    addresses: str, reached: Address, topic: str, settings: Mapping[str, str], batch_bytes: int
+) -> LibraryProducer:
+    """As `consumer_of`."""
     limits = {
         "message.max.bytes": MAX_REQUEST_BYTES,
         "batch.size": min(batch_bytes, BATCH_BYTES),
@@ -141,7 +148,7 @@ def producer_of(addresses: str, topic: str, settings: Mapping[str, str], batch_b
             "batch.size": str(min(batch_bytes, BATCH_BYTES)),
             "max.block.ms": settings["delivery.timeout.ms"],
         }
-        return KafkaPythonProducer(topic, kafka_python.producer(addresses, own | dict(settings)))
+        return KafkaPythonProducer(topic, kafka_python.producer(str(reached), own | dict(settings)))
 
 
 class ExactProducer:

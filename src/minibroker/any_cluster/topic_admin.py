@@ -6,7 +6,7 @@ A broker's refusal becomes one line with the next step. Any other failure is a C
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
@@ -20,13 +20,12 @@ from minibroker.any_cluster.cluster import (
     errors,
 )
 from minibroker.any_cluster.outcomes import Outcome, in_order
-from minibroker.any_cluster.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.partition_offsets import asked, chosen, missing_topic, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
-OFFSETS_TIMEOUT_MS = 5_000
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 NO_ERROR = 0
 NOTHING_HARMLESS: Mapping[int, str] = {}
@@ -171,17 +170,19 @@ class TopicAdmin:
         ranges = ranges_of(self._client, chosen(partitions_of(self._client, [name]), numbers))
         offsets = offsets_at(self._client, position, ranges)
         return [
-            Deletion(each.partition, inside.earliest, offsets[each], inside.latest) for each, inside in ranges.items()
+            Deletion(each.partition, inside.earliest, offsets[each], inside.latest)
+            for each, inside in ranges.items()
+            if each in offsets
         ]
 
     def delete_before(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete the records before an offset of each partition; return where each begins now. Raises CommandFailed."""
-        asked = {TopicPartition(name, partition): offset for partition, offset in offsets.items()}
+        wanted = {TopicPartition(name, partition): offset for partition, offset in offsets.items()}
         try:
-            answer = self._client.delete_records(asked, timeout_ms=REQUEST_TIMEOUT_MS)
+            answer = self._client.delete_records(wanted, timeout_ms=REQUEST_TIMEOUT_MS) if wanted else {}
         except errors.BrokerResponseError as error:
             raise CommandFailed(refusal_of_deletion(name, error)) from error
-        return {each.partition: answer[each]["low_watermark"] for each in asked}
+        return {each.partition: answer[each]["low_watermark"] for each in wanted}
 
     def describe(self, name: str) -> TopicDescription:
         """Raises CommandFailed if the topic does not exist."""
@@ -192,8 +193,8 @@ class TopicAdmin:
         if topic["error_code"] not in (NO_ERROR, errors.LeaderNotAvailableError.errno):
             raise CommandFailed(refusal(name, topic["error_code"]))
         rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
-        earliest = self._offsets(name, rows, OffsetSpec.EARLIEST)
-        latest = self._offsets(name, rows, OffsetSpec.LATEST)
+        led = [TopicPartition(name, row["partition_index"]) for row in rows if row["leader_id"] >= 0]
+        earliest, latest = (asked(self._client, led, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
         configs = self._configs(name)
         return TopicDescription(
             name,
@@ -204,30 +205,14 @@ class TopicAdmin:
                     None if row["leader_id"] < 0 else row["leader_id"],
                     list(row["replica_nodes"]),
                     list(row["isr_nodes"]),
-                    earliest.get(row["partition_index"]),
-                    latest.get(row["partition_index"]),
+                    earliest.get(TopicPartition(name, row["partition_index"])),
+                    latest.get(TopicPartition(name, row["partition_index"])),
                 )
                 for row in rows
             ],
             {key: row["value"] for key, row in configs.items() if row["config_source"] == SET_ON_TOPIC},
             {key: row["value"] for key, row in configs.items() if row["config_source"] != SET_ON_TOPIC},
         )
-
-    def _offsets(self, name: str, rows: Iterable[Any], spec: Any) -> dict[int, int]:
-        """Offset by partition, of those whose leader answered."""
-        partitions_of: dict[int, list[int]] = {}
-        for row in rows:
-            if row["leader_id"] >= 0:
-                partitions_of.setdefault(row["leader_id"], []).append(row["partition_index"])
-        offsets = {}
-        for partitions in partitions_of.values():
-            asked = {TopicPartition(name, partition): spec for partition in partitions}
-            try:
-                found = self._client.list_partition_offsets(asked, timeout_ms=OFFSETS_TIMEOUT_MS)
-            except errors.KafkaError:
-                continue  # the offset is shown as unknown; the rest of the description is still useful
-            offsets.update({key.partition: row.offset for key, row in found.items()})
-        return offsets
 
     def _configs(self, name: str) -> Mapping[str, Any]:
         resource = ConfigResource(ConfigResourceType.TOPIC, name)

@@ -17,12 +17,14 @@ from minibroker.any_cluster.cluster import (
     AbortTransactionSpec,
     TopicPartition,
     at_coordinators,
+    broker_ids,
     checked,
     connected,
     errors,
+    of_each,
     producer,
 )
-from minibroker.any_cluster.partition_offsets import chosen, partitions_of
+from minibroker.any_cluster.partition_offsets import by_leader, chosen, partitions_of
 from minibroker.errors import CommandFailed
 
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
@@ -77,7 +79,11 @@ class TransactionAdmin:
 
     def transactions(self, states: Sequence[str]) -> list[Listed]:
         """The transactional ids in these states, or in any."""
-        found = self._client.list_transactions(state_filters=list(states) or None)
+
+        def ask(broker: int) -> Any:
+            return self._client.list_transactions([broker], state_filters=list(states) or None)[broker]
+
+        found = of_each(broker_ids(self._client), ask, "the transactions that it coordinates")
         return sorted(
             Listed(row.transactional_id, row.state.value, row.producer_id, broker)
             for broker, rows in found.items()
@@ -132,8 +138,10 @@ class TransactionAdmin:
 
         Raises CommandFailed for a missing partition.
         """
-        wanted = chosen(partitions_of(self._client, [topic]), numbers)
-        found = self._client.describe_producers(wanted)
+        led = by_leader(self._client, chosen(partitions_of(self._client, [topic]), numbers))
+        found = of_each(
+            led, lambda broker: self._client.describe_producers(led[broker], broker_id=broker), "what it leads"
+        )
         return sorted(
             ActiveProducer(
                 topic,
@@ -145,6 +153,7 @@ class TransactionAdmin:
                 row.coordinator_epoch,
                 None if row.current_transaction_start_offset == NONE else row.current_transaction_start_offset,
             )
-            for at, state in found.items()
+            for states in found.values()
+            for at, state in states.items()
             for row in state.active_producers
         )

@@ -11,8 +11,9 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import topic_names
+from minibroker.cli.options import numbers_of
 from minibroker.cli.outcomes import report_rows
-from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster, position_option
+from minibroker.cli.parameters import OutputOption, PartitionsOption, TopicArgument, on_cluster, position_option
 from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
@@ -115,22 +116,26 @@ def offsets(
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="End before the first open transaction.")
     ] = False,
+    partitions: PartitionsOption = None,
     output: OutputOption = "text",
 ) -> int:
     """Show where each partition begins and ends."""
     from minibroker.any_cluster.cluster import connected
-    from minibroker.any_cluster.partition_offsets import offsets_at, partitions_of, ranges_of
+    from minibroker.any_cluster.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
 
     with connected(cluster) as client:
-        ranges = ranges_of(client, partitions_of(client, [topic]), committed_only=read_committed)
+        wanted = chosen(partitions_of(client, [topic]), numbers_of(partitions))
+        ranges = ranges_of(client, wanted, committed_only=read_committed)
         at = {} if position is None else offsets_at(client, position, ranges, committed_only=read_committed)
+    unknown = {"earliest": None, "latest": None}
     rows = [
-        {"partition": each.partition, "earliest": inside.earliest, "latest": inside.latest}
-        | ({"offset": at[each]} if each in at else {})
-        for each, inside in ranges.items()
+        {"partition": each.partition, **(ranges[each]._asdict() if each in ranges else unknown)}
+        | ({} if position is None else {"offset": at.get(each)})
+        for each in wanted
     ]
-    columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if at else ())
-    return report_rows(rows, columns, [tuple(row.values()) for row in rows], output)
+    columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if position is not None else ())
+    cells = [tuple("?" if cell is None else cell for cell in row.values()) for row in rows]
+    return report_rows(rows, columns, cells, output)
 
 
 @on_cluster
@@ -142,15 +147,18 @@ def log_dirs(
     output: OutputOption = "text",
 ) -> int:
     """Show how much of which broker's disk each partition takes."""
-    from minibroker.any_cluster.cluster import connected
+    from minibroker.any_cluster.cluster import broker_ids, connected, of_each
     from minibroker.any_cluster.partition_offsets import partitions_of
 
     with connected(cluster) as client:
         if topics:
             partitions_of(client, topics)  # fails for a missing topic
-        brokers = client.describe_log_dirs(topics or None)
+        answers = of_each(
+            broker_ids(client), lambda broker: client.describe_log_dirs(topics or None, brokers=[broker]), "what it has"
+        )
+        brokers = [row for rows in answers.values() for row in rows]
         internal = set() if topics else {row["name"] for row in client.describe_topics() if row["is_internal"]}
-    if not any(broker["log_dirs"] for broker in brokers):
+    if brokers and not any(broker["log_dirs"] for broker in brokers):
         raise CommandFailed(
             "the brokers did not return their directories: that needs Describe on the cluster; ask its administrator"
         )

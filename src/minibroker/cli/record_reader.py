@@ -84,11 +84,12 @@ class Reader:
             partitions = chosen(partitions_of(admin, topics_of(admin, wanted)), wanted.numbers)
             ranges = ranges_of(admin, partitions, committed_only=wanted.committed_only)
             self._starts = offsets_at(admin, wanted.start, ranges, committed_only=wanted.committed_only)
-            self._ends = {partition: inside.latest for partition, inside in ranges.items()}
+            ends = {at: inside.latest for at, inside in ranges.items()}
             if wanted.end is not None:
-                self._ends = offsets_at(admin, wanted.end, ranges, committed_only=wanted.committed_only)
+                ends = offsets_at(admin, wanted.end, ranges, committed_only=wanted.committed_only)
+            self._ends = {at: end for at, end in ends.items() if at in self._starts}
         with self._consuming(**{"auto.offset.reset": "earliest"}):
-            self.consumer.assign(self._starts)
+            self.consumer.assign({at: self._starts[at] for at in self._ends})
             yield
 
     @contextmanager

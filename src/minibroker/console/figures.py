@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
 
 PARTITIONS_A_REQUEST = 200
-ANSWER_MS = 5_000
 REMEMBERED = 20_000
 SPAN_SECONDS = 10.0
 SHORTEST_SECONDS = 0.5
@@ -44,38 +43,29 @@ def chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicParti
 
 def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, committed: bool = False) -> Offsets:
     """Offsets by partition, without those that no leader answered for; `committed` is the last stable offset."""
-    from minibroker.any_cluster.cluster import errors
+    from minibroker.any_cluster.partition_offsets import asked
 
-    isolation = {"isolation_level": "read_committed"} if committed else {}
-    found: Offsets = {}
-    for chunk in chunks(partitions):
-        try:
-            rows = client.list_partition_offsets(dict.fromkeys(chunk, spec), timeout_ms=ANSWER_MS, **isolation)
-        except errors.BrokerResponseError:
-            rows = {}
-            for each in chunk if len(chunk) > 1 else ():  # one of them fails: the others still have an answer
-                try:
-                    rows |= client.list_partition_offsets({each: spec}, timeout_ms=ANSWER_MS, **isolation)
-                except errors.BrokerResponseError:
-                    continue
-        found.update({at: row.offset for at, row in rows.items()})
-    return found
+    return asked(client, partitions, spec, committed_only=committed)
 
 
 def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """Bytes on disk of the largest replica; empty on a broker before Kafka 1.0, or where ACLs deny it."""
-    from minibroker.any_cluster.cluster import TopicPartition, errors
+    from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, broker_ids, errors, of_each
 
     found: dict[TopicPartition, int] = {}
     for chunk in chunks(partitions):
         asked: dict[str, list[int]] = {}
         for each in chunk:
             asked.setdefault(each.topic, []).append(each.partition)
+
+        def ask(broker: int, asked: dict[str, list[int]] = asked) -> Any:
+            return client.describe_log_dirs(asked, brokers=[broker])
+
         try:
-            brokers = client.describe_log_dirs(asked)
-        except (errors.UnsupportedVersionError, errors.BrokerResponseError):
+            answers = of_each(broker_ids(client), ask, "what it has on disk")
+        except (errors.UnsupportedVersionError, errors.BrokerResponseError, NoAnswer):
             return {}
-        for broker in brokers:
+        for broker in (row for rows in answers.values() for row in rows):
             for directory in broker["log_dirs"]:
                 for topic in directory["topics"]:
                     for row in topic["partitions"]:

@@ -112,10 +112,11 @@ def explained(connected: Connected) -> Any:
 
 
 def lost_connection(error: CommandFailed) -> bool:
-    """Whether a broker did not answer, unlike one that refused."""
-    from minibroker.any_cluster.cluster import errors
+    """Whether a connection has ended, unlike that to a broker that refused, or that is silent."""
+    from minibroker.any_cluster.cluster import NoAnswer, errors
 
-    return not isinstance(error.__cause__, errors.BrokerResponseError)
+    cause = error.__cause__
+    return not isinstance(cause, errors.BrokerResponseError) and not (isinstance(cause, NoAnswer) and cause.is_silent)
 
 
 @contextmanager

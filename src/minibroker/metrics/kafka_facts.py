@@ -1,20 +1,17 @@
-"""The facts of any Kafka cluster, asked by Kafka's protocol; never of more than `PARTITIONS_PER_REQUEST` partitions, or
-`GROUPS_PER_REQUEST` groups, in one request."""
+"""The facts of any Kafka cluster, asked by Kafka's protocol; of `GROUPS_PER_REQUEST` groups in one request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, connected, errors, live_brokers
 from minibroker.any_cluster.described_groups import described, group_ids
 from minibroker.any_cluster.group_admin import committed_of
-from minibroker.metrics.facts import ClusterFacts, PartitionFacts, PartitionKey
+from minibroker.any_cluster.partition_offsets import asked
+from minibroker.metrics.facts import ClusterFacts, PartitionFacts
 
-PARTITIONS_PER_REQUEST = 200
 GROUPS_PER_REQUEST = 100
-OFFSETS_TIMEOUT_MS = 5_000
 
 
 def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
@@ -26,32 +23,19 @@ def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
             for topic in client.describe_topics()
             for row in topic["partitions"]
         }
-        led = sorted(key for key, row in rows.items() if row["leader_id"] >= 0)
-        oldest, current = offsets_of(client, led, OffsetSpec.EARLIEST), offsets_of(client, led, OffsetSpec.LATEST)
+        led = [TopicPartition(*key) for key, row in sorted(rows.items()) if row["leader_id"] >= 0]
+        oldest, current = (asked(client, led, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
         for key, row in sorted(rows.items()):
             facts.partitions[key] = PartitionFacts(
                 row["leader_id"] if row["leader_id"] >= 0 else None,
                 row["replica_nodes"][0] if row["replica_nodes"] else -1,
                 len(row["replica_nodes"]),
                 len(row["isr_nodes"]),
-                oldest.get(key),
-                current.get(key),
+                oldest.get(TopicPartition(*key)),
+                current.get(TopicPartition(*key)),
             )
         add_groups(client, facts)
     return facts
-
-
-def offsets_of(client: Any, keys: Sequence[PartitionKey], spec: Any) -> dict[PartitionKey, int]:
-    """The offsets of those whose leader answers."""
-    found: dict[PartitionKey, int] = {}
-    for first in range(0, len(keys), PARTITIONS_PER_REQUEST):
-        asked = {TopicPartition(*key): spec for key in keys[first : first + PARTITIONS_PER_REQUEST]}
-        try:
-            answer = client.list_partition_offsets(asked, timeout_ms=OFFSETS_TIMEOUT_MS)
-        except errors.KafkaError:
-            continue  # their metrics are left out of this scrape; the rest is still useful
-        found |= {(key.topic, key.partition): row.offset for key, row in answer.items()}
-    return found
 
 
 def add_groups(client: Any, facts: ClusterFacts) -> None:
