@@ -51,20 +51,17 @@ class ManyTopics:
             return self.snapshot
         return question(self)
 
-    # What figures ask a client for.
-
-    def list_partition_offsets(self, asked: dict[Any, int], **_: object) -> dict[Any, Any]:
-        assert len(asked) <= 200
-        self.asked_partitions += len(asked)
+    def offsets_of(self, client: object, partitions: list[Any], spec: int) -> dict[Any, int]:
+        self.asked_partitions += len(partitions)
         return {}
-
-    def describe_log_dirs(self, asked: dict[str, list[int]]) -> list[Any]:
-        return []
 
 
 @pytest.fixture
-def console() -> ManyTopics:
-    return ManyTopics()
+def console(monkeypatch: pytest.MonkeyPatch) -> ManyTopics:
+    many = ManyTopics()
+    monkeypatch.setattr("minibroker.console.topics.offsets_of", many.offsets_of)
+    monkeypatch.setattr("minibroker.console.topics.bytes_of", lambda client, partitions: {})
+    return many
 
 
 async def listed(console: ManyTopics, query: str) -> Any:
