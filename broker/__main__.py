@@ -25,7 +25,7 @@ from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, st
 from minibroker.storage.quick_groups import QUICK_GROUPS
 
 if TYPE_CHECKING:
-    from minibroker.broker.cluster.topic_changes import NewTopic
+    from minibroker.broker.cluster.first_topics import FirstTopic
     from minibroker.broker.config.kafka_config import KafkaConfig
     from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
@@ -392,20 +392,20 @@ def start_and_run(options: argparse.Namespace) -> None:
         )
 
 
-def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[NewTopic]:
+def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[FirstTopic]:
     """The topics of --create-topics, else of the environment. Raises StartFailed."""
-    from minibroker.broker.config.other_images import CREATE_TOPICS
+    from minibroker.broker.config.other_images import CREATE_TOPICS, CREATE_TOPICS_SEPARATOR
 
-    from_environment = os.environ.get(CREATE_TOPICS) if options.environment else None
-    text = from_environment if options.create_topics is None else options.create_topics
+    source, text, separators = "--create-topics", options.create_topics, None
+    if text is None and options.environment:
+        source, text, separators = CREATE_TOPICS, os.environ.get(CREATE_TOPICS), os.environ.get(CREATE_TOPICS_SEPARATOR)
     if not text:
         return []
-    from minibroker.broker.cluster.first_topics import first_topics
+    from minibroker.broker.cluster.first_topics import SEPARATORS, first_topics
 
     try:
-        return first_topics(text, config)
+        return first_topics(text, config, separators or SEPARATORS)
     except ValueError as error:
-        source = CREATE_TOPICS if options.create_topics is None else "--create-topics"
         raise StartFailed(f"{source}: {error}") from error
 
 
@@ -581,6 +581,7 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.file_state import FileStateError
+    from minibroker.broker.cluster.first_topics import FirstTopicsError
     from minibroker.broker.cluster.shared_state import SharedStateError
     from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.protocol.form import form
@@ -620,7 +621,7 @@ def run(
 
     try:
         run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
-    except (FileStateError, SharedStateError, KeyStoreError) as error:
+    except (FileStateError, FirstTopicsError, SharedStateError, KeyStoreError) as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
         next_step = "name another directory with --data-dir DIR"

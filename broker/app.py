@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.cluster.first_topics import create_first_topics
+from minibroker.broker.cluster.first_topics import FirstTopicsError, create_first_topics
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerReturned, Change, News
@@ -84,6 +84,7 @@ class BrokerApp:
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
         self._tls: dict[str, TlsListener] = {}
+        self._failure: FirstTopicsError | None = None
 
     def _take_topic_defaults(self) -> None:
         self._log_manager.set_default_config(self._config.log_config)
@@ -129,7 +130,8 @@ class BrokerApp:
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
         """Serve until a signal asks for the end, then stop in order.
 
-        Raises LogDirectoryError at the end of a broker of a cluster whose log directory has failed.
+        Raises LogDirectoryError at the end of a broker of a cluster whose log directory has failed, and
+        FirstTopicsError at the end of one that cannot create a topic of its start.
         """
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
@@ -162,19 +164,17 @@ class BrokerApp:
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member)
                     if member is not None:
-                        serving.start_soon(
-                            self._join, member, parts, serving.cancel_scope, partial(on_ready, host, port)
-                        )
+                        serving.start_soon(self._join, member, parts, partial(on_ready, host, port))
                     else:
-                        await create_first_topics(parts.topic_admin, self._options.topics, are_others=False)
-                        settle_memory()
-                        on_ready(host, port)
+                        await self._be_ready(parts, partial(on_ready, host, port), are_others=False)
                     if self._options.metrics is not None and calls is not None:
                         serving.start_soon(self._options.metrics.run, calls)
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
+        if self._failure is not None:
+            raise self._failure
         if self._log_manager.is_offline and self._state.is_shared:
             raise LogDirectoryError(
                 f"the log directory {self._config.log_dir} has failed, and others lead in place of this broker"
@@ -234,16 +234,24 @@ class BrokerApp:
         self,
         member: Member,
         parts: BrokerParts,
-        serving: trio.CancelScope,
         on_ready: Callable[[], None],
     ) -> None:
         """Live in the cluster; be ready once the controller has shown it to this broker."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member.run)
             await parts.own.knows_cluster.wait()
-            await create_first_topics(parts.topic_admin, self._options.topics, are_others=True)
-            settle_memory()
-            on_ready()
+            await self._be_ready(parts, on_ready, are_others=True)
+
+    async def _be_ready(self, parts: BrokerParts, on_ready: Callable[[], None], *, are_others: bool) -> None:
+        """Create the first topics, and be ready; stop if one cannot be created."""
+        try:
+            await create_first_topics(parts.topic_admin, self._options.topics, are_others=are_others)
+        except FirstTopicsError as error:
+            self._failure = error
+            signal.raise_signal(signal.SIGTERM)
+            return
+        settle_memory()
+        on_ready()
 
     def _logins(self, parts: BrokerParts) -> Logins | None:
         """Make the stages that authenticate the clients of SASL listeners; None without any."""

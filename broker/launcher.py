@@ -40,6 +40,8 @@ DEFAULT_DATA_DIR = "minibroker-data"
 READY_SECONDS = 30.0
 READY_POLL_SECONDS = 0.005
 LOG_LINES_SHOWN = 5
+REASON = "minibroker: "  # begins a line that says why a broker has ended
+WARNING = re.compile(r"^\S+ \S+ WARNING minibroker\.broker\.(?:config\.\S+|cluster\.first_topics): (.*)$", re.MULTILINE)
 
 LISTENERS, ADVERTISED_LISTENERS = "listeners", "advertised.listeners"  # settings
 PLAIN = re.compile(r"(?:PLAINTEXT(?=://\S+$)|\w+(?=://\S+ \(PLAINTEXT\)$))://(\S+)")  # a line of a ready file
@@ -76,16 +78,20 @@ class Launcher:
         self._passed = passed
         self._has_listeners = any(name_of(each) == LISTENERS for each in passed)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[int, int] = {}  # where the log of a broker's process begins in its file
         self.addresses: dict[int, str] = {}
         self._listeners: dict[int, list[str]] = {}
 
-    def start(self, broker_id: int) -> None:
-        """Start the process of a broker."""
+    def start(self, broker_id: int, first_topics: str | None = "") -> None:
+        """Start the process of a broker; `first_topics` as --create-topics, None for those of the environment."""
         ready_file = self._ready_file(broker_id)
         ready_file.unlink(missing_ok=True)
+        command = self._command(broker_id, ready_file)
+        command += [] if first_topics is None else ["--create-topics", first_topics]
         with self.log_of(broker_id).open("ab") as log:
+            self._log_starts[broker_id] = log.tell()
             self._processes[broker_id] = subprocess.Popen(
-                self._command(broker_id, ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
 
     def _command(self, broker_id: int, ready_file: Path) -> list[str]:
@@ -191,8 +197,17 @@ class Launcher:
     def _ready_file(self, broker_id: int) -> Path:
         return self.directory / "cluster" / f"{broker_id}.ready"
 
+    def warnings(self) -> list[str]:
+        """The warnings of the brokers at their start, about settings and topics, each once."""
+        logs = map(self._log, sorted(self._processes))
+        return list(dict.fromkeys(warning for log in logs for warning in WARNING.findall(log)))
+
+    def _log(self, broker_id: int) -> str:
+        return self.log_of(broker_id).read_bytes()[self._log_starts[broker_id] :].decode(errors="replace")
+
     def _end_of_log(self, broker_id: int) -> str:
-        return "\n".join(self.log_of(broker_id).read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+        lines = self._log(broker_id).splitlines()[-LOG_LINES_SHOWN:]
+        return "\n".join([line.removeprefix(REASON) for line in lines if line.startswith(REASON)] or lines)
 
 
 def state_of(process: subprocess.Popen[bytes] | None) -> str:
@@ -273,10 +288,12 @@ def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     calls = Calls(launcher.directory / "cluster" / "launcher.control", launcher.call, launcher.brokers)
     try:
         for broker_id in range(1, options.brokers + 1):
-            launcher.start(broker_id)
+            launcher.start(broker_id, options.create_topics if broker_id == 1 else "")
         launcher.await_ready()
         if options.ready_file is not None:
             options.ready_file.write_text(launcher.bootstrap_servers + "\n")
+        for warning in launcher.warnings():
+            print(f"minibroker: {warning}", file=sys.stderr)
         console_line = "" if console is None else console.ready_line(launcher.plain_addresses)
         if console_line and not sys.stdout.isatty():
             print(console_line, flush=True)  # for programs, as a broker with a console prints it
@@ -309,7 +326,8 @@ def console_of(launcher: Launcher, options: argparse.Namespace) -> ConsoleChild 
 def passed_of(arguments: Sequence[str]) -> list[str]:
     """The arguments without those that the launcher gives each broker a value of its own for."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--brokers", "--listen", "--data-dir", "--ready-file", "--metrics", "--transcript", "--parent-pid"):
+    own = ("--brokers", "--create-topics", "--listen", "--data-dir", "--ready-file", "--metrics", "--transcript")
+    for name in (*own, "--parent-pid"):
         parser.add_argument(name)
     parser.add_argument("--console", nargs="?")
     return parser.parse_known_args(list(arguments))[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from minibroker.broker.cluster.topic_changes import NewTopic
+    from minibroker.broker.cluster.first_topics import FirstTopic
     from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
     from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
@@ -41,4 +41,4 @@ class ServeOptions(NamedTuple):
     counts: bool = False
     cluster_dir: Path | None = None
     zookeeper: str | None = None
-    topics: Sequence[NewTopic] = ()
+    topics: Sequence[FirstTopic] = ()

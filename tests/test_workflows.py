@@ -58,7 +58,10 @@ def run_action(inputs: dict[str, str], place: Path) -> dict[str, str]:
         environment = {name: filled(value) for name, value in step["env"].items()}
         environment |= {name: str(path) for name, path in files.items()} | {"RUNNER_TEMP": str(place)}
         shell: Any = [step["shell"], "-e", "-c", filled(step["run"])]
-        subprocess.run(shell, env=os.environ | environment, check=True, timeout=300)
+        done = subprocess.run(
+            shell, env=os.environ | environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
         for line in files["GITHUB_OUTPUT"].read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition("=")
             known[f"steps.{step['id']}.outputs.{name}"] = value
@@ -88,6 +91,23 @@ def test_the_action_starts_a_broker_with_topics_and_settings(brokers: str, tmp_p
         assert len(answer(command, "topics", "describe", "made", "-b", address)["partitions"]) == 5
     finally:
         os.kill(int((tmp_path / "minibroker" / "pid").read_text()), signal.SIGTERM)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.integration
+def test_a_job_may_start_two_brokers_and_a_step_fails_by_the_name_of_its_input(tmp_path: Path) -> None:
+    inputs = {"python": sys.executable, "listen": "127.0.0.1:0"}
+    with pytest.raises(AssertionError, match=r"::error::the broker is not ready: .* topic wide: Replication factor: 5"):
+        run_action(inputs | {"create-topics": "orders,wide:2:5"}, tmp_path)
+    one, other = (run_action(inputs, tmp_path)["bootstrap-servers"] for _ in range(2))
+    try:
+        assert one != other
+        with pytest.raises(AssertionError, match=r"::error::.* choose another address with `listen:`"):
+            run_action(inputs | {"listen": one}, tmp_path)
+    finally:
+        for folder in ("minibroker", "minibroker-2"):
+            os.kill(int((tmp_path / folder / "pid").read_text()), signal.SIGTERM)
 
 
 def answer(*command: object) -> Any:

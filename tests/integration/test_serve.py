@@ -82,12 +82,7 @@ def test_the_server_properties_that_kafka_ships_set_the_listener_and_the_data_di
 
 
 def test_topics_are_there_when_the_broker_is_ready_unless_they_exist(start_minibroker: StartMinibroker) -> None:
-    arguments = (
-        "--create-topics",
-        "orders:3, state:1:1:compact\nclicks,no such topic,copied:1:2",
-        "--set",
-        "num.partitions=2",
-    )
+    arguments = ("--create-topics", "orders:3, state:1:1:compact\nclicks", "--set", "num.partitions=2")
     broker = start_minibroker(*arguments).wait_until_ready()
 
     assert {each: partitions_of(broker, each) for each in ("orders", "state", "clicks")} == {
@@ -95,14 +90,27 @@ def test_topics_are_there_when_the_broker_is_ready_unless_they_exist(start_minib
         "state": 1,
         "clicks": 2,
     }
-    assert "cannot create topic no such topic: Topic name" in broker.log_text
-    assert "cannot create topic copied: Replication factor: 2 larger than available brokers: 1." in broker.log_text
     broker.terminate()
     broker.wait_for_exit()
 
     again = start_minibroker("--create-topics", "orders:9").wait_until_ready()
     assert partitions_of(again, "orders") == 3
-    assert "cannot create" not in again.log_text.partition("stopped")[2]
+    assert "WARNING" in again.log_text
+    assert "topic orders exists with 3 partitions, not 9: it stays as it is" in again.log_text
+
+
+def test_a_broker_that_cannot_create_a_topic_of_its_start_is_never_ready(start_minibroker: StartMinibroker) -> None:
+    broker = start_minibroker("--create-topics", "orders,none:0,copied:1:2,a.b,a_b,state:1:1:compacted")
+
+    assert broker.wait_for_exit() == 1
+    assert not broker.ready_file.exists()
+    reasons = [line.partition(" topic ")[2] for line in broker.log_text.splitlines() if " cannot create " in line]
+    assert reasons == [
+        "none: Number of partitions must be larger than 0.",
+        "copied: Replication factor: 2 larger than available brokers: 1.",
+        "a_b: Topic 'a_b' collides with existing topics: a.b",
+        "state: Invalid value compacted for configuration cleanup.policy: String must be one of: compact, delete",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +125,8 @@ def test_topics_are_there_when_the_broker_is_ready_unless_they_exist(start_minib
         pytest.param(["--transcript", "{}"], ["cannot write --transcript"], id="a transcript in place of a folder"),
         pytest.param(["--transcript", "{}/bad.properties"], ["not a transcript"], id="a transcript over another file"),
         pytest.param(["--create-topics", "a:b"], ["--create-topics: 'a:b' is not NAME:PARTITIONS"], id="odd topics"),
+        pytest.param(["--create-topics", "a b:3"], ['--create-topics: Topic name "a b" is illegal'], id="an odd name"),
+        pytest.param(["--create-topics", "a,a:3"], ["topic a is there twice: 'a' and 'a:3'"], id="a topic twice"),
         pytest.param(["--data-dir", "{}/file"], ["{}/file"], id="data in a file"),
         pytest.param(["--data-dir", "{}/file/data"], ["{}/file/data"], id="data below a file"),
         pytest.param(["--data-dir", "/proc/data"], ["/proc/data"], id="a data directory that cannot be made"),

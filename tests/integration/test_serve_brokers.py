@@ -72,7 +72,7 @@ def launched(data_dir: Path, ready_file: Path, *options: str) -> Iterator[subpro
 
 @pytest.fixture
 def launcher(tmp_path: Path, data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with launched(data_dir, tmp_path / "ready", "--listen", "127.0.0.1:0") as process:
+    with launched(data_dir, tmp_path / "ready", "--listen", "127.0.0.1:0", "--set", "log.roll=1") as process:
         yield process
 
 
@@ -97,6 +97,7 @@ def test_three_brokers_start_together_and_are_driven_by_their_launcher(
     assert launcher.stderr is not None
     printed = launcher.stderr.read().decode()
     assert f"bootstrap.servers   {bootstrap}" in printed
+    assert printed.count("minibroker: log.roll is not a setting of Kafka 2.0") == 1
     assert "broker 2 has ended (SIGKILL)" not in printed  # it was asked for
     logs = [(data_dir / f"{each}.log").read_text() for each in (1, 2, 3)]
     assert all("Traceback" not in log for log in logs)
@@ -200,6 +201,10 @@ def test_an_address_in_use_is_one_error_with_the_next_step(tmp_path: Path) -> No
         (["--cluster", "x"], "--brokers makes a cluster, and --cluster joins one: give one of them"),
         (["--control", "x"], "each broker of --brokers has a control socket, in the data directory"),
         (["--listen", "0.0.0.0:9092"], "--set advertised.listeners=PLAINTEXT://HOST:9092"),
+        (
+            ["--listen", "127.0.0.1:0", "--create-topics", "a,b:0"],
+            "\nminibroker: cannot create topic b: Number of partitio",
+        ),
         (SASL_ONLY, "scram-sha-256.sasl.jaas.config has no username and no password, by which brokers log in to each"),
     ],
 )
