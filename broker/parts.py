@@ -336,7 +336,7 @@ def build(
         ConsumerGroupApis(groups, positions=fetch_positions, authorizer=authorizer),
         OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config, authorizer),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
-        DescribeTransactionApis(transactions, replica_manager),
+        DescribeTransactionApis(transactions, replica_manager, clock),
         ClientQuotaApis(state, quotas),
         InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )

@@ -2,9 +2,11 @@
 
 Each broker has one log directory; only the controller elects leaders and moves partitions.
 
-DescribeCluster v0-v1 (v1 endpoint type). DescribeLogDirs v0-v4: v2 flexible, v3 error code, v4 size of the disk.
+DescribeCluster v0-v2 (v1 endpoint type, v2 fenced brokers, of which there are none). DescribeLogDirs v0-v5: v2
+flexible, v3 error code, v4 size of the disk.
 AlterReplicaLogDirs v0-v2 (v2 flexible). ElectLeaders v0-v2: v1 unclean elections, v2 flexible.
-AlterPartitionReassignments v0, ListPartitionReassignments v0. As Kafka 2.0.1 where it has them, as later Kafka else.
+AlterPartitionReassignments v0-v1 (v1 may keep the number of replicas), ListPartitionReassignments v0.
+As Kafka 2.0.1 where it has them, as later Kafka else.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class ClusterApis:
         self._check_endpoint_type(request.body.endpoint_type)
         cache = self._metadata_cache
         brokers = [
-            (broker_id, *address, broker.rack)
+            (broker_id, *address, broker.rack, False)
             for broker_id, broker in cache.brokers.items()
             if (address := client.address_of(broker)) is not None
         ]
@@ -196,20 +198,22 @@ class ClusterApis:
     def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Begin to move partitions, or cancel that; each is on its way once this is answered."""
         self._topic_admin.check_is_controller()
+        may_change_count = request.body.allow_replication_factor_change
         outcomes = iter(
             self._controller.reassign(
                 [
                     (TopicPartition(name, partition), replicas)
                     for name, partitions in request.body.topics
                     for partition, replicas in partitions
-                ]
+                ],
+                may_change_count=may_change_count,
             )
         )
         topics = [
             (name, [(partition, *next(outcomes)) for partition, _ in partitions])
             for name, partitions in request.body.topics
         ]
-        return AlterPartitionReassignmentsResponse(topics=topics)
+        return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_count, topics=topics)
 
     def list_partition_reassignments(self, request: Request, client: Client) -> Body:
         """Answer with the partitions that move, all or those named: the replicas with those that come and go."""

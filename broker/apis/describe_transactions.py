@@ -1,6 +1,7 @@
-"""DescribeProducers, DescribeTransactions and ListTransactions, all v0: the state of producers and transactions.
+"""DescribeProducers v0, DescribeTransactions v0, ListTransactions v0-v2: the state of producers and transactions.
 
-As Kafka 3.0, where administrators find hanging transactions with them.
+As Kafka 3.0, where administrators find hanging transactions with them. ListTransactions v1 names a duration, v2 an
+expression for the transactional ids.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.group.consumer.regular_expressions import RegexError, TopicRegex
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.transaction import Transaction, TransactionState
 from minibroker.protocol.api import ApiKey, Request
@@ -32,9 +35,10 @@ Body = Any
 class DescribeTransactionApis:
     """Handlers that only read."""
 
-    def __init__(self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager, clock: Clock) -> None:
         self._coordinator = coordinator
         self._replica_manager = replica_manager
+        self._clock = clock
 
     def routes(self) -> Routes:
         return {
@@ -82,13 +86,25 @@ class DescribeTransactionApis:
         )
 
     def list_transactions(self, request: Request, client: Client) -> Body:
-        """List the transactions in one of the states and of one of the producers; an empty list stands for all."""
-        body = request.body
+        """List the transactions in one of the states and of one of the producers; an empty list stands for all.
+
+        Raises KafkaError(INVALID_REGULAR_EXPRESSION).
+        """
+        body, now_ms = request.body, self._clock.wall_ms()
         states, producer_ids = set(body.state_filters), set(body.producer_id_filters)
+        try:
+            pattern = TopicRegex(body.transactional_id_pattern) if body.transactional_id_pattern else None
+        except RegexError as error:
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
         def is_wanted(transaction: Transaction) -> bool:
-            is_of_state = not states or transaction.state.title in states
-            return is_of_state and (not producer_ids or transaction.metadata.producer_id in producer_ids)
+            metadata = transaction.metadata
+            return (
+                (not states or transaction.state.title in states)
+                and (not producer_ids or metadata.producer_id in producer_ids)
+                and (body.duration_filter_ms < 0 or now_ms - metadata.start_ms > body.duration_filter_ms)
+                and (pattern is None or pattern.matches(transaction.transactional_id))
+            )
 
         rows = [
             (transactional_id, transaction.metadata.producer_id, transaction.state.title)

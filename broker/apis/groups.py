@@ -1,12 +1,13 @@
 """Groups for their members: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup; and for administrators:
 DescribeGroups, ListGroups, DeleteGroups.
 
-FindCoordinator v0-v4. Version notes: v1 transactional ids · v4 many keys at once.
-JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member first gets its id · v5 static members.
+FindCoordinator v0-v6. Version notes: v1 transactional ids · v4 many keys at once · v6 share groups, which are not here.
+JoinGroup v0-v9. Version notes: v1 rebalance timeout · v4 a new member first gets its id · v5 static members · v9 one
+that led the group leads it again, without assigning anew.
 SyncGroup v0-v5. Heartbeat v0-v4. Version notes: v3 keeps a member while the leader assigns.
-LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
+LeaveGroup v0-v5. Version notes: v3 many members at once, static ones too.
 DescribeGroups v0-v6. Version notes: v3 authorized operations · v6 GROUP_ID_NOT_FOUND.
-ListGroups v0-v5 (v4 states, v5 types), DeleteGroups v0-v2.
+ListGroups v0-v5 (v4 states, v5 types), DeleteGroups v0-v3.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import partition_of_name
 from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.messages.groups import (
@@ -49,9 +50,11 @@ from minibroker.protocol.primitives import new
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
+LAST_FIND_COORDINATOR_OF_2_0 = API_TABLE[ApiKey.FIND_COORDINATOR].last_of_2_0
 FIRST_VERSION_WITH_MANY_KEYS: int = FindCoordinatorRequest.field("coordinator_keys").first
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: int = JoinGroupRequest.field("rebalance_timeout_ms").first
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
+FIRST_VERSION_THAT_SKIPS_ASSIGNMENT: int = JoinGroupResponse.field("skip_assignment").first
 FIRST_VERSION_WITH_PROTOCOL: int = SyncGroupRequest.field("protocol_type").first
 FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
 FIRST_VERSION_WITH_NULL_PROTOCOL: int = JoinGroupResponse.field("protocol_name").null_first
@@ -119,6 +122,8 @@ class GroupApis:
         body = request.body
         topic = COORDINATED.get(body.key_type)
         if topic is None:
+            if request.api_version > LAST_FIND_COORDINATOR_OF_2_0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
             raise KafkaProtocolError(f"FindCoordinator: unknown key type {body.key_type}")
         if request.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
             rows = [self._coordinator_row(topic, key, client) for key in body.coordinator_keys]
@@ -152,6 +157,7 @@ class GroupApis:
                 member_id=body.member_id,
                 group_instance_id=body.group_instance_id,
                 must_know_member_id=version >= FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID and body.group_instance_id is None,
+                can_skip_assignment=version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT,
                 client_id=request.client_id or "",
                 client_host=client_host(client),
                 rebalance_timeout_ms=(
@@ -238,7 +244,7 @@ class GroupApis:
 
     def delete_groups(self, request: Request, client: Client) -> Body:
         names = dict.fromkeys(request.body.group_names)
-        return DeleteGroupsResponse(results=[(name, self._coordinator.delete(name)) for name in names])
+        return DeleteGroupsResponse(results=[(name, self._coordinator.delete(name), None) for name in names])
 
 
 def has_left(version: int, answer: LeaveAnswer) -> Body:
@@ -267,6 +273,7 @@ def joined(version: int, result: JoinResult) -> Body:
         protocol_type=result.protocol_type,
         protocol_name=protocol or "" if version < FIRST_VERSION_WITH_NULL_PROTOCOL else protocol,
         leader=result.leader,
+        skip_assignment=result.skips_assignment,
         member_id=result.member_id,
         members=result.members,
     )

@@ -1,7 +1,8 @@
 """ListOffsets and OffsetForLeaderEpoch: the offset at a time, and the end of a leader epoch.
 
-ListOffsets v0-v7. Version notes: v0 answers a list of segment base offsets by file time · v1 one offset by record time
-· v2 isolation_level · v4 leader epochs, and refuses other epochs than this leader's · v7 knows the largest timestamp.
+ListOffsets v0-v11. Version notes: v0 answers a list of segment base offsets by file time · v1 one offset by record time
+· v2 isolation_level · v4 leader epochs, and refuses other epochs than this leader's · v7 knows the largest timestamp ·
+v8, v9 and v11 know offsets of tiered storage, which no log here has.
 
 OffsetForLeaderEpoch v0-v4. Version notes: v1 answers the epoch it found · v2 refuses other epochs than this leader's ·
 v3 names the replica, which makes no difference here: consumers use the API since 2.1, followers always did. v0-v1 know
@@ -20,17 +21,29 @@ from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.partitions import Role
 from minibroker.broker.replica.reading import check_leader_epoch, end_of_reading
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
 from minibroker.protocol.record_batch import NO_LEADER_EPOCH
+from minibroker.protocol.schema import FOREVER
 
 MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
+ONLY_TIERED = (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
+# The first version that knows a timestamp below 0. Those of kafka 2.0.1 take any other one for a time.
+FIRST_VERSIONS = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+LAST_VERSION_OF_2_0 = API_TABLE[ApiKey.LIST_OFFSETS].last_of_2_0
 UNKNOWN_TIMESTAMP = -1
-FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 FIRST_VERSION_OF_CONSUMERS = 2
 
 Body = Any
@@ -66,6 +79,7 @@ class LogOffsetApis:
 
     def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         try:
+            check_timestamp(row.timestamp, request.api_version)
             partition = self._role(topic_partition, request.body.replica_id)
             check_leader_epoch(partition.log, partition.leader_epoch, row.current_leader_epoch)
             found = self._find_offset(request, partition, row.timestamp)
@@ -104,7 +118,12 @@ class LogOffsetApis:
             ).message_offset
         if timestamp == LATEST_TIMESTAMP:
             return last_fetchable, UNKNOWN_TIMESTAMP
-        if timestamp == MAX_TIMESTAMP and request.api_version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
+        is_special = request.api_version > LAST_VERSION_OF_2_0
+        if is_special and timestamp in ONLY_TIERED:
+            return None
+        if is_special and timestamp == EARLIEST_LOCAL_TIMESTAMP:
+            timestamp = EARLIEST_TIMESTAMP
+        if is_special and timestamp == MAX_TIMESTAMP:
             found = partition.log.fetch_offset_of_max_timestamp()
         else:
             found = partition.log.fetch_offset_by_timestamp(timestamp)
@@ -150,6 +169,12 @@ class LogOffsetApis:
             return epoch_row(topic_partition.partition, error=error.code)
         epoch, end_offset = partition.end_offset_of_epoch(row.leader_epoch)
         return epoch_row(topic_partition.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def check_timestamp(timestamp: int, version: int) -> None:
+    """Raises KafkaError for one that a later version than this one knows, as kafka 4.4."""
+    if version > LAST_VERSION_OF_2_0 and timestamp < 0 and version < FIRST_VERSIONS.get(timestamp, FOREVER):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:

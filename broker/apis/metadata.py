@@ -1,11 +1,12 @@
 """ApiVersions and Metadata: the APIs of this broker, and the brokers, topics and leaders of the cluster.
 
-ApiVersions v0-v3: the APIs and their versions; an unknown version gets UNSUPPORTED_VERSION in v0, without a list (as
-kafka 2.0.1). Version notes: v1 throttle time · v3 the client's software.
-Metadata v0-v12. Version notes: v0 an empty list means all topics, only live replicas · v1 null means all topics, an
+ApiVersions v0-v5: the APIs and their versions. An unknown version gets UNSUPPORTED_VERSION in v0, with the versions of
+ApiVersions alone (KIP-511); before kafka 2.4 without any. Version notes: v1 throttle time · v3 the client's software,
+features · v5 which broker the client means to ask.
+Metadata v0-v13. Version notes: v0 an empty list means all topics, only live replicas · v1 null means all topics, an
 empty list none; racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
 v6 LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations · v10 topic ids · v11 without the cluster's
-operations · v12 topics by id.
+operations · v12 topics by id · v13 an error code of the whole answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from minibroker.protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from minibroker.protocol.primitives import ZERO_UUID, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
@@ -39,6 +45,10 @@ FIRST_VERSION_WITH_NULL_TOPICS: int = MetadataRequest.field("topics").null_first
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 NO_BROKER = -1
+FIRST_VERSION_WITH_SOFTWARE: int = ApiVersionsRequest.field("client_software_name").first
+# The features of a cluster (KIP-584) that are on, each at its level; none of them can be changed.
+FEATURES = {"group.version": 1}
+FEATURES_EPOCH = 0
 ROWS_KEPT = 1000  # besides two for each topic
 PARTITION_ROW = MetadataResponse.row("topics.partitions")
 
@@ -64,6 +74,8 @@ class MetadataApis:
         self._topic_admin = topic_admin
         self._reset_topics = reset_topics
         self._listed = listed
+        has_consumer_groups = any(api.key == ApiKey.CONSUMER_GROUP_HEARTBEAT for api in listed)
+        self._features = FEATURES if has_consumer_groups else {}
         self._offer: Body | None = None  # the same for all clients, made at the first request
         # The rows of topics by listener, made at the first request for these values.
         self._rows: dict[tuple[str, str], tuple[TopicMetadata, object, Body]] = {}
@@ -76,15 +88,37 @@ class MetadataApis:
     def api_versions(self, request: Request, client: Client) -> Body:
         if request.body is None:  # an unknown version, of which only the header was decoded
             request.answer_in(0)
-            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        asked = request.body
-        if not (is_software_name(asked.client_software_name) and is_software_name(asked.client_software_version)):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+            own = [
+                row
+                for row in self._offered_rows()
+                if row[0] == ApiKey.API_VERSIONS and row[2] >= FIRST_VERSION_WITH_SOFTWARE
+            ]
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+        refusal = self._refusal(request.body)
+        if refusal is not ErrorCode.NONE:
+            return ApiVersionsResponse(error_code=refusal, api_keys=[])
         if self._offer is None:
-            rows = [(api.key, *api.versions) for api in self._listed]
-            self._offer = ApiVersionsResponse(api_keys=rows)
+            features = [(name, level, level) for name, level in self._features.items()]
+            self._offer = ApiVersionsResponse(
+                api_keys=self._offered_rows(),
+                supported_features=features,
+                finalized_features_epoch=FEATURES_EPOCH if features else -1,
+                finalized_features=features,
+            )
             ApiVersionsResponse.remember(self._offer)
         return self._offer
+
+    def _offered_rows(self) -> list[tuple[int, int, int]]:
+        return [(api.key, *api.versions) for api in self._listed]
+
+    def _refusal(self, asked: Body) -> ErrorCode:
+        if not (is_software_name(asked.client_software_name) and is_software_name(asked.client_software_version)):
+            return ErrorCode.INVALID_REQUEST
+        if (asked.cluster_id is None) != (asked.node_id == NO_BROKER):
+            return ErrorCode.INVALID_REQUEST
+        here = self._metadata_cache.cluster_id, self._config.broker_id
+        is_here = asked.cluster_id is None or (asked.cluster_id, asked.node_id) == here
+        return ErrorCode.NONE if is_here else ErrorCode.REBOOTSTRAP_REQUIRED
 
     # -- Metadata ---------------------------------------------------------------------------------------------
 

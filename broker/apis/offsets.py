@@ -1,10 +1,12 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups.
 
-OffsetCommit v0-v9. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
-retention time · v6 leader epochs · v7 static members · v9 members of the consumer protocol.
-OffsetFetch v0-v9. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
+OffsetCommit v0-v10. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
+retention time · v6 leader epochs · v7 static members · v9 members of the consumer protocol ·
+v10 ids of topics.
+OffsetFetch v0-v10. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
 and never metadata · v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only,
-which no open transaction is about to change · v8 several groups · v9 members of the consumer protocol.
+which no open transaction is about to change · v8 several groups · v9 members of the consumer protocol · v10 ids of
+topics.
 OffsetDelete v0.
 """
 
@@ -31,7 +33,7 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.primitives import TopicById, TopicPartition, UnknownTopicById, new
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation
 from minibroker.protocol.text import utf16_length
@@ -42,8 +44,10 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 COMMITTED = OffsetCommitResponse.type
 LAST_VERSION_WITHOUT_GROUP_ERROR = OffsetFetchResponse.field("error_code").first - 1
 GROUP_ROW = OffsetFetchResponse.row("groups")
+FIRST_VERSION_WITH_IDS: int = OffsetFetchResponse.field("groups.topics.name").later[0]
 FIRST_VERSION_WITH_GROUPS = OffsetFetchResponse.field("groups").first
 NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+UNKNOWN_ID = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
 DENIED = FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 Body = Any
@@ -93,7 +97,7 @@ class OffsetApis:
                 if topic is not None and (self._takes_any_partition or row.partition in topic.partitions):
                     commits[topic_partition] = self._record(row, body.retention_time_ms, now_ms)
                 else:
-                    errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    errors[topic_partition] = unknown_topic(name)
         if not commits:
             return committed(errors)
         if request.api_version == 0:
@@ -138,7 +142,9 @@ class OffsetApis:
     def offset_fetch(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
         if version >= FIRST_VERSION_WITH_GROUPS:
-            return OffsetFetchResponse(groups=[self._fetched_group(each, body, client) for each in body.groups])
+            has_ids = version >= FIRST_VERSION_WITH_IDS
+            rows = [self._fetched_group(each, body, client, has_ids=has_ids) for each in body.groups]
+            return OffsetFetchResponse(groups=rows)
         if body.topics is None and version <= LAST_VERSION_WITHOUT_GROUP_ERROR:
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
@@ -150,20 +156,19 @@ class OffsetApis:
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
         return OffsetFetchResponse(topics=by_topic(fetched_rows(offsets)), error_code=error)
 
-    def _fetched_group(self, group: Body, body: Body, client: Client) -> Body:
+    def _fetched_group(self, group: Body, body: Body, client: Client, *, has_ids: bool) -> Body:
         """Make the row of one group: topics that the client may not know come last, or not if it asks for all."""
         asked = None if group.topics is None else partitions_of(group.topics)
-        denied: list[TopicPartition] = []
+        refused = {each: UNKNOWN_ID for each in asked or () if isinstance(each.topic, UnknownTopicById)}
         may_know = None
         if self._authorizer is not None:
             if not self._authorizer.allows(client, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
                 return GROUP_ROW(group.group_id, (), ErrorCode.GROUP_AUTHORIZATION_FAILED)
             may_know = self._authorizer.decisions(client, Operation.DESCRIBE, ResourceType.TOPIC)
-            denied = [each for each in asked or () if not may_know[each.topic]]
-            asked = None if asked is None else [each for each in asked if may_know[each.topic]]
+            refused |= {each: DENIED for each in asked or () if each not in refused and not may_know[each.topic]}
         error, offsets = self._offsets.fetch(
             group.group_id,
-            asked,
+            None if asked is None else [each for each in asked if each not in refused],
             must_be_stable=body.require_stable,
             member_id=group.member_id,
             member_epoch=group.member_epoch,
@@ -172,7 +177,15 @@ class OffsetApis:
             return GROUP_ROW(group.group_id, (), error)
         if asked is None and may_know is not None:
             offsets = {each: offset for each, offset in offsets.items() if may_know[each.topic]}
-        return GROUP_ROW(group.group_id, by_topic(fetched_rows(offsets | dict.fromkeys(denied, DENIED))), error)
+        if asked is None and has_ids:
+            offsets = self._by_id(offsets)
+        return GROUP_ROW(group.group_id, by_topic(fetched_rows(offsets | refused)), error)
+
+    def _by_id(self, offsets: Mapping[TopicPartition, FetchedOffset]) -> dict[TopicPartition, FetchedOffset]:
+        """The offsets with the ids of their topics, without those of topics that are gone (as kafka 4.4)."""
+        topics = self._metadata_cache.topics
+        ids = {each: TopicById(each, topics[each].topic_id.bytes) for each, _ in offsets if each in topics}
+        return {TopicPartition(ids[each[0]], each[1]): offset for each, offset in offsets.items() if each[0] in ids}
 
     def _fetched_v0(self, group_id: str, topic_partition: TopicPartition) -> FetchedOffset:
         """As kafka 2.0.1 KafkaApis.handleOffsetFetchRequest, which reads such offsets from ZooKeeper."""
@@ -194,6 +207,12 @@ class OffsetApis:
             return OffsetDeleteResponse(error_code=error)
         rows = {each: (each.partition, errors.get(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) for each in asked}
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=by_topic(rows))
+
+
+def unknown_topic(name: str) -> ErrorCode:
+    """The error for a partition that is not there: whether the client named the topic, or its id."""
+    is_by_id = isinstance(name, UnknownTopicById)
+    return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:

@@ -146,13 +146,13 @@ class ControllerLoop:
             self.go_on()
         return outcomes
 
-    def reassign(self, wanted: Sequence[Wanted]) -> list[Outcome]:
+    def reassign(self, wanted: Sequence[Wanted], *, may_change_count: bool = True) -> list[Outcome]:
         """Begin to move partitions to other brokers, None to move one back. Raises KafkaError as `perform`."""
         outcomes: list[Outcome] = []
 
         def begin(image: Image) -> Plan:
             nonlocal outcomes
-            plan, outcomes = reassignment.reassign(image, wanted)
+            plan, outcomes = reassignment.reassign(image, wanted, may_change_count=may_change_count)
             return plan
 
         self.perform("the reassignment", begin)

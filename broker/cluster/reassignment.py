@@ -35,7 +35,7 @@ Moves = Mapping[TopicPartition, Reassignment | None]  # None: it has ended
 ASSIGNMENT = "The manual partition assignment includes"
 
 
-def reassign(image: Image, wanted: Iterable[Wanted]) -> tuple[Plan, list[Outcome]]:
+def reassign(image: Image, wanted: Iterable[Wanted], *, may_change_count: bool = True) -> tuple[Plan, list[Outcome]]:
     """Begin to move partitions to other replicas, None to move one back; return an outcome for each, too.
 
     A move replaces the one that is going on. If a partition is named twice, its last move counts.
@@ -44,7 +44,7 @@ def reassign(image: Image, wanted: Iterable[Wanted]) -> tuple[Plan, list[Outcome
     moves: dict[TopicPartition, Reassignment] = {}
     outcomes: list[Outcome] = []
     for topic_partition, replicas in wanted:
-        outcomes.append(refused(image, topic_partition, replicas))
+        outcomes.append(refused(image, topic_partition, replicas, may_change_count=may_change_count))
         if outcomes[-1][0] is not ErrorCode.NONE:
             continue
         state, going_on = known(image, topic_partition)
@@ -82,8 +82,10 @@ def as_asked(image: Image, asked: Iterable[tuple[TopicPartition, Sequence[int]]]
     return plan._replace(change=change)
 
 
-def refused(image: Image, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> Outcome:
-    """The reason against a reassignment; NONE if there is none. As kafka 3.9.1 ReplicationControlManager."""
+def refused(
+    image: Image, topic_partition: TopicPartition, replicas: Sequence[int] | None, *, may_change_count: bool = True
+) -> Outcome:
+    """The reason against a reassignment; NONE if there is none. As kafka 4.4.0 ReplicationControlManager."""
     name, number = topic_partition
     topic = image.kept_topics.get(name)
     if topic is None:
@@ -102,6 +104,11 @@ def refused(image: Image, topic_partition: TopicPartition, replicas: Sequence[in
         if broker in checked:
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{ASSIGNMENT} the broker {broker} more than once."
         checked.append(broker)
+    state, going_on = known(image, topic_partition)
+    count = len(state.replicas if going_on is None else going_on.replicas)
+    if not may_change_count and len(replicas) != count:
+        message = f"The replication factor is changed from {count} to {len(replicas)}"
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message
     return ErrorCode.NONE, None
 
 

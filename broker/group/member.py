@@ -52,6 +52,7 @@ class JoinResult(NamedTuple):
     protocol: str | None = None
     leader: str = ""
     members: Sequence[JoinedMember] = ()
+    skips_assignment: bool = False
 
 
 class SyncResult(NamedTuple):

@@ -33,12 +33,14 @@ MEMBER_ID_SUFFIX_BYTES = len(f"-{uuid.UUID(int=0)}")
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup. `must_know_member_id`: a new member first gets an id, and joins again with it."""
+    """A JoinGroup. `must_know_member_id`: a new member first gets an id, and joins again with it.
+    `can_skip_assignment`: a leader may be told to leave the assignment as it is."""
 
     group_id: str
     member_id: str
     group_instance_id: str | None
     must_know_member_id: bool
+    can_skip_assignment: bool
     client_id: str
     client_host: str
     rebalance_timeout_ms: int
@@ -119,7 +121,7 @@ class Membership:
         member_id = f"{request.group_instance_id or request.client_id}-{uuid.uuid4()}"
         static = group.static_member(request.group_instance_id)
         if static is not None:
-            self._replace_static_member(group, static, member_id, request.terms, reply)
+            self._replace_static_member(group, static, member_id, request, reply)
         elif request.must_know_member_id:
             self._add_pending_member(group, member_id, request.session_timeout_ms)
             reply.resolve(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -176,16 +178,17 @@ class Membership:
         member.await_generation(reply)
 
     def _replace_static_member(
-        self, group: Group, member: Member, member_id: str, terms: JoinTerms, reply: Reply[JoinResult]
+        self, group: Group, member: Member, member_id: str, request: JoinRequest, reply: Reply[JoinResult]
     ) -> None:
         """Give a static member that is back a new id and, if nothing else has changed, its old assignment.
 
-        As kafka 2.4 GroupCoordinator.updateStaticMemberAndRebalance. The answer names the leader by its old id: a
-        leader that came back would else assign anew, and a stable group would not get that assignment.
+        As kafka 2.4 GroupCoordinator.updateStaticMemberAndRebalance. A leader that came back would
+        assign anew, and a stable group would not get that assignment: so the answer tells it to skip that (KIP-814), or
+        names the leader by its old id.
         """
         old_id, old_leader, old_terms = member.member_id, group.leader_id, member.terms
         group.rename(member, member_id)
-        self._park_join(group, member, terms, reply)
+        self._park_join(group, member, request.terms, reply)
         member.expect_heartbeat(self._clock.monotonic_ms())
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
             self._rebalances.maybe_prepare(group, f"static member {member.group_instance_id} is back")
@@ -196,8 +199,11 @@ class Membership:
             if error is not ErrorCode.NONE and group.members.get(member_id) is member:
                 group.rename(member, old_id)
                 group.update(member, old_terms)
-            result = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=False)
-            reply.resolve(result._replace(error=error, leader=old_leader or ""))
+            leads = error is ErrorCode.NONE and request.can_skip_assignment and group.is_leader(member_id)
+            result = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=leads)
+            if error is not ErrorCode.NONE or not request.can_skip_assignment:
+                result = result._replace(error=error, leader=old_leader or "")
+            reply.resolve(result._replace(skips_assignment=leads))
 
         then(self._rebalances.store(group, group.record()), on_stored)
 

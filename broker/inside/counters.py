@@ -30,7 +30,7 @@ from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probe
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.message_rows import Column, columns
+from minibroker.protocol.message_rows import Column, rows
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, replica_id_of
 from minibroker.protocol.primitives import Meaning, TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
@@ -126,11 +126,11 @@ class RequestCount:
 
     __slots__ = ("codes", "of_api", "of_partitions", "of_rows", "place", "requests")
 
-    def __init__(self, api_key: int, of_api: OfApi) -> None:
+    def __init__(self, api_key: int, version: int, of_api: OfApi) -> None:
         self.requests = 0
         self.codes = 0  # error codes in rows of its answers, NONE among them
         self.of_api = of_api
-        found = columns(API_TABLE[api_key].response, Meaning.ERROR_CODE)
+        found = [each for each in rows(API_TABLE[api_key].response, version) if each.meaning is Meaning.ERROR_CODE]
         # Where the answer has its own error code, -1 for none, and where its rows have theirs. That of a Fetch is one
         # of its session, and counts only if it is an error, as in Kafka.
         self.place: Any = next((each.place for each in found if not each.path and api_key != FETCH), -1)
@@ -174,8 +174,8 @@ class RequestCounts(dict[int, RequestCount]):
         self.of_api: defaultdict[tuple[int, bool], OfApi] = defaultdict(OfApi)  # by API, those of followers apart
 
     def __missing__(self, key: int) -> RequestCount:
-        api_key, _, is_from_follower = api_of(key)
-        count = self[key] = RequestCount(api_key, self.of_api[api_key, is_from_follower])
+        api_key, version, is_from_follower = api_of(key)
+        count = self[key] = RequestCount(api_key, version, self.of_api[api_key, is_from_follower])
         return count
 
 
@@ -295,10 +295,10 @@ class Counters(Probe):
             errors[body.error_code] += 1
             count.codes += 1
         is_from_follower = replica_id_of(asked) >= 0
-        for name, rows in body.topics:
-            count.codes += len(rows)
+        for name, partitions in body.topics:
+            count.codes += len(partitions)
             bytes_out = 0
-            for row in rows:
+            for row in partitions:
                 code, records = row[ERROR_CODE], row[RECORDS]
                 if code:
                     errors[code] += 1

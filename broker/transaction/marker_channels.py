@@ -24,6 +24,7 @@ from minibroker.protocol.primitives import TopicPartition
 logger = logging.getLogger(__name__)
 
 VERSION = 0
+MARKER_ROW = WriteTxnMarkersRequest.row("markers")
 
 Errors = dict[TopicPartition, ErrorCode]
 
@@ -121,4 +122,11 @@ def row_of(marker: Marker) -> tuple[Any, ...]:
     topics: dict[str, list[int]] = {}
     for name, number in sorted(marker.partitions):
         topics.setdefault(name, []).append(number)
-    return marker.producer_id, marker.producer_epoch, marker.is_commit, list(topics.items()), marker.coordinator_epoch
+    row: tuple[Any, ...] = MARKER_ROW(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_commit=marker.is_commit,
+        topics=list(topics.items()),
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+    return row

@@ -28,7 +28,7 @@ from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_rows import changed, columns
-from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.primitives import Meaning, UnknownTopicById
 from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
 from minibroker.protocol.rights import Operation, Right
 
@@ -110,7 +110,8 @@ class Guard(Stage):
             denied: list[Any] = []
             for row in body[place]:
                 name = name_for(field, ask.subject, body, row)
-                (served if name is None or may(name) else denied).append(row)
+                is_known = not isinstance(name, UnknownTopicById)
+                (denied if name is not None and is_known and not may(name) else served).append(row)
             if denied:
                 denials.append(refusal_of_rows(request, place, denied, ask.right))
                 body = with_rows(body, place, served)

@@ -16,13 +16,14 @@ from minibroker.protocol.primitives import (
 )
 from minibroker.protocol.schema import array, array_of, default, nullable_array, since, versions
 
-DescribeClusterRequest = versions("DescribeClusterRequest", 0, 1,
+DescribeClusterRequest = versions("DescribeClusterRequest", 0, 2,
     "include_cluster_authorized_operations" / Boolean,
     "endpoint_type" / Int8sb @ since(1, default=1),            # 1 brokers, 2 controllers
+    "include_fenced_brokers" / Boolean @ since(2, default=False),
     flexible=0,
 )  # fmt: skip
 
-DescribeClusterResponse = versions("DescribeClusterResponse", 0, 1,
+DescribeClusterResponse = versions("DescribeClusterResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
     "error_message" / ErrorMessage,
@@ -33,19 +34,20 @@ DescribeClusterResponse = versions("DescribeClusterResponse", 0, 1,
         "broker_id" / Int32sb,
         "host" / String,
         "port" / Int32sb,
-        "rack" / NullableString),
+        "rack" / NullableString,
+        "is_fenced" / Boolean @ since(2, default=False)),
     "cluster_authorized_operations" / Int32sb,
     flexible=0,
 )  # fmt: skip
 
-DescribeLogDirsRequest = versions("DescribeLogDirsRequest", 0, 4,
+DescribeLogDirsRequest = versions("DescribeLogDirsRequest", 0, 5,
     "topics" / nullable_array(                                 # null: all
         "topic" / TopicName,
         "partitions" / array_of(PartitionIndex)),
     flexible=2,
 )  # fmt: skip
 
-DescribeLogDirsResponse = versions("DescribeLogDirsResponse", 0, 4,
+DescribeLogDirsResponse = versions("DescribeLogDirsResponse", 0, 5,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16 @ since(3, default=0),
     "results" / array(
@@ -59,7 +61,8 @@ DescribeLogDirsResponse = versions("DescribeLogDirsResponse", 0, 4,
                 "offset_lag" / Int64sb,
                 "is_future_key" / Boolean)),
         "total_bytes" / Int64sb @ since(4, default=-1),        # of the file system; -1 unknown
-        "usable_bytes" / Int64sb @ since(4, default=-1)),
+        "usable_bytes" / Int64sb @ since(4, default=-1),
+        "is_cordoned" / Boolean @ since(5, default=False)),
     flexible=2,
 )  # fmt: skip
 
@@ -103,8 +106,9 @@ ElectLeadersResponse = versions("ElectLeadersResponse", 0, 2,
     flexible=2,
 )  # fmt: skip
 
-AlterPartitionReassignmentsRequest = versions("AlterPartitionReassignmentsRequest", 0, 0,
+AlterPartitionReassignmentsRequest = versions("AlterPartitionReassignmentsRequest", 0, 1,
     "timeout_ms" / Int32sb @ default(60_000),
+    "allow_replication_factor_change" / Boolean @ since(1, default=True),
     "topics" / array(
         "name" / TopicName,
         "partitions" / array(
@@ -113,8 +117,9 @@ AlterPartitionReassignmentsRequest = versions("AlterPartitionReassignmentsReques
     flexible=0,
 )  # fmt: skip
 
-AlterPartitionReassignmentsResponse = versions("AlterPartitionReassignmentsResponse", 0, 0,
+AlterPartitionReassignmentsResponse = versions("AlterPartitionReassignmentsResponse", 0, 1,
     "throttle_time_ms" / Int32sb,
+    "allow_replication_factor_change" / Boolean @ since(1, default=True),
     "error_code" / ErrorCode16,
     "error_message" / ErrorMessage,
     "topics" / array(

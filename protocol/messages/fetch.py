@@ -91,7 +91,7 @@ def replica_id_of(body: Any) -> int:
     return replica_id
 
 
-ListOffsetsRequest = versions("ListOffsetsRequest", 0, 7,
+ListOffsetsRequest = versions("ListOffsetsRequest", 0, 11,
     "replica_id" / Int32sb,
     "isolation_level" / IsolationLevel8 @ since(2, default=0),
     "topics" / array(
@@ -99,12 +99,13 @@ ListOffsetsRequest = versions("ListOffsetsRequest", 0, 7,
         "partitions" / array(
             "partition" / PartitionIndex,
             "current_leader_epoch" / Int32sb @ since(4, default=-1),
-            "timestamp" / Int64sb,                             # -1 latest, -2 earliest, from v7 -3 the largest
+            "timestamp" / Int64sb,                             # below 0: those of `apis/log_offsets.py`
             "max_num_offsets" / Int32sb @ until(0, default=1))),
+    "timeout_ms" / Int32sb @ since(10, default=0),             # for reads of tiered storage
     flexible=6,
 )  # fmt: skip
 
-ListOffsetsResponse = versions("ListOffsetsResponse", 0, 7,
+ListOffsetsResponse = versions("ListOffsetsResponse", 0, 11,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
         "topic" / TopicName,

@@ -25,6 +25,7 @@ from minibroker.protocol.schema import (
     array,
     array_of,
     default,
+    id_since,
     null_since,
     nullable_array,
     nullable_row,
@@ -34,14 +35,14 @@ from minibroker.protocol.schema import (
     versions,
 )
 
-FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 4,
+FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 6,
     "key" / CoordinatorKey @ until(3),                         # a group id, or a transactional id
     "key_type" / CoordinatorType @ since(1, default=0),        # 0 group, 1 transaction
     "coordinator_keys" / array_of(CoordinatorKey) @ since(4),
     flexible=3,
 )  # fmt: skip
 
-FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 4,
+FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 6,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "error_code" / ErrorCode16 @ until(3),
     "error_message" / ErrorMessage @ since(1, until=3),
@@ -58,7 +59,7 @@ FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 4,
     flexible=3,
 )  # fmt: skip
 
-JoinGroupRequest = versions("JoinGroupRequest", 0, 7,
+JoinGroupRequest = versions("JoinGroupRequest", 0, 9,
     "group_id" / GroupId,
     "session_timeout_ms" / Int32sb,
     "rebalance_timeout_ms" / Int32sb @ since(1, default=-1),   # v0: the session timeout
@@ -68,16 +69,18 @@ JoinGroupRequest = versions("JoinGroupRequest", 0, 7,
     "protocols" / array(                                       # in the member's order of preference
         "name" / String,
         "metadata" / Bytes),
+    "reason" / NullableString @ since(8),                      # why it joins
     flexible=6,
 )  # fmt: skip
 
-JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
+JoinGroupResponse = versions("JoinGroupResponse", 0, 9,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "error_code" / ErrorCode16,
     "generation_id" / Int32sb @ default(-1),
     "protocol_type" / NullableString @ since(7),
     "protocol_name" / NullableString @ default("") @ null_since(7),
     "leader" / String,
+    "skip_assignment" / Boolean @ since(9, default=False),     # the leader, a static member, keeps the assignment
     "member_id" / String,
     "members" / array(                                         # only for the leader
         "member_id" / String,
@@ -122,16 +125,17 @@ HeartbeatResponse = versions("HeartbeatResponse", 0, 4,
     flexible=4,
 )  # fmt: skip
 
-LeaveGroupRequest = versions("LeaveGroupRequest", 0, 4,
+LeaveGroupRequest = versions("LeaveGroupRequest", 0, 5,
     "group_id" / GroupId,
     "member_id" / String @ until(2),
     "members" / array(
         "member_id" / String,
-        "group_instance_id" / NullableString) @ since(3),
+        "group_instance_id" / NullableString,
+        "reason" / NullableString @ since(5)) @ since(3),
     flexible=4,
 )  # fmt: skip
 
-LeaveGroupResponse = versions("LeaveGroupResponse", 0, 4,
+LeaveGroupResponse = versions("LeaveGroupResponse", 0, 5,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "error_code" / ErrorCode16,
     "members" / array(
@@ -141,14 +145,14 @@ LeaveGroupResponse = versions("LeaveGroupResponse", 0, 4,
     flexible=4,
 )  # fmt: skip
 
-OffsetCommitRequest = versions("OffsetCommitRequest", 0, 9,
+OffsetCommitRequest = versions("OffsetCommitRequest", 0, 10,
     "group_id" / GroupId,
     "generation_id" / Int32sb @ since(1, default=-1),          # or member epoch; -1: no member, it only commits offsets
     "member_id" / String @ since(1),
     "group_instance_id" / NullableString @ since(7),
     "retention_time_ms" / Int64sb @ since(2, until=4, default=-1),
     "topics" / array(
-        "name" / TopicName,
+        "name" / TopicName @ id_since(10),
         "partitions" / array(
             "partition" / PartitionIndex,
             "committed_offset" / Int64sb,
@@ -158,17 +162,17 @@ OffsetCommitRequest = versions("OffsetCommitRequest", 0, 9,
     flexible=8,
 )  # fmt: skip
 
-OffsetCommitResponse = versions("OffsetCommitResponse", 0, 9,
+OffsetCommitResponse = versions("OffsetCommitResponse", 0, 10,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
-        "name" / TopicName,
+        "name" / TopicName @ id_since(10),
         "partitions" / array(
             "partition" / PartitionIndex,
             "error_code" / ErrorCode16)),
     flexible=8,
 )  # fmt: skip
 
-OffsetFetchRequest = versions("OffsetFetchRequest", 0, 9,
+OffsetFetchRequest = versions("OffsetFetchRequest", 0, 10,
     "group_id" / GroupId @ until(7),
     "topics" / nullable_array(                                 # null: all, from v2
         "name" / TopicName,
@@ -178,13 +182,13 @@ OffsetFetchRequest = versions("OffsetFetchRequest", 0, 9,
         "member_id" / NullableString @ since(9),               # of a member of the consumer protocol
         "member_epoch" / Int32sb @ since(9, default=-1),
         "topics" / nullable_array(                             # null: all
-            "name" / TopicName,
+            "name" / TopicName @ id_since(10),
             "partitions" / array_of(PartitionIndex))) @ since(8),
     "require_stable" / Boolean @ since(7, default=False),
     flexible=6,
 )  # fmt: skip
 
-OffsetFetchResponse = versions("OffsetFetchResponse", 0, 9,
+OffsetFetchResponse = versions("OffsetFetchResponse", 0, 10,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
         "name" / TopicName,
@@ -198,7 +202,7 @@ OffsetFetchResponse = versions("OffsetFetchResponse", 0, 9,
     "groups" / array(
         "group_id" / GroupId,
         "topics" / array(
-            "name" / TopicName,
+            "name" / TopicName @ id_since(10),
             "partitions" / array(
                 "partition" / PartitionIndex,
                 "committed_offset" / Int64sb @ default(-1),
@@ -325,16 +329,17 @@ ConsumerGroupDescribeResponse = versions("ConsumerGroupDescribeResponse", 0, 1,
 
 # -- the ends of groups ---------------------------------------------------------------------------------------
 
-DeleteGroupsRequest = versions("DeleteGroupsRequest", 0, 2,
+DeleteGroupsRequest = versions("DeleteGroupsRequest", 0, 3,
     "group_names" / array_of(GroupId),
     flexible=2,
 )  # fmt: skip
 
-DeleteGroupsResponse = versions("DeleteGroupsResponse", 0, 2,
+DeleteGroupsResponse = versions("DeleteGroupsResponse", 0, 3,
     "throttle_time_ms" / Int32sb,
     "results" / array(
         "group_id" / GroupId,
-        "error_code" / ErrorCode16),
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage @ since(3)),
     flexible=2,
 )  # fmt: skip
 

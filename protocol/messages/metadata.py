@@ -10,32 +10,44 @@ from minibroker.protocol.primitives import (
     ErrorCode16,
     Int16sb,
     Int32sb,
+    Int64sb,
     NullableString,
     NullableTopicName,
     PartitionIndex,
     String,
     TopicId,
 )
-from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, versions
+from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, tagged, versions
 
-ApiVersionsRequest = versions("ApiVersionsRequest", 0, 3,
+ApiVersionsRequest = versions("ApiVersionsRequest", 0, 5,
     "client_software_name" / String @ since(3, default="unknown"),
     "client_software_version" / String @ since(3, default="unknown"),
+    "cluster_id" / NullableString @ since(5),                  # of the broker that the client means to ask
+    "node_id" / Int32sb @ since(5, default=-1),
     flexible=3,
 )  # fmt: skip
 
-ApiVersionsResponse = versions("ApiVersionsResponse", 0, 3,
+ApiVersionsResponse = versions("ApiVersionsResponse", 0, 5,
     "error_code" / ErrorCode16,
     "api_keys" / array(
         "api_key" / ApiKey16,
         "min_version" / Int16sb,
         "max_version" / Int16sb),
     "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "supported_features" / array(
+        "name" / String,
+        "min_version" / Int16sb,
+        "max_version" / Int16sb) @ tagged(0, since=3),
+    "finalized_features_epoch" / Int64sb @ tagged(1, since=3, default=-1),
+    "finalized_features" / array(
+        "name" / String,
+        "max_version_level" / Int16sb,
+        "min_version_level" / Int16sb) @ tagged(2, since=3),
     flexible=3,
 )  # fmt: skip
 
 # v0: an empty list means all topics · v1 and later: null does · v12: a topic may be named by its id
-MetadataRequest = versions("MetadataRequest", 0, 12,
+MetadataRequest = versions("MetadataRequest", 0, 13,
     "topics" / nullable_array(
         "topic_id" / TopicId @ since(10),
         "name" / NullableTopicName @ null_since(10)) @ null_since(1),
@@ -45,7 +57,7 @@ MetadataRequest = versions("MetadataRequest", 0, 12,
     flexible=9,
 )  # fmt: skip
 
-MetadataResponse = versions("MetadataResponse", 0, 12,
+MetadataResponse = versions("MetadataResponse", 0, 13,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "brokers" / array(
         "node_id" / Int32sb,
@@ -69,6 +81,7 @@ MetadataResponse = versions("MetadataResponse", 0, 12,
             "offline_replicas" / array_of(Int32sb) @ since(5, default=())),
         "topic_authorized_operations" / Int32sb @ since(8, default=-(2**31))),
     "cluster_authorized_operations" / Int32sb @ since(8, until=10, default=-(2**31)),
+    "error_code" / ErrorCode16 @ since(13, default=0),
     flexible=9,
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from minibroker.protocol.primitives import (
     ErrorCode16,
     ErrorMessage,
     GroupId,
+    Int8sb,
     Int16sb,
     Int32sb,
     Int64sb,
@@ -118,7 +119,7 @@ EndTxnResponse = versions("EndTxnResponse", 0, 3,
     flexible=3,
 )  # fmt: skip
 
-WriteTxnMarkersRequest = versions("WriteTxnMarkersRequest", 0, 1,
+WriteTxnMarkersRequest = versions("WriteTxnMarkersRequest", 0, 2,
     "markers" / array(
         "producer_id" / ProducerId,
         "producer_epoch" / Int16sb,
@@ -126,11 +127,12 @@ WriteTxnMarkersRequest = versions("WriteTxnMarkersRequest", 0, 1,
         "topics" / array(
             "name" / TopicName,
             "partitions" / array_of(PartitionIndex)),
-        "coordinator_epoch" / Int32sb),
+        "coordinator_epoch" / Int32sb,
+        "transaction_version" / Int8sb @ since(2, default=0)),
     flexible=1,
 )  # fmt: skip
 
-WriteTxnMarkersResponse = versions("WriteTxnMarkersResponse", 0, 1,
+WriteTxnMarkersResponse = versions("WriteTxnMarkersResponse", 0, 2,
     "markers" / array(
         "producer_id" / ProducerId,
         "topics" / array(
@@ -187,13 +189,15 @@ DescribeTransactionsResponse = versions("DescribeTransactionsResponse", 0, 0,
     flexible=0,
 )  # fmt: skip
 
-ListTransactionsRequest = versions("ListTransactionsRequest", 0, 0,
+ListTransactionsRequest = versions("ListTransactionsRequest", 0, 2,
     "state_filters" / array_of(String),                        # none: all
     "producer_id_filters" / array_of(ProducerId),              # none: all
+    "duration_filter_ms" / Int64sb @ since(1, default=-1),     # those that are open for longer; below 0: all
+    "transactional_id_pattern" / NullableString @ since(2),    # null or empty: all
     flexible=0,
 )  # fmt: skip
 
-ListTransactionsResponse = versions("ListTransactionsResponse", 0, 0,
+ListTransactionsResponse = versions("ListTransactionsResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
     "unknown_state_filters" / array_of(String),

@@ -17,8 +17,9 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import ApiKey, decode_response
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_rows import changed
 from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
@@ -98,15 +99,20 @@ class InMemoryBroker:
         """A request without its size; names of topics are sent as their ids in versions that have those."""
         ids = BY_ID.get(key)
         if ids is not None and version >= ids.first:
-            body |= {array: [self._by_id(*row) for row in body[array]] for array in ids.asked if array in body}
+            whole = API_TABLE[key].request(**body)
+            for path in ids.asked:
+                whole = changed(whole, path, self._by_id)
+            body = whole._asdict()
         if key == ApiKey.FETCH and version >= FetchRequest.field("replica_state").first:
             body |= {"replica_state": (body.pop("replica_id"), -1)}
         return frame(key, version, client_id=client_id, **body)[4:]
 
-    def _by_id(self, topic: str | bytes, partitions: Any) -> tuple[bytes, Any]:
+    def _by_id(self, topics: Any) -> Any:
+        return topics and [(self._id_of(topic), partitions) for topic, partitions in topics]
+
+    def _id_of(self, topic: str | bytes) -> bytes:
         known = self.parts.metadata_cache.topics.get(topic) if isinstance(topic, str) else None
-        topic_id = topic if isinstance(topic, bytes) else NO_SUCH_ID if known is None else known.topic_id.bytes
-        return topic_id, partitions
+        return topic if isinstance(topic, bytes) else NO_SUCH_ID if known is None else known.topic_id.bytes
 
     def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
         """Return the response before any of it is sent: chunks, or a Pending of them."""

@@ -92,7 +92,7 @@ class Coordinated:
     def join_classic(self, client: str) -> None:
         """Join, or join again, and ask for the assignment; a classic group's leader gives itself all."""
         request = JoinRequest(
-            GROUP, self.classic.get(client, ""), None, False, client, "/h", 5000, SESSION_MS, "consumer",
+            GROUP, self.classic.get(client, ""), None, False, False, client, "/h", 5000, SESSION_MS, "consumer",
             [("range", subscription(*sorted(self.owned.get(client, ()))))],
         )  # fmt: skip
         joined = self.groups.join(request)

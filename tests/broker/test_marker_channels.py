@@ -108,8 +108,8 @@ async def test_a_transaction_ends_in_the_partitions_of_all_leaders(pair: Pair, i
     assert await pair.committed() == ([b"here", b"there"] if is_commit else [])
     assert pair.line.connected == [(1, "broker-0-txn-marker-sender")]
     (request,) = pair.line.asked
-    coordinator_epoch = request.markers[0][-1]
-    assert request.markers == [(producer.producer_id, producer.epoch, is_commit, [("a", [1])], coordinator_epoch)]
+    coordinator_epoch = request.markers[0].coordinator_epoch
+    assert request.markers == [(producer.producer_id, producer.epoch, is_commit, [("a", [1])], coordinator_epoch, 0)]
 
 
 async def test_markers_are_sent_again_until_their_leader_writes_them(pair: Pair) -> None:

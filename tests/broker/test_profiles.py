@@ -136,10 +136,11 @@ async def test_an_api_or_version_after_the_release_closes_the_connection(make_br
             await broker.answer(frame[4:])
 
 
-async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker: MakeBroker) -> None:
-    broker = make_broker(profile=profile_of("0.10"))
+@pytest.mark.parametrize("name", RELEASES)
+async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker: MakeBroker, name: str) -> None:
+    broker = make_broker(profile=profile_of(name))
 
-    response = await broker.answer(frame(ApiKey.API_VERSIONS, 1, 7)[4:])
+    response = await broker.answer(frame(ApiKey.API_VERSIONS, versions_of(name)[ApiKey.API_VERSIONS] + 1, 7)[4:])
 
     assert response == b"\0\0\0\7" + b"\0\x23" + b"\0\0\0\0"  # correlation id, UNSUPPORTED_VERSION, no APIs
 

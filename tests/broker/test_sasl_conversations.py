@@ -6,6 +6,7 @@ from typing import Any
 
 import trio
 
+from minibroker.broker.config.profiles import profile_of
 from tests.broker.conftest import MakeBroker
 from tests.broker.sasl_broker import LISTENERS, add_scram_user, serve
 from tests.conformance.sasl import SCRAM_USERS, SETTINGS, hold, recorded, scripts
@@ -44,7 +45,9 @@ ON_PURPOSE: dict[str, list[Any]] = {
 
 
 async def test_answers_are_those_of_apache_kafka(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
-    broker = make_broker(listeners=LISTENERS, connection_failed_authentication_delay_ms=1, **SETTINGS)
+    broker = make_broker(
+        listeners=LISTENERS, connection_failed_authentication_delay_ms=1, profile=profile_of("2.0"), **SETTINGS
+    )
     for user, password in SCRAM_USERS.items():
         add_scram_user(broker, user, password)
     port = (await serve(broker, nursery))["SASL_PLAINTEXT"]

@@ -51,7 +51,7 @@ async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undon
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
-    await write_markers(broker, (producer.producer_id, 0, True, [("a", [0])], 99))
+    await write_markers(broker, (producer.producer_id, 0, True, [("a", [0])], 99, 0))
 
     assert await producer.end(is_commit=False) is ErrorCode.NONE
 

@@ -178,7 +178,7 @@ REQUESTS = [
     request("AddPartitionsToTxn", body=always(transactional_id="@x-b", **IN_TXN, topics=[("@t-read", [0])])),
     request("AddOffsetsToTxn", body=always(transactional_id="@x-b", **IN_TXN, group_id="@g-a")),
     request("EndTxn", body=always(transactional_id="@x-b", **IN_TXN, is_commit=True)),
-    request("WriteTxnMarkers", body=always(markers=[(4244, 0, False, [("@t-marked", [0]), ("@absent", [0])], 0)])),
+    request("WriteTxnMarkers", body=always(markers=[(4244, 0, False, [("@t-marked", [0]), ("@absent", [0])], 0, 0)])),
     request(
         "TxnOffsetCommit",
         body=always(transactional_id="@x-b", group_id="@g-txn", **IN_TXN, topics=TXN_OFFSETS),

@@ -27,6 +27,7 @@ KAFKAS_NAMES = {
     "broker_id": "id",
     "commit_timestamp_ms": "commit_timestamp",
     "current_state_timestamp_ms": "current_state_timestamp",
+    "duration_filter_ms": "duration_filter",
     "error_code": "partition_error_code",
     "expire_timestamp_ms": "expire_timestamp",
     "forgotten_topics": "forgotten_topics_data",
@@ -39,7 +40,7 @@ KAFKAS_NAMES = {
     "leader_epoch": "committed_leader_epoch",
     "max_bytes": "partition_max_bytes",
     "metadata": "committed_metadata",
-    "name": "topic topic_name",
+    "name": "topic topic_id topic_name",
     "offset": "committed_offset",
     "operation": "config_operation",
     "partition": "index partition_id partition_index",
@@ -68,13 +69,11 @@ KAFKAS_NAMES = {
     "transactional_id": "v3_and_below_transactional_id",
     "transactions": "transaction_states",
 }
-OUR_NAMES = {theirs: ours for ours, names in KAFKAS_NAMES.items() for theirs in names.split()}
+OUR_NAMES = {(theirs, ours) for ours, names in KAFKAS_NAMES.items() for theirs in names.split()}
 
 # Tagged fields that this broker neither reads nor sends.
 UNUSED_TAGS: dict[str, set[str]] = {
-    "ApiVersionsResponse": {
-        "supported_features", "finalized_features_epoch", "finalized_features", "zk_migration_ready",
-    },
+    "ApiVersionsResponse": {"zk_migration_ready"},
     "FetchRequest": {
         "cluster_id", "topics.partitions.replica_directory_id", "topics.partitions.high_watermark",
     },
@@ -147,7 +146,7 @@ def differences(
     kafkas = [field for field in kafkas if field.tag < 0 or f"{path}{field.name}" not in unused]
     names = [field.name for field in kafkas], [field.name for field in ours]
     if len(kafkas) != len(ours) or any(
-        mine not in (theirs, OUR_NAMES.get(theirs)) for theirs, mine in zip(*names, strict=True)
+        mine != theirs and (theirs, mine) not in OUR_NAMES for theirs, mine in zip(*names, strict=True)
     ):
         return [f"{path or name}: Kafka has {names[0]}, we {names[1]}"]
     found = []

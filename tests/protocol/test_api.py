@@ -96,7 +96,7 @@ def test_version_beyond_the_last_is_refused(api: Api, beyond: int) -> None:
             decode_request(struct.pack(">hhih", api.key, version, 1, -1) + b"\0" * 100)
 
 
-@pytest.mark.parametrize("version", [4, 99, -1])
+@pytest.mark.parametrize("version", [6, 99, -1])
 def test_api_versions_of_an_unknown_version_is_a_request_without_a_body(version: int) -> None:
     request = decode_request(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 5, 2) + b"me\xff\xff\xff")
 
@@ -123,8 +123,8 @@ def test_flexible_request_has_tags_in_its_header_and_they_are_skipped() -> None:
     header = struct.pack(">hhih", ApiKey.API_VERSIONS, 3, 1, 2) + b"me"
     body = bytes.fromhex("03 6162 03 6364 00")
 
-    assert decode_request(header + b"\0" + body).body == ("ab", "cd")
-    assert decode_request(header + b"\1\x05\2xy" + body).body == ("ab", "cd")
+    assert decode_request(header + b"\0" + body).body[:2] == ("ab", "cd")
+    assert decode_request(header + b"\1\x05\2xy" + body).body[:2] == ("ab", "cd")
     assert encode_request(ApiKey.API_VERSIONS, 3, 1, "me", ApiVersionsRequest(
         client_software_name="ab", client_software_version="cd"
     ))[FRAME_SIZE_BYTES:] == header + b"\0" + body  # fmt: skip

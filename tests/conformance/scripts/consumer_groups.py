@@ -404,7 +404,7 @@ def what_the_classic_protocol_sees() -> Script:
     classic: dict[str, Any] = {"group_id": GROUP, "generation_id": 1, "member_id": "one"}
     script = [*alone(), call("DescribeGroups", 5, groups=[GROUP, "@none"]), call("DescribeGroups", 6, groups=[GROUP])]
     script += [call("Heartbeat", 4, **classic), call("SyncGroup", 5, assignments=[], **classic)]
-    script += [call("LeaveGroup", 4, group_id=GROUP, members=[("one", None)]), described()]
+    script += [call("LeaveGroup", 4, group_id=GROUP, members=[("one", None, None)]), described()]
     return [
         *script,
         listed("consumer"),
