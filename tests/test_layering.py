@@ -214,6 +214,33 @@ def test_a_library_that_shapes_code_stays_at_home(library: str, homes: list[str]
     )
 
 
+DISK = "storage/files/disk.py"
+OF_PATHS = set("exists glob is_dir is_file iterdir mkdir open read_bytes read_text rmdir stat touch unlink".split())
+OF_PATHS |= {"write_bytes", "write_text"}
+HARMLESS = {"fsencode", "fspath", "strerror"}
+
+
+def calls_of_the_system(path: Path) -> Iterator[str]:
+    """The calls in a file that reach a file: of os, of a Path, of the builtin open."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name("open"):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno} calls open"
+                case ast.Attribute(ast.Name(("os" | "shutil" | "mmap" | "fcntl") as module), name):
+                    if name not in HARMLESS:
+                        yield f"{path.relative_to(ROOT)}:{node.lineno} calls {module}.{name}"
+                case ast.Attribute(owner, name):
+                    if name in OF_PATHS and ast.unparse(owner) not in ("disk", "LogSegment"):
+                        yield f"{path.relative_to(ROOT)}:{node.lineno} calls {name} of a path"
+
+
+def test_storage_reaches_files_through_one_module() -> None:
+    found = [each for path in source_files("storage") if path != ROOT / DISK for each in calls_of_the_system(path)]
+
+    fail_if(found, f"call it by {DISK}, so that a test can have any call fail: disk.unlink(path), not path.unlink().")
+
+
 def part_of(package: str, module_or_path: str) -> str:
     """The part of a package that a file or module is in: network, app, ..."""
     inside = module_or_path.removeprefix("minibroker.").removeprefix(package)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minibroker.storage.files.system import sync_data
+from minibroker.storage.files import disk
 
 FILE_NAME = "minibroker.changes"
 FILE_MODE = 0o644
@@ -34,7 +34,7 @@ class ChangeJournal:
         """The changes since the file that is named so was written. Raises OSError; ValueError for what is no change."""
         self.size_bytes = 0
         try:
-            content = self.path.read_bytes()
+            content = disk.read_file(self.path)
         except FileNotFoundError:
             return []
         whole = content[: content.rfind(b"\n") + 1]
@@ -48,25 +48,25 @@ class ChangeJournal:
         """Add a change. Raises OSError; the journal is as before then."""
         lines = [change] if self.size_bytes else [head_of(written), change]
         content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = disk.open_file(self.path, disk.WRITE_ONLY | disk.CREATE, FILE_MODE)
         try:
-            os.ftruncate(fd, self.size_bytes)  # of a journal that was to be removed
-            if os.pwrite(fd, content, self.size_bytes) != len(content):
+            disk.ftruncate(fd, self.size_bytes)  # of a journal that was to be removed
+            if disk.pwrite(fd, content, self.size_bytes) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            sync_data(fd)
+            disk.sync_data(fd)
         except OSError:
             with suppress(OSError):  # else the next one that is added takes its place, or a start reads it
-                os.ftruncate(fd, self.size_bytes)
+                disk.ftruncate(fd, self.size_bytes)
             raise
         finally:
-            os.close(fd)
+            disk.close(fd)
         self.size_bytes += len(content)
 
     def remove(self) -> None:
         """Forget all changes: the file has been written with them."""
         self.size_bytes = 0
         with suppress(OSError):  # what is left names an older file, and is not read
-            self.path.unlink(missing_ok=True)
+            disk.unlink(self.path)
 
 
 def head_of(written: str) -> Change:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from minibroker.storage.files.system import sync_data
+from minibroker.storage.files.disk import sync_data
 
 FILE_MODE = 0o600  # of a state with the credentials of users
 READ_BYTES = 1 << 20

@@ -23,6 +23,7 @@ from minibroker.protocol.record_batch import (
     build_empty_batch,
 )
 from minibroker.storage.config import LogConfig
+from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -51,7 +52,7 @@ class CleanedSegment:
         """Create the files. Raises OSError."""
         base_offset = replaced[0].base_offset
         for suffix in SEGMENT_SUFFIXES:
-            segment_file(directory, base_offset, suffix, CLEANED_SUFFIX).unlink(missing_ok=True)
+            disk.unlink(segment_file(directory, base_offset, suffix, CLEANED_SUFFIX))
         # Smaller batches can need more index entries than before: a full index must not end the compaction.
         unbounded = replace(config, segment_index_bytes=_UNBOUNDED_INDEX_BYTES)
         self.replaced = tuple(replaced)

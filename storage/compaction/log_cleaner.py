@@ -16,7 +16,6 @@ checks the log: if it was truncated or deleted, or has lost a segment, the copy 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,10 +31,10 @@ from minibroker.storage.compaction.cleaned_segment import CleanedSegment
 from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
 from minibroker.storage.compaction.cleaner_transactions import CleanedTransactions
+from minibroker.storage.files import disk
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_validator import MAX_DECOMPRESSED_BYTES
 from minibroker.storage.segment.log_segment import LogSegment
-from minibroker.storage.segment.log_segments import sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -140,12 +139,12 @@ class LogCleaning:
         ):
             yield partial(self._copy, group)
             self._begin_replacement(group)
-            yield partial(sync_directory, self.log.directory)
+            yield partial(disk.sync_directory, self.log.directory)
             if not self.log.segments.complete_replacement(
                 delete_at_ms=self._now_ms + self.log.config.file_delete_delay_ms
             ):
                 raise self._aborted()
-            yield partial(sync_directory, self.log.directory)
+            yield partial(disk.sync_directory, self.log.directory)
         self.log.note_cleaned(end_offset)
         yield partial(self._offset_map.clear, self._pace.yield_gil)
         self.stats.seconds = time.monotonic() - began
@@ -273,7 +272,7 @@ class LogCleaning:
         while position < end:
             if self.is_log_changed:
                 raise self._aborted()
-            chunk = os.pread(fd, min(size, end - position), position)
+            chunk = disk.pread(fd, min(size, end - position), position)
             self.stats.bytes_read += len(chunk)
             self._pace.on_bytes(len(chunk))
             read = 0

@@ -7,6 +7,7 @@ import os
 import struct
 from pathlib import Path
 
+from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import LOCK_FILE
 from minibroker.storage.files.storage_errors import LogDirectoryError, map_directory_errors
 
@@ -26,12 +27,12 @@ class DirectoryLock:
         if self._fd >= 0:
             return
         with map_directory_errors("use", self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            disk.makedirs(self._directory, exist_ok=True)
+            fd = disk.open_file(self._directory / LOCK_FILE, disk.READ_WRITE | disk.CREATE, 0o644)
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+            disk.control(fd, fcntl.F_OFD_SETLK, _WRITE_LOCK)
         except OSError as error:
-            os.close(fd)
+            disk.close(fd)
             raise LogDirectoryError(
                 f"data directory {self._directory} is in use by another broker ({LOCK_FILE} is locked)"
             ) from error
@@ -40,5 +41,5 @@ class DirectoryLock:
     def release(self) -> None:
         """Unlock the directory."""
         if self._fd >= 0:
-            os.close(self._fd)
+            disk.close(self._fd)
             self._fd = -1

@@ -12,11 +12,9 @@ A failing disk takes the directory offline until the next start; a full one only
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from minibroker.protocol.batches import NEWEST_MAGIC
@@ -26,6 +24,7 @@ from minibroker.protocol.text import counted, reason_of
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
+from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from minibroker.storage.files.file_names import (
     CLEAN_SHUTDOWN_MARKER,
@@ -96,7 +95,7 @@ class LogManager:
     def partitions_on_disk(self) -> list[TopicPartition]:
         """Return the partitions that have a directory, without opening them. Raises LogDirectoryError."""
         with map_directory_errors("read", self.log_dir):
-            names = [entry.name for entry in os.scandir(self.log_dir) if entry.is_dir()]
+            names = disk.directories_in(self.log_dir)
         found = (parse_partition_directory(name) for name in names)
         return sorted(topic_partition for topic_partition in found if topic_partition is not None)
 
@@ -110,7 +109,7 @@ class LogManager:
             with map_directory_errors("load", self.log_dir):
                 self._check_owner(now_ms)
                 for topic_partition in left_over:
-                    os.rename(
+                    disk.rename(
                         self.log_dir / partition_directory_name(topic_partition), self._deleted_path(topic_partition)
                     )
                 self._load_logs(now_ms)
@@ -134,7 +133,7 @@ class LogManager:
 
     def _load_logs(self, now_ms: int) -> None:
         marker = self.log_dir / CLEAN_SHUTDOWN_MARKER
-        is_after_clean_stop = marker.exists()
+        is_after_clean_stop = disk.exists(marker)
         recovery_points, log_start_offsets, high_watermarks, cleaner_offsets = map(read_offsets, self._checkpoints)
         for topic_partition in self.partitions_on_disk():
             log = load_log(
@@ -153,10 +152,9 @@ class LogManager:
             self._add(log)
         known = recovery_points.keys() | log_start_offsets.keys() | cleaner_offsets.keys()
         self._forgotten = known - self._logs.keys()
-        for entry in os.scandir(self.log_dir):
-            if entry.is_dir() and is_deleted_directory(entry.name):
-                self._deleted.append((Path(entry.path), None))
-        marker.unlink(missing_ok=True)
+        deleted = filter(is_deleted_directory, disk.directories_in(self.log_dir))
+        self._deleted += [(self.log_dir / name, None) for name in deleted]
+        disk.unlink(marker)
         if self._logs:  # a new directory was never stopped
             how = "a clean" if is_after_clean_stop else "an unclean"
             logger.info("%s: opened %s after %s stop", self.log_dir, counted(len(self._logs), "log"), how)
@@ -180,7 +178,7 @@ class LogManager:
             self.checkpoint_cleaner_offsets()()
             self._forgotten.clear()
         directory = self.log_dir / partition_directory_name(topic_partition)
-        directory.mkdir()
+        disk.mkdir(directory)
         try:
             log = load_log(
                 topic_partition,
@@ -190,7 +188,8 @@ class LogManager:
                 producer_expiration_ms=self._producer_expiration_ms,
             )
         except OSError:
-            shutil.rmtree(directory, ignore_errors=True)
+            with suppress(OSError):  # the first error is the one to tell
+                disk.remove_tree(directory)
             raise
         self._add(log)
         return log
@@ -389,7 +388,7 @@ class LogManager:
             self.checkpoint_cleaner_offsets()()
             if failures:
                 raise failures[0]
-            (self.log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+            disk.write_file(self.log_dir / CLEAN_SHUTDOWN_MARKER, b"")
         finally:
             self._lock.release()
 
@@ -428,12 +427,12 @@ class PendingDeletions:
     def run(self) -> None:
         """Remove them all; log a directory that cannot be removed. Raises OSError for a segment."""
         while self._directories:
-            shutil.rmtree(self._directories.pop(), onerror=_log_failed_removal)
+            directory = self._directories.pop()
+            try:
+                disk.remove_tree(directory)
+            except OSError as error:
+                logger.error("cannot remove %s: %s", directory, error)
         while self._segments:
             segment = self._segments.pop()
             segment.delete_if_exists()
             logger.info("%s: deleted segment %d", segment.path.parent.name, segment.base_offset)
-
-
-def _log_failed_removal(function: object, path: str, exception_info: object) -> None:
-    logger.error("cannot remove %s: %s", path, exception_info)

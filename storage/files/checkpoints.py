@@ -8,7 +8,6 @@ A file is replaced, never edited: a reader finds the old content or the new, aft
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import CorruptFileError, map_parse_errors
 
 _CHECKPOINT_VERSION = 0
@@ -30,13 +30,10 @@ PRIVATE_MODE = 0o600
 def write_atomically(path: Path, content: bytes, *, is_private: bool = False) -> None:
     """Replace the file in one step; only its owner reads a private one. Raises OSError; the file is as before then."""
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        if is_private:
-            os.fchmod(file.fileno(), PRIVATE_MODE)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    if is_private:
+        disk.unlink(temporary)  # of a crash, which may have another mode
+    disk.write_file(temporary, content, mode=PRIVATE_MODE if is_private else 0o666, is_synced=True)
+    disk.replace(temporary, path)
 
 
 def write_checkpoint(path: Path, lines: Iterable[str]) -> None:
@@ -53,7 +50,7 @@ def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
     """
     try:
         with map_parse_errors(path):
-            text = path.read_bytes().decode()
+            text = disk.read_file(path).decode()
     except FileNotFoundError:
         return []
     if not text:
@@ -117,7 +114,7 @@ class MetaProperties(NamedTuple):
 def read_meta_properties(path: Path) -> MetaProperties | None:
     """Return the directory's owner; None in a new directory. Raises CorruptFileError."""
     try:
-        lines = path.read_text("latin-1").splitlines()
+        lines = disk.read_file(path).decode("latin-1").splitlines()
     except FileNotFoundError:
         return None
     pairs = [line.partition("=") for line in lines if not line.startswith("#")]
@@ -136,7 +133,7 @@ def read_topic_id(path: Path) -> str | None:
     Raises CorruptFileError.
     """
     try:
-        text = path.read_text("utf-8")
+        text = disk.read_file(path).decode()
     except FileNotFoundError:
         return None
     found = TOPIC_ID.fullmatch(text.strip())

@@ -7,10 +7,9 @@ because touching a map beyond the end of its file kills the process.
 from __future__ import annotations
 
 import mmap
-import os
 from pathlib import Path
 
-from minibroker.storage.files.system import allocate, sync_data
+from minibroker.storage.files import disk
 
 _SCAN_BY_READ_BYTES = 16 * 1024  # below this a scan past the map reads; above it the map is renewed
 _SCANS_BETWEEN_RELEASES = 64
@@ -29,20 +28,20 @@ class RecordsFile:
         self._view: memoryview = memoryview(b"")
         self._mapped_bytes = 0
         self._scans = 0
-        is_new = preallocate_bytes > 0 and not path.exists()
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self.size_bytes = os.fstat(self.fd).st_size
+        is_new = preallocate_bytes > 0 and not disk.exists(path)
+        self.fd = disk.open_file(path, disk.READ_WRITE | disk.CREATE, 0o644)
+        self.size_bytes = disk.fstat(self.fd).st_size
         if is_new:
-            allocate(self.fd, preallocate_bytes)
+            disk.allocate(self.fd, preallocate_bytes)
 
     def __del__(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            disk.close(self.fd)
 
     def append(self, buffer: bytes | bytearray | memoryview) -> None:
         """Write all of the buffer at the end, or nothing. Raises OSError; the file is as before then."""
         size = len(buffer)
-        written = os.pwrite(self.fd, buffer, self.size_bytes)
+        written = disk.pwrite(self.fd, buffer, self.size_bytes)
         if written != size:
             self._finish_append(memoryview(buffer), written)
         self.size_bytes += size
@@ -51,9 +50,9 @@ class RecordsFile:
         # A full disk takes a part of the bytes first, and answers ENOSPC to the next write.
         try:
             while written < len(buffer):
-                written += os.pwrite(self.fd, buffer[written:], self.size_bytes + written)
+                written += disk.pwrite(self.fd, buffer[written:], self.size_bytes + written)
         except OSError:
-            os.ftruncate(self.fd, self.size_bytes)
+            disk.ftruncate(self.fd, self.size_bytes)
             raise
 
     def truncate(self, size_bytes: int) -> int:
@@ -64,21 +63,21 @@ class RecordsFile:
         lost = self.size_bytes - size_bytes
         if lost < 0:
             raise ValueError(f"{self.path}: cannot truncate {self.size_bytes} bytes to {size_bytes}")
-        if os.fstat(self.fd).st_size > size_bytes:
+        if disk.fstat(self.fd).st_size > size_bytes:
             self.unmap()
-            os.ftruncate(self.fd, size_bytes)
+            disk.ftruncate(self.fd, size_bytes)
         self.size_bytes = size_bytes
         return lost
 
     def flush(self) -> None:
-        sync_data(self.fd)
+        disk.sync_data(self.fd)
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         return FileSlice(self, position, size_bytes)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return the bytes; fewer only where the file ends."""
-        return os.pread(self.fd, size_bytes, position)
+        return disk.pread(self.fd, size_bytes, position)
 
     def scan_buffer(self, start: int, end: int) -> tuple[memoryview | bytes, int]:
         """Return a buffer with the bytes from start to end, and the file position of its first byte.
@@ -87,7 +86,7 @@ class RecordsFile:
         """
         if end > self._mapped_bytes:
             if end - start <= _SCAN_BY_READ_BYTES:
-                return os.pread(self.fd, end - start, start), start
+                return disk.pread(self.fd, end - start, start), start
             self._remap()
         self._scans += 1
         if self._scans >= _SCANS_BETWEEN_RELEASES:
@@ -96,7 +95,7 @@ class RecordsFile:
 
     def _remap(self) -> None:
         # The old map is freed when the last scan releases it.
-        self._map = mmap.mmap(self.fd, self.size_bytes, access=mmap.ACCESS_READ)
+        self._map = disk.map_file(self.fd, self.size_bytes, access=mmap.ACCESS_READ)
         self._view = memoryview(self._map)
         self._mapped_bytes = self.size_bytes
 
@@ -116,7 +115,7 @@ class RecordsFile:
             self._mapped_bytes = 0
 
     def rename(self, path: Path) -> None:
-        os.replace(self.path, path)
+        disk.replace(self.path, path)
         self.path = path
 
     def follow(self, directory: Path) -> None:
@@ -126,7 +125,7 @@ class RecordsFile:
     def delete(self) -> None:
         """Remove the name, if it is there; slices stay readable."""
         self.unmap()
-        self.path.unlink(missing_ok=True)
+        disk.unlink(self.path)
 
 
 class FileSlice:
@@ -151,7 +150,7 @@ class FileSlice:
         """Return all bytes of the slice. Raises EOFError if the file has been truncated within it."""
         if self.read_already is not None:
             return self.read_already
-        data = os.pread(self.file.fd, self.size_bytes, self.position)
+        data = disk.pread(self.file.fd, self.size_bytes, self.position)
         if len(data) != self.size_bytes:
             raise EOFError(f"{self.file.path}: read {len(data)} of {self.size_bytes} bytes at {self.position}")
         return data

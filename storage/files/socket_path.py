@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from minibroker.storage.files import disk
+
 PATH_BYTES_MAX = 107
 
 
@@ -16,8 +18,8 @@ def socket_address(path: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield os.fspath(path)
         return
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory = disk.open_file(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:
-        os.close(directory)
+        disk.close(directory)

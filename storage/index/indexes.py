@@ -13,7 +13,6 @@ while it is in use.
 from __future__ import annotations
 
 import mmap
-import os
 import struct
 import sys
 from array import array
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
+from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import CorruptFileError
-from minibroker.storage.files.system import allocate, sync_data
 
 _FIRST_ALLOCATION_BYTES = 4096
 _ENTRIES_PER_MARK = 8
@@ -54,11 +53,11 @@ class MappedIndex:
         self.max_entries = max_index_bytes // self.ENTRY.size
         self._map: mmap.mmap | None = None
         self._buffer = memoryview(b"")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open_file(path, disk.READ_WRITE | disk.CREATE, 0o644)
         try:
-            self.entries = os.fstat(fd).st_size // self.ENTRY.size
+            self.entries = disk.fstat(fd).st_size // self.ENTRY.size
         finally:
-            os.close(fd)
+            disk.close(fd)
         self._room = self.entries  # entries the file has space for
 
     @property
@@ -89,30 +88,30 @@ class MappedIndex:
         doubled = max(2 * self._room, _FIRST_ALLOCATION_BYTES // size)
         # One beyond full: a segment that is finished adds a last entry to its time index, full or not.
         room = max(min(doubled, self.max_entries + 1), self.entries + 1)
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = disk.open_file(self.path, disk.READ_WRITE)
         try:
-            allocate(fd, room * size)
+            disk.allocate(fd, room * size)
             self._map_file(fd, room * size)
         except OSError:
-            os.ftruncate(fd, self._room * size)  # the map reaches no further than that
+            disk.ftruncate(fd, self._room * size)  # the map reaches no further than that
             raise
         finally:
-            os.close(fd)
+            disk.close(fd)
         self._room = room
 
     def _mapped(self) -> memoryview:
         """Return the entries, of which there must be one; map the file if it is not mapped."""
         if self._map is None:
-            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            fd = disk.open_file(self.path, disk.READ_WRITE)
             try:
-                allocate(fd, self._room * self.ENTRY.size)  # Kafka leaves holes after a crash
+                disk.allocate(fd, self._room * self.ENTRY.size)  # Kafka leaves holes after a crash
                 self._map_file(fd, self._room * self.ENTRY.size)
             finally:
-                os.close(fd)
+                disk.close(fd)
         return self._buffer
 
     def _map_file(self, fd: int, size_bytes: int) -> None:
-        new_map = mmap.mmap(fd, size_bytes)
+        new_map = disk.map_file(fd, size_bytes)
         self.unmap()
         self._map = new_map
         self._buffer = memoryview(new_map)
@@ -128,7 +127,7 @@ class MappedIndex:
     def trim(self) -> None:
         """Cut the file to its entries, as Kafka does when a segment is closed or no longer written."""
         self.unmap()
-        os.truncate(self.path, self.size_bytes)
+        disk.truncate(self.path, self.size_bytes)
         self._room = self.entries
 
     def reset(self) -> None:
@@ -139,14 +138,14 @@ class MappedIndex:
     def flush(self) -> None:
         """Force the entries to disk, those written through the map included; may run in another thread."""
         if self.entries > 0:
-            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            fd = disk.open_file(self.path, disk.READ_WRITE)
             try:
-                sync_data(fd)
+                disk.sync_data(fd)
             finally:
-                os.close(fd)
+                disk.close(fd)
 
     def rename(self, path: Path) -> None:
-        os.replace(self.path, path)
+        disk.replace(self.path, path)
         self.path = path
 
     def follow(self, directory: Path) -> None:
@@ -156,7 +155,7 @@ class MappedIndex:
     def delete(self) -> None:
         """Remove the file, if it is there."""
         self.unmap()
-        self.path.unlink(missing_ok=True)
+        disk.unlink(self.path)
 
     def _truncate_to_entries(self, entries: int) -> None:
         if entries >= self.entries:
@@ -172,11 +171,11 @@ class MappedIndex:
         if self._map is not None:
             first, second = self.ENTRY.unpack_from(self._buffer, slot * size)
             return first, second
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = disk.open_file(self.path, disk.READ_ONLY)
         try:
-            first, second = self.ENTRY.unpack(os.pread(fd, size, slot * size))
+            first, second = self.ENTRY.unpack(disk.pread(fd, size, slot * size))
         finally:
-            os.close(fd)
+            disk.close(fd)
         return first, second
 
     def _count_up_to(self, value: int, field: int) -> int:
@@ -213,7 +212,7 @@ class MappedIndex:
         return low + 1
 
     def _check_size(self) -> None:
-        length = os.stat(self.path).st_size
+        length = disk.stat(self.path).st_size
         if length % self.ENTRY.size != 0:
             raise CorruptFileError(f"{self.path}: its size {length} is not a multiple of {self.ENTRY.size}")
 

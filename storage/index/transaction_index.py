@@ -10,14 +10,13 @@ open only while it is read or written.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import CorruptFileError
-from minibroker.storage.files.system import sync_data
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -53,7 +52,7 @@ class TransactionIndex:
         self.path = path
         self.base_offset = base_offset
         # A part of an entry, left by a crash, does not count, and the next one overwrites it.
-        self.size_bytes = path.stat().st_size // _ENTRY.size * _ENTRY.size if path.exists() else 0
+        self.size_bytes = disk.stat(path).st_size // _ENTRY.size * _ENTRY.size if disk.exists(path) else 0
         self._last_offset: int | None = None  # of the last entry appended here
 
     def append(self, aborted: AbortedTxn) -> None:
@@ -64,13 +63,13 @@ class TransactionIndex:
         if self._last_offset is not None and aborted.last_offset <= self._last_offset:
             raise ValueError(f"{self.path}: last offset {aborted.last_offset} cannot follow {self._last_offset}")
         entry = _ENTRY.pack(_VERSION, *aborted)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open_file(self.path, disk.WRITE_ONLY | disk.CREATE, 0o644)
         try:
-            if os.pwrite(fd, entry, self.size_bytes) != len(entry):
-                os.ftruncate(fd, self.size_bytes)
+            if disk.pwrite(fd, entry, self.size_bytes) != len(entry):
+                disk.ftruncate(fd, self.size_bytes)
                 raise OSError(f"{self.path}: only a part of an entry could be written")
         finally:
-            os.close(fd)
+            disk.close(fd)
         self.size_bytes += len(entry)
         self._last_offset = aborted.last_offset
 
@@ -84,7 +83,7 @@ class TransactionIndex:
         """Iterate over all entries. Raises CorruptFileError."""
         if self.size_bytes == 0:
             return
-        for version, *fields in _ENTRY.iter_unpack(self.path.read_bytes()[: self.size_bytes]):
+        for version, *fields in _ENTRY.iter_unpack(disk.read_file(self.path)[: self.size_bytes]):
             if version > _VERSION:
                 raise CorruptFileError(f"{self.path}: unexpected entry version {version}")
             yield AbortedTxn(*fields)
@@ -118,7 +117,7 @@ class TransactionIndex:
 
     def _cut(self, size_bytes: int) -> None:
         if self.size_bytes > size_bytes:
-            os.truncate(self.path, size_bytes)
+            disk.truncate(self.path, size_bytes)
             self.size_bytes = size_bytes
 
     def sanity_check(self) -> None:
@@ -130,16 +129,16 @@ class TransactionIndex:
     def flush(self) -> None:
         """Force the entries to disk."""
         if self.size_bytes > 0:
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            fd = disk.open_file(self.path, disk.WRITE_ONLY)
             try:
-                sync_data(fd)
+                disk.sync_data(fd)
             finally:
-                os.close(fd)
+                disk.close(fd)
 
     def rename(self, path: Path) -> None:
         """Rename the file, if there is one."""
-        if self.path.exists():
-            os.replace(self.path, path)
+        if disk.exists(self.path):
+            disk.replace(self.path, path)
         self.path = path
 
     def follow(self, directory: Path) -> None:
@@ -148,4 +147,4 @@ class TransactionIndex:
 
     def delete(self) -> None:
         """Remove the file, if there is one."""
-        self.path.unlink(missing_ok=True)
+        disk.unlink(self.path)

@@ -12,7 +12,6 @@ leader epoch, the batches in one write, and the producers' state.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_TIMESTAMP
+from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.indexes import TimestampOffset
@@ -28,7 +28,6 @@ from minibroker.storage.log.log_retention import Retention
 from minibroker.storage.log.log_validator import AssignedRecords, Buffer, analyze_records
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.log.reading import first_offset_at, offset_of_max_timestamp, offsets_before, read_segments
-from minibroker.storage.segment.log_segments import sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -519,11 +518,11 @@ class Log:
     def _sync_names(self) -> None:
         directory = self.directory
         try:
-            sync_directory(directory)
+            disk.sync_directory(directory)
         except FileNotFoundError:
             if not self.is_refusing:  # else it was renamed, for deletion
                 raise
-        sync_directory(directory.parent)
+        disk.sync_directory(directory.parent)
 
     # -- truncating -------------------------------------------------------------------------------------------
 
@@ -687,7 +686,7 @@ class Log:
             with map_flush_errors(self.directory):
                 for segment in self.segments.between(self.recovery_point, self.log_end_offset):
                     segment.flush()
-                sync_directory(self.directory)
+                disk.sync_directory(self.directory)
             self.recovery_point = self.log_end_offset
         self.segments.remove_deleted()
         self.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is closed")
@@ -698,7 +697,7 @@ class Log:
         # First: a thread that works on the files must find out why they are gone.
         self.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
         try:
-            os.rename(self.directory, directory)
+            disk.rename(self.directory, directory)
         except OSError:
             self._refusal = refusal
             raise

@@ -9,8 +9,6 @@ An interrupted compaction is completed (`.swap`) or discarded (`.cleaned`), as k
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import counted
 from minibroker.storage.config import LogConfig
+from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -139,13 +138,13 @@ class LogLoader:
             return LeaderEpochCache(path)
         except CorruptFileError as error:
             logger.warning("rebuilding the leader epochs from all batches: %s", error)
-            path.unlink()
+            disk.remove(path)
             self._has_lost_epochs = True
             return LeaderEpochCache(path)
 
     def _segment_files(self) -> list[SegmentFileName]:
         """Return the segment files in the directory, in the order of their offsets."""
-        names = map(parse_segment_file, os.listdir(self._directory))
+        names = map(parse_segment_file, disk.listdir(self._directory))
         return sorted(name for name in names if name is not None)
 
     def _path_of(self, name: SegmentFileName) -> Path:
@@ -161,15 +160,15 @@ class LogLoader:
         swapped: list[int] = []
         for name in files:
             if name.extra in (DELETED_SUFFIX, CLEANED_SUFFIX):
-                self._path_of(name).unlink()
+                disk.remove(self._path_of(name))
             elif name.extra == SWAP_SUFFIX:
                 is_complete = not cleaned or name.base_offset < min(cleaned)
                 if name.suffix != LOG_SUFFIX or not is_complete:
-                    self._path_of(name).unlink()
+                    disk.remove(self._path_of(name))
                 else:
                     swapped.append(name.base_offset)
                 for suffix in INDEX_SUFFIXES:
-                    segment_file(self._directory, name.base_offset, suffix).unlink(missing_ok=True)
+                    disk.unlink(segment_file(self._directory, name.base_offset, suffix))
         return swapped
 
     # -- segments -----------------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ class LogLoader:
             if name.suffix in INDEX_SUFFIXES and not name.extra and name.base_offset not in bases:
                 path = self._path_of(name)
                 logger.warning("%s: deleting an index without its log", path)
-                path.unlink()
+                disk.remove(path)
         for base_offset in sorted(bases):
             self._segments.add(self._open_segment(base_offset))
 
@@ -231,7 +230,7 @@ class LogLoader:
 
     def _cut_overflow(self, segment: LogSegment) -> int:
         """Copy the segment, and cut off the batches too far from its base offset; return how many bytes."""
-        shutil.copyfile(segment.path, segment.path.with_name(segment.path.name + QUARANTINED_SUFFIX))
+        disk.copy_file(segment.path, segment.path.with_name(segment.path.name + QUARANTINED_SUFFIX))
         buffer, _ = segment.records.scan_buffer(0, segment.size_bytes)
         position = next(
             batch.position

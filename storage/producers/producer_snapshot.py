@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.protocol.checksums import crc32c
+from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import CorruptFileError
 
 _VERSION = 1
@@ -40,15 +41,15 @@ def write_snapshot(path: Path, entries: Iterable[SnapshotEntry]) -> None:
     packed = [_ENTRY.pack(*entry) for entry in entries]
     body = _COUNT.pack(len(packed)) + b"".join(packed)
     try:
-        path.write_bytes(_HEAD.pack(_VERSION, crc32c(body, 0)) + body)
+        disk.write_file(path, _HEAD.pack(_VERSION, crc32c(body, 0)) + body)
     except OSError:
-        path.unlink(missing_ok=True)
+        disk.unlink(path)
         raise
 
 
 def read_snapshot(path: Path) -> list[SnapshotEntry]:
     """Return the producers. Raises CorruptFileError, OSError."""
-    data = path.read_bytes()
+    data = disk.read_file(path)
     if len(data) < _HEAD.size + _COUNT.size:
         raise CorruptFileError(f"{path}: {len(data)} bytes are too few for a snapshot")
     version, crc = _HEAD.unpack_from(data)

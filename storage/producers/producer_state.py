@@ -12,7 +12,6 @@ sequence is for clients of kafka 2.4 and later, whose brokers keep it (KIP-360).
 from __future__ import annotations
 
 import logging
-import os
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from minibroker.protocol.batches import BatchView
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
+from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
@@ -199,7 +199,9 @@ class ProducerStateManager:
 
     def _snapshots(self) -> dict[int, Path]:
         directory = self._directory
-        parsed = [(name, parse_segment_file(name)) for name in os.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX)]
+        parsed = [
+            (name, parse_segment_file(name)) for name in disk.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX)
+        ]
         return {
             name.base_offset: directory / text
             for text, name in parsed
@@ -212,7 +214,7 @@ class ProducerStateManager:
     def _delete_snapshots(self, is_due: Callable[[int], bool]) -> None:
         for offset, path in self._snapshots().items():
             if is_due(offset):
-                path.unlink(missing_ok=True)
+                disk.unlink(path)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, *, now_ms: int) -> None:
         """Return to the newest snapshot in the log's range; the caller replays the batches from `map_end_offset` on."""
@@ -229,7 +231,7 @@ class ProducerStateManager:
                 entries = [_from_snapshot(fields) for fields in read_snapshot(path)]
             except CorruptFileError as error:
                 logger.warning("removing a corrupt snapshot: %s", error)
-                path.unlink(missing_ok=True)
+                disk.unlink(path)
                 continue
             for entry in entries:
                 if entry.last_timestamp_ms == NO_TIMESTAMP and not entry.batches:

@@ -12,7 +12,6 @@ whole or not at all. Only the newest segment of a log is written; `on_become_ina
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
+from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -100,7 +100,7 @@ class LogSegment:
         extra: str,
     ) -> None:
         index_paths = [segment_file(directory, base_offset, suffix, extra) for suffix in INDEX_SUFFIXES]
-        self._missing_index = next((path for path in index_paths[:2] if not path.exists()), None)
+        self._missing_index = next((path for path in index_paths[:2] if not disk.exists(path)), None)
         self.records = RecordsFile(
             segment_file(directory, base_offset, LOG_SUFFIX, extra),
             preallocate_bytes=config.segment_bytes if preallocate else 0,
@@ -151,12 +151,12 @@ class LogSegment:
 
     @property
     def last_modified_ms(self) -> int:
-        return os.stat(self.records.fd).st_mtime_ns // 1_000_000
+        return disk.fstat(self.records.fd).st_mtime_ns // 1_000_000
 
     @last_modified_ms.setter
     def last_modified_ms(self, time_ms: int) -> None:
         for path in (self.records.path, self.offset_index.path, self.time_index.path):
-            os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+            disk.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     @property
     def largest_timestamp_ms(self) -> int:
@@ -247,7 +247,7 @@ class LogSegment:
             end = size
         if start >= end:
             return None
-        read = os.pread(records.fd, end - start, start)
+        read = disk.pread(records.fd, end - start, start)
         found = find_offset(read, 0, end - start, offset)
         if found is not None:
             return Found(found.base_offset, found.position + start, found.size_bytes, read, start)

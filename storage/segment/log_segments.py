@@ -10,12 +10,12 @@ replacement, so anything else that takes a segment out removes the `.swap` first
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minibroker.storage.config import LogConfig
+from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -25,15 +25,6 @@ from minibroker.storage.files.file_names import (
 )
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.segment.log_segment import LogSegment
-
-
-def sync_directory(directory: Path) -> None:
-    """Force the names in the directory to disk: only then is a new file sure to be found after a power loss."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class LogSegments:
@@ -128,7 +119,7 @@ class LogSegments:
 
     def _remove_stray_files(self, base_offset: int) -> None:
         for suffix in SEGMENT_SUFFIXES:
-            segment_file(self.directory, base_offset, suffix).unlink(missing_ok=True)
+            disk.unlink(segment_file(self.directory, base_offset, suffix))
 
     # -- taking out -------------------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
         raise OSError("full")
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, fails, fail)
+        disk.setattr(f"minibroker.storage.files.disk.{fails}", fail)
         with pytest.raises(KafkaError, match=r"cannot store topics: (full|No space)"):
             add(state, "d")
     assert [*state.topics] == ["a", "b", "c"]

@@ -86,7 +86,7 @@ async def test_a_failing_disk_keeps_the_offsets_of_version_0(
     def fail(*_: object, **options: object) -> None:
         raise OSError("full")
 
-    monkeypatch.setattr("minibroker.broker.cluster.change_journal.os.fdatasync", fail)
+    monkeypatch.setattr("minibroker.storage.files.disk.fdatasync", fail)
 
     assert await client.commit(("a", 0, 6), version=0) == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert await offset_of_v0(client) == (5, ErrorCode.NONE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import Mock
@@ -363,7 +362,7 @@ async def lead_it_elsewhere(traced: Traced) -> None:
 
 async def fail(traced: Traced) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "pwrite", Mock(side_effect=OSError(errno.EIO, "broken")))
+        patched.setattr("minibroker.storage.files.disk.pwrite", Mock(side_effect=OSError(errno.EIO, "broken")))
         await traced.broker.produce("orders", [b"x"], partition=1)
 
 

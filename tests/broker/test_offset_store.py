@@ -217,7 +217,7 @@ def test_a_full_disk_fails_the_commit_and_the_next_ones(disk: StoreOnDisk, monke
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("os.pwrite", fail)
+    monkeypatch.setattr("minibroker.storage.files.disk.pwrite", fail)
 
     assert [disk.commit(number, into=offsets) for number in (6, 7)] == [ErrorCode.NOT_COORDINATOR] * 2
     assert offsets.committed == {PARTITION: offset(5)}

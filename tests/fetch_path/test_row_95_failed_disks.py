@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ async def test_row_95_a_failed_directory_is_offline(broker: InMemoryBroker, monk
     parked = await broker.park(broker.fetch, ("t", 1, 0), max_wait_ms=LONG_MS)
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, "pwrite", failing(errno.EIO))
+        disk.setattr("minibroker.storage.files.disk.pwrite", failing(errno.EIO))
         failed = await broker.produce("t", [b"x"])
     later = [(await broker.produce("u", [b"x"])).error_code]
     later += codes(await broker.fetch(("t", 0, 0), ("t", 1, 0), ("u", 0, 0)))
@@ -38,7 +37,7 @@ async def test_row_95_a_failed_directory_is_offline(broker: InMemoryBroker, monk
 async def test_row_95_a_full_disk_is_a_passing_error(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
     with monkeypatch.context() as disk:
-        disk.setattr(os, "pwrite", failing(errno.ENOSPC))
+        disk.setattr("minibroker.storage.files.disk.pwrite", failing(errno.ENOSPC))
         failed = await broker.produce("t", [b"x"])
 
     assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR

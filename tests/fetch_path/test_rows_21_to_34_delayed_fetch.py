@@ -7,7 +7,6 @@ by row.
 from __future__ import annotations
 
 import errno
-import os
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ async def test_row_28_case_e_a_failed_disk_answers_all(broker: InMemoryBroker, m
     await broker.create_topic("u")
     parked = await broker.park(broker.fetch, ("u", 0, 0), max_wait_ms=LONG_MS)
 
-    monkeypatch.setattr(os, "pwrite", failing(errno.EIO))
+    monkeypatch.setattr("minibroker.storage.files.disk.pwrite", failing(errno.EIO))
     written = await broker.produce("t", [b"x"])
 
     assert written.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -75,7 +75,7 @@ async def test_row_70_records_go_to_the_socket_unread(broker: InMemoryBroker, mo
 
     monkeypatch.setattr(os, "sendfile", counted)
     monkeypatch.setattr(FileSlice, "read", None)
-    monkeypatch.setattr(os, "pread", None)
+    monkeypatch.setattr("minibroker.storage.files.disk.pread", None)
     ours, theirs = tcp_pair()
     with ours, theirs:
         received = await through((ours, theirs), chunks)
@@ -112,7 +112,7 @@ async def test_row_71_an_append_that_fails_half_way_leaves_nothing_to_read(
         return written
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, "pwrite", fill_the_disk)
+        disk.setattr("minibroker.storage.files.disk.pwrite", fill_the_disk)
         refused = await broker.produce("t", [b"y" * 100])
     after = sizes(await broker.fetch(("t", 0, 0)))
     await fill(broker, "t")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-CHANGES = "replace rename unlink truncate ftruncate pwrite posix_fallocate fdatasync fsync utime".split()
+from minibroker.storage.files import disk
+
+CHANGES = "replace rename remove rmdir mkdir truncate ftruncate pwrite fallocate fdatasync fsync utime".split()
 
 
 class CrashError(BaseException):
@@ -32,7 +33,7 @@ def crash_before(number: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name in CHANGES:
-            patch.setattr(os, name, counted(getattr(os, name)))
+            patch.setattr(disk, name, counted(getattr(disk, name)))
         yield
 
 

@@ -19,5 +19,8 @@ def forced_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keep files from being forced to the disk; return the list to which the name of each will be added instead."""
     forced: list[str] = []
     for function in ("fdatasync", "fsync"):
-        monkeypatch.setattr(os, function, lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        monkeypatch.setattr(
+            f"minibroker.storage.files.disk.{function}",
+            lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name),
+        )
     return forced

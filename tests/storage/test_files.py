@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import (
     MetaProperties,
     OffsetCheckpointFile,
@@ -100,7 +102,7 @@ def test_two_threads_may_write_the_same_checkpoint(tmp_path: Path, monkeypatch: 
             other.join(0.1)  # as far as it gets
         fsync(fd)
 
-    monkeypatch.setattr(os, "fsync", let_the_other_begin)
+    monkeypatch.setattr("minibroker.storage.files.disk.fsync", let_the_other_begin)
     file.write({TopicPartition("first", 0): 1})
     other.join()
 
@@ -206,11 +208,42 @@ def test_an_append_cut_short_by_a_full_disk_leaves_nothing_behind(file: RecordsF
 
 def test_an_append_of_many_writes_is_whole(file: RecordsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
+    monkeypatch.setattr("minibroker.storage.files.disk.pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
 
     file.append(b"0123456789")
 
     assert (tmp_path / "0.log").read_bytes() == b"0123456789"
+
+
+def test_a_file_that_is_replaced_by_many_writes_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(disk, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
+
+    write_atomically(tmp_path / "a", b"0123456789", is_private=True)
+
+    assert (tmp_path / "a").read_bytes() == b"0123456789"
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_loses_all_that_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "t-0" / "inner"
+    inner.mkdir(parents=True)
+    for path in (tmp_path / "t-0" / "a", tmp_path / "t-0" / "b", inner / "c"):
+        path.touch()
+    remove = os.unlink
+
+    def refuse_one(path: Path) -> None:
+        if path.name == "a":
+            raise PermissionError(errno.EACCES, "refused", str(path))
+        remove(path)
+
+    with monkeypatch.context() as patch, pytest.raises(PermissionError):
+        patch.setattr(disk, "remove", refuse_one)
+        disk.remove_tree(tmp_path / "t-0")
+
+    assert os.listdir(tmp_path / "t-0") == ["a"]
+    disk.remove_tree(tmp_path / "t-0")
+    assert not os.listdir(tmp_path)
 
 
 def test_a_slice_keeps_its_descriptor_and_stays_readable_after_the_file_is_deleted(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import random
 import struct
 from pathlib import Path
@@ -188,7 +187,7 @@ def test_room_that_cannot_be_mapped_is_given_back(tmp_path: Path, monkeypatch: p
         raise OSError(12, "Cannot allocate memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mmap, "mmap", no_memory)
+        patch.setattr("minibroker.storage.files.disk.map_file", no_memory)
         with pytest.raises(OSError, match="Cannot allocate"):
             index.append(BASE + 9999, 1)
 

@@ -622,7 +622,7 @@ class TestWhatGoesWrong:
         put_segment(log, ("a", "1"), ("a", "2"), ("b", "3"))
         before = survivors(log)
 
-        with no_space_in("os.pwrite"):
+        with no_space_in("minibroker.storage.files.disk.pwrite"):
             clean(log)
 
         assert survivors(log) == before
@@ -640,7 +640,7 @@ class TestWhatGoesWrong:
             if target.suffix == ".timeindex":
                 log.flush()  # as another thread would, just then
 
-        monkeypatch.setattr(os, "replace", replace_and_flush)
+        monkeypatch.setattr("minibroker.storage.files.disk.replace", replace_and_flush)
         clean(log)
 
         assert not log.is_refusing
@@ -656,7 +656,7 @@ class TestWhatGoesWrong:
             forced_before.setdefault(Path(source).name, list(forced))
             replace_file(source, target)
 
-        monkeypatch.setattr(os, "replace", note_and_replace)
+        monkeypatch.setattr("minibroker.storage.files.disk.replace", note_and_replace)
         clean(log)
 
         copy = "00000000000000000000.log.cleaned"

@@ -374,7 +374,7 @@ class TestFailingDisk:
         append(log, "a")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fdatasync", failing(errno.ENOSPC))
+            patch.setattr("minibroker.storage.files.disk.fdatasync", failing(errno.ENOSPC))
             manager.flush_dirty_logs(NOW_MS)
 
         assert manager.is_offline
@@ -445,7 +445,7 @@ class TestFailingDisk:
             met.append(fd)
             flush(fd)
 
-        monkeypatch.setattr(os, "fdatasync", flush_with_another)
+        monkeypatch.setattr("minibroker.storage.files.disk.fdatasync", flush_with_another)
 
         manager.close()
 

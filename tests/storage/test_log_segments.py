@@ -73,7 +73,7 @@ class TestFlushing:
             log.rename_and_refuse(tmp_path / "orders-0.0-delete")
             shutil.rmtree(tmp_path / "orders-0.0-delete")
 
-        monkeypatch.setattr(os, moment, delete_first)
+        monkeypatch.setattr(f"minibroker.storage.files.disk.{moment}", delete_first)
         log.flush()
 
         assert not directory.exists()
@@ -81,7 +81,7 @@ class TestFlushing:
     @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
     def test_no_descriptor_is_no_failed_fsync(self, rolled: Log, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(number)) as refused:
-            patch.setattr(os, "open", failing(number))
+            patch.setattr("minibroker.storage.files.disk.open_file", failing(number))
             rolled.flush()
 
         assert not isinstance(refused.value, LogFlushError)
@@ -94,7 +94,7 @@ class TestFlushing:
         append(log, "a")
 
         with monkeypatch.context() as patch, pytest.raises(LogFlushError):
-            patch.setattr(os, "fdatasync", failing(errno.EIO))
+            patch.setattr("minibroker.storage.files.disk.fdatasync", failing(errno.EIO))
             log.flush()
 
         assert log.recovery_point == 0
@@ -115,7 +115,7 @@ class TestFlushingMeanwhile:
             real(fd)
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fdatasync", fdatasync)
+            patch.setattr("minibroker.storage.files.disk.fdatasync", fdatasync)
             log.flush()
 
     def test_what_is_new_meanwhile_is_flushed_again(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
