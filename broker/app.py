@@ -35,6 +35,7 @@ from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.codec import Codec, KnownErrors, Watch
 from minibroker.broker.way.guard import Guard
+from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.throttling import Throttling
 from minibroker.broker.way.way import Way
@@ -58,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 PLAINTEXT = "PLAINTEXT"
 STOP_GRACE_SECONDS = 10.0
+ROLES_SECONDS = 10.0  # for which a broker that knows its cluster waits for the last of its roles
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
 
@@ -139,13 +141,14 @@ class BrokerApp:
         connections: set[Connection] = set()
         logins = self._logins(parts)
         faults, tracer = self._controlled(parts, connections, member)
+        opening = Opening(parts.background)
         recorder = self._options.recorder
         if recorder is not None:
             parts.probes.add(Recording(recorder))
         server = Server(
             listeners,
             config=self._config,
-            dispatch=way_of(parts, logins=logins, faults=faults).serve,
+            dispatch=way_of(parts, logins=logins, faults=faults, opening=opening).serve,
             timers=parts.timers,
             afterwards=parts.afterwards,
             connections=connections,
@@ -162,11 +165,11 @@ class BrokerApp:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep, compaction)
                 async with trio.open_nursery() as serving:
-                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member)
+                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member, opening)
                     if member is not None:
-                        serving.start_soon(self._join, member, parts, partial(on_ready, host, port))
+                        serving.start_soon(self._join, member, parts, opening, partial(on_ready, host, port))
                     else:
-                        await self._be_ready(parts, partial(on_ready, host, port), are_others=False)
+                        await self._be_ready(parts, opening, partial(on_ready, host, port), are_others=False)
                     if self._options.metrics is not None and calls is not None:
                         serving.start_soon(self._options.metrics.run, calls)
                     await server.run()
@@ -217,9 +220,9 @@ class BrokerApp:
             on_news(news)
             match news:
                 case BrokerReturned(broker_id) if broker_id == config.broker_id:
-                    parts.own.drop_moved(broker_id, state.topics)
+                    parts.own.drop_moved()
                 case Change(topics=topics) if topics:
-                    parts.own.drop_moved(config.broker_id, state.topics, topics.keys())
+                    parts.own.drop_moved(topics.keys())
 
         return ClusterMember(
             state,
@@ -234,16 +237,21 @@ class BrokerApp:
         self,
         member: Member,
         parts: BrokerParts,
+        opening: Opening,
         on_ready: Callable[[], None],
     ) -> None:
-        """Live in the cluster; be ready once the controller has shown it to this broker."""
+        """Live in the cluster; be ready once the controller has given this broker its roles."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member.run)
             await parts.own.knows_cluster.wait()
-            await self._be_ready(parts, on_ready, are_others=True)
+            with trio.move_on_after(ROLES_SECONDS):
+                await parts.own.has_roles.wait()
+            await self._be_ready(parts, opening, on_ready, are_others=True)
 
-    async def _be_ready(self, parts: BrokerParts, on_ready: Callable[[], None], *, are_others: bool) -> None:
-        """Create the first topics, and be ready; stop if one cannot be created."""
+    async def _be_ready(
+        self, parts: BrokerParts, opening: Opening, on_ready: Callable[[], None], *, are_others: bool
+    ) -> None:
+        """Create the first topics, serve clients, and be ready; stop if one cannot be created."""
         try:
             await create_first_topics(parts.topic_admin, self._options.topics, are_others=are_others)
         except FirstTopicsError as error:
@@ -251,6 +259,7 @@ class BrokerApp:
             signal.raise_signal(signal.SIGTERM)
             return
         settle_memory()
+        opening.open()
         on_ready()
 
     def _logins(self, parts: BrokerParts) -> Logins | None:
@@ -378,6 +387,7 @@ class BrokerApp:
         parts: BrokerParts,
         faults: FaultInjector | None,
         member: Member | None,
+        opening: Opening,
     ) -> None:
         async for number in signals:
             logger.info("stopping on %s", signal.Signals(number).name)
@@ -387,6 +397,7 @@ class BrokerApp:
         if member is not None:
             await member.leave(parts.shut_down)
         server.stop_accepting()
+        opening.give_up()
         if faults is not None:
             faults.lift_all()
         if member is None:
@@ -427,11 +438,18 @@ def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedSt
     return FileState(config.log_dir, config.broker_id)
 
 
-def way_of(parts: BrokerParts, *, logins: Logins | None = None, faults: FaultInjector | None = None) -> Way:
+def way_of(
+    parts: BrokerParts,
+    *,
+    logins: Logins | None = None,
+    faults: FaultInjector | None = None,
+    opening: Opening | None = None,
+) -> Way:
     """The way of a request: it enters these stages top down, up to one that answers; its answer leaves them upwards."""
     stages = (
         logins and logins.frames,
         faults and faults.frames,
+        opening,
         Codec(parts.apis, parts.metadata_cache.topics_by_id),
         Watch(parts.probes),
         logins,

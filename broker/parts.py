@@ -251,6 +251,8 @@ def build(
     own = OwnBroker(
         replica_manager,
         metadata_cache,
+        state,
+        broker_id=config.broker_id,
         on_leadership=(groups.on_leadership, transactions.on_leadership),
         on_deleted=(groups.on_partitions_deleted, fetch_positions.forget),
     )

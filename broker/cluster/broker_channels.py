@@ -156,12 +156,15 @@ class Channel:
         """Send a message until it is answered."""
         has_failed = False
         while True:
+            broker: OtherBroker | None = None
             try:
-                return await self._connected().ask(*message)
+                broker = self._connected()
+                return await broker.ask(*message)
             except ConnectionError as error:
-                if not has_failed:
+                is_failure = broker is self._broker  # else this channel has closed the connection itself
+                if is_failure and not has_failed:
                     logger.warning("broker %d has not got %s: %s", self._broker_id, message.api_key.name, error)
-                has_failed = True
+                has_failed = has_failed or is_failure
             await trio.sleep(RETRY_MS / 1000)
 
     def _connected(self) -> OtherBroker:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import trio
 
 from minibroker.broker.cluster.controller import logs_of
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.replica.decisions import Decision, Obeyed, StopReplica, UpdateMetadata
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode
@@ -24,22 +24,29 @@ OnLeadership = Callable[[TopicPartition, bool], None]
 class OwnBroker:
     """Performs decisions. Calls `on_leadership`, the first listener for all partitions before the second.
 
-    Calls `on_deleted` with the partitions that are gone from the cluster. `knows_cluster` is set by the first metadata.
+    Calls `on_deleted` with the partitions that are gone from the cluster. `knows_cluster` is set by the first metadata,
+    `has_roles` once a controller has shown all topics of the state, and decided on all replicas of this broker.
     """
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
+        state: ClusterState,
         *,
+        broker_id: int,
         on_leadership: Sequence[OnLeadership] = (),
         on_deleted: Sequence[Callable[[Sequence[TopicPartition]], None]] = (),
     ) -> None:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
+        self._state = state
+        self._broker_id = broker_id
         self._on_leadership = on_leadership
         self._on_deleted = on_deleted
         self.knows_cluster = trio.Event()
+        self.has_roles = trio.Event()
+        self._decided: set[TopicPartition] = set()  # until `has_roles`
         self._controller_epoch = 0
 
     def obey(self, decision: Decision) -> Obeyed:
@@ -51,36 +58,51 @@ class OwnBroker:
         if isinstance(decision, UpdateMetadata):
             deleted = self._metadata_cache.update(decision)
             self.knows_cluster.set()
+            self._note_decided(())
             for listener in self._on_deleted if deleted else ():
                 listener(deleted)
             return Obeyed(ErrorCode.NONE, {})
         obeyed = self._replica_manager.partitions.apply(decision)
+        self._note_decided(decision.partitions)
         for notice in self._on_leadership:
             for topic_partitions, is_leader in ((obeyed.lost, False), (obeyed.gained, True)):
                 for topic_partition in topic_partitions:
                     notice(topic_partition, is_leader)
         return obeyed
 
-    def drop_moved(
-        self, broker_id: int, topics: Mapping[str, TopicState], names: Collection[str] | None = None
-    ) -> None:
+    def _note_decided(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        if self.has_roles.is_set():
+            return
+        self._decided.update(topic_partitions)
+        shown = self._metadata_cache.topics
+        if all(
+            name in shown and (self._broker_id not in state.replicas or TopicPartition(name, number) in self._decided)
+            for name, topic in self._state.topics.items()
+            if name not in self._state.being_deleted
+            for number, state in topic.partitions.items()
+            if state.had_leader
+        ):
+            self.has_roles.set()
+            self._decided.clear()
+
+    def drop_moved(self, names: Collection[str] | None = None) -> None:
         """Delete the logs of partitions that have moved to other brokers, of all topics without names.
 
         The controller sends StopReplica for them, but it may have ended before that arrived, and the next one does not
-        know of a move that is over. `topics` are those of the state, as new as any decision. A log of no known
-        partition stays.
+        know of a move that is over. The state is as new as any decision. A log of no known partition stays.
         """
+        topics = self._state.topics
         moved = [
             each
             for each in self._replica_manager.log_manager.logs
             if (names is None or each.topic in names)
             and (topic := topics.get(each.topic)) is not None
             and each.partition in topic.partitions
-            and broker_id not in logs_of(topic, each.partition)
+            and self._broker_id not in logs_of(topic, each.partition)
         ]
         if moved:
             logger.info("%s: moved to other brokers", ", ".join(map(str, moved)))
-            self.obey(StopReplica(broker_id, self._controller_epoch, True, moved))
+            self.obey(StopReplica(self._broker_id, self._controller_epoch, True, moved))
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Apply a topic's configs, to its open logs at once. Raises KafkaError(INVALID_CONFIG)."""

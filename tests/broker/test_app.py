@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 import trio
 
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.app import BrokerApp
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.listen import listen
+from minibroker.broker.upkeep.background import Background
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.opening import Opening
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import HIGH_WATERMARK_CHECKPOINT
 from tests.broker.asking import LONG_MS
 from tests.broker.conftest import MakeBroker
-from tests.requests import fetch_body
+from tests.requests import fetch_body, frame
 
 ANSWER_SECONDS = 8
 
@@ -55,3 +59,18 @@ async def test_a_broker_that_stops_answers_a_fetch_that_waits(monkeypatch: pytes
                 answer = await stream.receive_some()
 
     assert struct.unpack_from(">i", answer, 4) == (7,)
+
+
+async def test_a_broker_that_stops_before_it_knows_its_cluster_closes_what_waits_for_that(
+    nursery: trio.Nursery,
+) -> None:
+    background = Background()
+    nursery.start_soon(background.run)
+    opening = Opening(background)
+    waiting = opening.enter(Exchange(bytearray(frame(ApiKey.METADATA, 1, topics=None)[4:]), Client("c:1", "h", 1)))
+
+    opening.give_up()
+
+    with pytest.raises(CloseConnectionError):
+        await waiting.wait()
+    nursery.cancel_scope.cancel()

@@ -233,7 +233,7 @@ LEFT: list[tuple[Callable[[Cluster], None], list[str]]] = [
 
 @pytest.mark.parametrize(("leave", "hosts"), LEFT)
 async def test_a_channel_goes_where_its_broker_goes(
-    cluster: Cluster, leave: Callable[[Cluster], None], hosts: list[str]
+    cluster: Cluster, leave: Callable[[Cluster], None], hosts: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.channels.send(2, [STOP, LEAD])
     await trio.sleep(0.005)  # the first is under way
@@ -242,6 +242,7 @@ async def test_a_channel_goes_where_its_broker_goes(
 
     assert [host for host, _ in cluster.received] == ["first", *hosts]
     assert len(cluster.answers) == len(hosts)
+    assert "down" not in caplog.text, "the channel has closed the connection itself"
 
 
 async def test_a_broker_that_came_back_is_shown_everything(cluster: Cluster) -> None:

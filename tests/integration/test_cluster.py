@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from minibroker import Cluster
+from minibroker.broker.way.opening import ALWAYS_ANSWERED
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
+from minibroker.protocol.errors import ErrorCode
 from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
+from tests.integration.hostile_batches import valid
+from tests.integration.sample_requests import sample_body
+from tests.integration.wire import Closed, RawConnection, connection_to, the_partition
+from tests.requests import by_name, fetch_body, frame, list_offsets_body, produce_body
 
 RECORDS = 300
 
@@ -95,6 +105,72 @@ def test_all_brokers_start_again_with_what_they_had(cluster: Cluster, admin: Adm
 
     until(lambda: roles(admin, topic)[0][1] == [1, 2, 3])
     assert read(cluster, topic, 1) == [b"kept"]
+
+
+def test_a_broker_that_starts_answers_no_client_before_it_has_its_roles(cluster: Cluster, admin: AdminClient) -> None:
+    controller, starting, _ = sorted(cluster.broker_ids, key=lambda each: each != cluster.controller)
+    topic = new_topic(admin, "early", [[starting]])
+    broker = cluster.broker(starting)
+    cluster.kill(starting)
+    cluster.pause(controller)  # nobody gives the other one its roles
+    broker.launch()
+    until(partial(listens, broker.bootstrap_servers))
+
+    waiting: dict[ApiKey, RawConnection] = {}
+    with ExitStack() as open_connections:
+        for key in ApiKey:
+            if key in API_TABLE and key not in ALWAYS_ANSWERED:
+                waiting[key] = open_connections.enter_context(connection_to(broker.bootstrap_servers))
+                waiting[key].send(frame(key, early_version(key), **early_body(key, topic)))
+        with connection_to(broker.bootstrap_servers) as other:
+            assert other.ask_for_versions().error_code == ErrorCode.NONE
+            assert other.exchange(b"\0\0\0\1x") is Closed
+        assert [key for key, each in waiting.items() if each.has_answer()] == []
+
+        cluster.resume(controller)
+        broker.await_ready()
+        answers = {
+            key: decode_response(key, early_version(key), answer)[1]
+            for key, each in waiting.items()
+            if (answer := each.receive_frame()) is not Closed
+        }
+    metadata = answers[ApiKey.METADATA]
+    assert sorted(each.node_id for each in metadata.brokers) == [1, 2, 3]
+    assert [each.error_code for each in metadata.topics] == [ErrorCode.NONE]
+    for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH):
+        assert the_partition(answers[key]).error_code == ErrorCode.NONE, key
+    assert the_partition(answers[ApiKey.OFFSET_COMMIT]).error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def listens(address: str) -> bool:
+    try:
+        connection_to(address).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def early_version(key: ApiKey) -> int:
+    """The newest one in which requests name topics, which most have; of OffsetCommit one that names no member."""
+    return {ApiKey.FETCH: 4, ApiKey.PRODUCE: 5, ApiKey.OFFSET_COMMIT: 2}.get(key, API_TABLE[key].versions[0])
+
+
+def early_body(key: ApiKey, topic: str) -> dict[str, Any]:
+    bodies: dict[ApiKey, dict[str, Any]] = {
+        ApiKey.METADATA: {"topics": by_name(topic)},
+        ApiKey.PRODUCE: produce_body(topic, valid()),
+        ApiKey.FETCH: fetch_body((topic, 0, 0)),
+        ApiKey.LIST_OFFSETS: list_offsets_body(topic),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": [(topic, [(0, -1, 0)])]},
+        ApiKey.OFFSET_COMMIT: {
+            "group_id": "g",
+            "generation_id": -1,
+            "member_id": "",
+            "retention_time_ms": -1,
+            "topics": [(topic, [(0, 0, -1, -1, "")])],
+        },
+    }
+    return bodies[key] if key in bodies else sample_body(key, early_version(key))._asdict()
 
 
 def test_topics_settings_and_deletions_reach_all_brokers(cluster: Cluster, admin: AdminClient) -> None:
