@@ -214,6 +214,7 @@ class BrokerApp:
                 broker=shown,
                 on_news=on_news,
                 on_connected=parts.controller_loop.catch_up,
+                has_roles=lambda: parts.own.knows_cluster.is_set() and parts.own.has_roles.is_set(),
             )
 
         def on_shared_news(news: News) -> None:

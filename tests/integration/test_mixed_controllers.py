@@ -322,6 +322,30 @@ def test_a_controller_that_stood_still_finds_that_another_one_controls(jars: Pat
     assert cluster.errors_of(1) == []
 
 
+def test_a_broker_whose_return_kafkas_controller_has_not_noticed_registers_anew(cluster: MixedCluster) -> None:
+    cluster.start_kafka(1, **SETTINGS, **{"zookeeper.session.timeout.ms": 30_000})
+    cluster.start_ours(OURS, **SETTINGS, **{"zookeeper.session.timeout.ms": 4000})
+    cluster.create_topic("orders", [OURS, 1])
+    cluster.await_same_metadata()
+    path = nodes.broker_path(OURS)
+    before = cluster.node(path)
+    cluster.kill(OURS)
+    os.kill(cluster.brokers[1].pid, signal.SIGSTOP)  # it sees the ids of brokers once the other has returned
+    ours = cluster.launch_ours(OURS, **SETTINGS, **{"zookeeper.session.timeout.ms": 4000})
+
+    def has_returned() -> bool:
+        node = cluster.node(path)
+        return node is not None and before is not None and node.stat.czxid != before.stat.czxid
+
+    cluster.eventually(has_returned, lambda: f"{path} is {cluster.node(path)}")
+    os.kill(cluster.brokers[1].pid, signal.SIGCONT)
+    ours.wait_until_ready()
+
+    assert "has not noticed that this broker has started" in ours.log_text
+    assert sorted(produce(cluster.bootstrap(OURS), "orders", ["after"])) == [0]
+    cluster.await_state("orders", 0, lambda state: set(state.in_sync_replicas) == {1, OURS})
+
+
 def test_what_clients_ask_of_minibroker_as_the_controller_holds_at_kafka(jars: Path, cluster: MixedCluster) -> None:
     for broker_id in (OURS, 1):
         start(cluster, broker_id)

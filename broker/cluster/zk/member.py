@@ -1,7 +1,9 @@
 """This broker as a member of a cluster in ZooKeeper: it is registered, sees the others, and may be elected.
 
 A broker that finds its id taken waits for that session to end, and one whose session has expired begins another: it
-registers again, and takes part in the election again. It controls no more from the moment when its session may have
+registers again, and takes part in the election again. A broker that has started registers anew if its controller gives
+it no roles: one of Apache Kafka 2.0.1 compares ids, and does not see that a broker was gone for some milliseconds. It
+controls no more from the moment when its session may have
 ended, which is before ZooKeeper elects another. Without a connection it serves on, as Kafka does; what needs the state
 fails meanwhile.
 
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 PINGS: Final = 3  # in a session's timeout
 RETRY_SECONDS: Final = 0.1
+HIDDEN_SECONDS: Final = 0.5  # in which a controller that is not busy sees that a broker is gone
+NOTICED_SECONDS: Final = 2.0  # in which it sees a broker, and gives it its roles
 ISR_CHECK_SECONDS: Final = 2.5
 LEAVE_ATTEMPTS: Final = 40
 LEAVE_RETRY_SECONDS: Final = 0.05
@@ -39,7 +43,8 @@ LEAVE_RETRY_SECONDS: Final = 0.05
 
 class ZooKeeperMember:
     """`broker` is how this broker shows itself. `on_news` gets news in the order in which they were seen.
-    `on_connected` is called once what was missed has been read."""
+    `on_connected` is called once what was missed has been read. `has_roles` is whether a controller has given this
+    broker its roles, since it started."""
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class ZooKeeperMember:
         broker: Callable[[], Broker],
         on_news: Callable[[News], None],
         on_connected: Callable[[], None],
+        has_roles: Callable[[], bool] = lambda: True,
     ) -> None:
         self._state = state
         self._client = state.client
@@ -56,6 +62,9 @@ class ZooKeeperMember:
         self._broker = broker
         self._on_news = on_news
         self._on_connected = on_connected
+        self._has_roles = has_roles
+        self._is_hidden = False
+        self._registrations = 0
         self._is_leaving = False
         self._is_waiting_for_id = False
         self._woken = trio.Event()
@@ -74,6 +83,7 @@ class ZooKeeperMember:
                 connection.start_soon(self._ping)
                 connection.start_soon(self._show_changed_isrs)
                 connection.start_soon(self._act)
+                connection.start_soon(self._be_noticed)
 
     async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
         """Have others lead in place of this broker, and control; it joins no more.
@@ -117,7 +127,7 @@ class ZooKeeperMember:
         state = self._state
         state.look()
         self._tell()
-        if not (self._is_leaving or state.is_registered):
+        if not (self._is_leaving or state.is_registered or self._is_hidden):
             self._register()
         may_control = state.is_registered and not self._is_leaving
         if may_control and state.controller_id == NO_CONTROLLER and state.claim_controller():
@@ -134,8 +144,38 @@ class ZooKeeperMember:
                 except KafkaError as error:  # such as a setting that this broker does not take
                     logger.error("cannot take a change of the cluster: %s", error)
 
+    async def _be_noticed(self) -> None:
+        """Register anew, and wait for longer each time, until the controller has given this broker its roles."""
+        wait_seconds = NOTICED_SECONDS
+        while not self._has_roles():
+            life = self._registrations
+            await trio.sleep(wait_seconds)
+            is_unnoticed = (
+                self._state.is_registered
+                and self._registrations == life
+                and self._state.controller_id not in (NO_CONTROLLER, self._broker_id)
+                and not (self._is_leaving or self._has_roles())
+            )
+            if not is_unnoticed:
+                continue
+            logger.warning(
+                "the controller, broker %d, has not noticed that this broker has started; it registers anew",
+                self._state.controller_id,
+            )
+            try:
+                self._is_hidden = True
+                self._state.unregister()
+                await trio.sleep(HIDDEN_SECONDS)
+            except KafkaError as error:
+                logger.warning("%s", error)
+            finally:
+                self._is_hidden = False
+                self._wake()
+            wait_seconds *= 2
+
     def _register(self) -> None:
         is_registered = self._state.register(self._broker())
+        self._registrations += is_registered
         if not (is_registered or self._is_waiting_for_id):
             logger.warning(
                 "broker %d is registered in ZooKeeper by another session; this broker joins once that has ended",

@@ -256,6 +256,12 @@ class ZooKeeperState:
             self._read_brokers({self._broker_id})
         return True
 
+    def unregister(self) -> None:
+        """Show this broker no more, until it registers. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        with failing("register this broker anew"):
+            self.client.ask(Delete(nodes.broker_path(self._broker_id)))
+            self._registered_in = 0
+
     @property
     def is_registered(self) -> bool:
         """Whether the others see this broker: in the session that goes on."""
