@@ -1,9 +1,10 @@
 """The APIs of transactional producers, and WriteTxnMarkers of other coordinators.
 
-InitProducerId v0-v4 · AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn v0-v3 · WriteTxnMarkers v0-v1.
+InitProducerId, AddPartitionsToTxn v0-v5 · AddOffsetsToTxn, TxnOffsetCommit, EndTxn v0-v4 · WriteTxnMarkers v0-v1.
 Behavior: as kafka 2.0.1 KafkaApis; AddPartitionsToTxn adds none if one of the partitions does not exist.
 Version notes: InitProducerId v3 has the producer's previous identity (KIP-360), v4 knows PRODUCER_FENCED, which the
-others know from v2; TxnOffsetCommit v3 has the group member that consumed the records (KIP-447).
+others know from v2; TxnOffsetCommit v3 has the group member that consumed the records (KIP-447); AddPartitionsToTxn v4
+is of other brokers, which add partitions to several transactions, or ask whether they are in them (KIP-890).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC, OffsetRecord
 from minibroker.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     InitProducerIdResponse,
     TxnOffsetCommitResponse,
@@ -39,6 +41,9 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
+
+FIRST_VERSION_OF_BROKERS: int = AddPartitionsToTxnRequest.field("transactions").first  # clients stay below
+ADDED_ROW = AddPartitionsToTxnResponse.row("transactions")
 
 Body = Any
 MarkersOfProducer = dict[int, Errors]
@@ -95,6 +100,8 @@ class TransactionApis:
 
     def add_partitions_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
+        if request.api_version >= FIRST_VERSION_OF_BROKERS:
+            return self._add_for_brokers(request)
         partitions = partitions_of(body.topics)
         refused = {each: error for each in partitions if (error := self._refusal(client, each)) is not None}
         if refused:
@@ -107,6 +114,30 @@ class TransactionApis:
             return AddPartitionsToTxnResponse(topics=rows_of(dict.fromkeys(partitions, error)))
 
         return then(outcome, answer)
+
+    def _add_for_brokers(self, request: Request) -> Body | Pending[Body]:
+        """Add partitions to several transactions, or look whether they are there; answer each by itself."""
+        rows: list[Body] = []
+        outcome: Body | Pending[Body] = AddPartitionsToTxnResponse(transactions=rows)
+        for row in request.body.transactions:
+            outcome = then(outcome, partial(self._add_row, row, rows))
+        return outcome
+
+    def _add_row(self, row: Body, rows: list[Body], answer: Body) -> Body | Pending[Body]:
+        partitions = partitions_of(row.topics)
+        missing = [each for each in partitions if not self._exists(each)]
+
+        def add(errors: Errors) -> Body:
+            rows.append(ADDED_ROW(row.transactional_id, rows_of(errors)))
+            return answer
+
+        if missing:
+            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            return add(errors | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if row.verify_only:
+            return add(self._coordinator.verify(row.transactional_id, producer_of(row), partitions.keys()))
+        outcome = self._coordinator.add_partitions(row.transactional_id, producer_of(row), partitions.keys())
+        return then(outcome, lambda error: add(dict.fromkeys(partitions, error)))
 
     def _may(self, client: Client, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return self._authorizer is None or self._authorizer.allows(client, operation, resource_type, name)

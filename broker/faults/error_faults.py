@@ -90,7 +90,7 @@ class ErrorFaults:
         finish = partial(with_failures, request, struck)
         if not unserved:
             return GO_ON, finish
-        if request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
+        if request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN and request.body.topics:  # it adds all or none
             return failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)), finish
         exchange.narrow(without(request.api_key, request.api_version, request.body, unserved))
         return GO_ON, finish

@@ -177,6 +177,16 @@ class TransactionCoordinator:
             return error.code
         return self._append(transaction)
 
+    def verify(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Set[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Return NONE for the partitions that are in the transaction, TRANSACTION_ABORTABLE for the others."""
+        try:
+            added = self._transaction_of(transactional_id).added_partitions(producer)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return {each: ErrorCode.NONE if each in added else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+
     def end(
         self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool
     ) -> ErrorCode | Pending[ErrorCode]:

@@ -192,6 +192,16 @@ class Transaction:
         start_ms = metadata.start_ms if self.state is ONGOING else now_ms
         return self._prepare(ONGOING, now_ms, partitions=metadata.partitions | partitions, start_ms=start_ms)
 
+    def added_partitions(self, producer: ProducerIdentity) -> Set[TopicPartition]:
+        """The partitions of the producer's transaction.
+
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        self._check_producer(producer)
+        if self.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self.metadata.partitions
+
     def prepare_end(self, producer: ProducerIdentity, *, is_commit: bool, now_ms: int) -> TransactionMetadata | None:
         """Decide the transaction; return None if it has ended so already.
 

@@ -25,45 +25,66 @@ from minibroker.protocol.primitives import (
     TopicName,
     TransactionalId,
 )
-from minibroker.protocol.schema import array, array_of, default, since, versions
+from minibroker.protocol.schema import array, array_of, default, since, until, versions
 
-InitProducerIdRequest = versions("InitProducerIdRequest", 0, 4,
+InitProducerIdRequest = versions("InitProducerIdRequest", 0, 5,
     "transactional_id" / NullableTransactionalId,
     "transaction_timeout_ms" / Int32sb,
     "producer_id" / ProducerId @ since(3, default=-1),         # of a producer that goes on after an error
     "producer_epoch" / Int16sb @ since(3, default=-1),
+    "enable_2pc" / Boolean @ since(6),                         # a two-phase commit: the transaction has no timeout
+    "keep_prepared_txn" / Boolean @ since(6),                  # do not abort the transaction that is open
     flexible=2,
 )  # fmt: skip
 
-InitProducerIdResponse = versions("InitProducerIdResponse", 0, 4,
+InitProducerIdResponse = versions("InitProducerIdResponse", 0, 5,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
     "producer_id" / ProducerId @ default(-1),
     "producer_epoch" / Int16sb @ default(-1),
+    "ongoing_txn_producer_id" / ProducerId @ since(6, default=-1),
+    "ongoing_txn_producer_epoch" / Int16sb @ since(6, default=-1),
     flexible=2,
 )  # fmt: skip
 
-AddPartitionsToTxnRequest = versions("AddPartitionsToTxnRequest", 0, 3,
-    "transactional_id" / TransactionalId,
-    "producer_id" / ProducerId,
-    "producer_epoch" / Int16sb,
+# Clients send up to v3, of one transaction; brokers v4 and later, of several.
+AddPartitionsToTxnRequest = versions("AddPartitionsToTxnRequest", 0, 5,
+    "transactions" / array(
+        "transactional_id" / TransactionalId,
+        "producer_id" / ProducerId,
+        "producer_epoch" / Int16sb,
+        "verify_only" / Boolean,                               # add nothing: are they in the transaction?
+        "topics" / array(
+            "name" / TopicName,
+            "partitions" / array_of(PartitionIndex))) @ since(4),
+    "transactional_id" / TransactionalId @ until(3),
+    "producer_id" / ProducerId @ until(3),
+    "producer_epoch" / Int16sb @ until(3),
     "topics" / array(
         "name" / TopicName,
-        "partitions" / array_of(PartitionIndex)),
+        "partitions" / array_of(PartitionIndex)) @ until(3),
     flexible=3,
 )  # fmt: skip
 
-AddPartitionsToTxnResponse = versions("AddPartitionsToTxnResponse", 0, 3,
+AddPartitionsToTxnResponse = versions("AddPartitionsToTxnResponse", 0, 5,
     "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16 @ since(4),
+    "transactions" / array(
+        "transactional_id" / TransactionalId,
+        "topics" / array(
+            "name" / TopicName,
+            "partitions" / array(
+                "partition" / PartitionIndex,
+                "error_code" / ErrorCode16))) @ since(4),
     "topics" / array(
         "name" / TopicName,
         "partitions" / array(
             "partition" / PartitionIndex,
-            "error_code" / ErrorCode16)),
+            "error_code" / ErrorCode16)) @ until(3),
     flexible=3,
 )  # fmt: skip
 
-AddOffsetsToTxnRequest = versions("AddOffsetsToTxnRequest", 0, 3,
+AddOffsetsToTxnRequest = versions("AddOffsetsToTxnRequest", 0, 4,
     "transactional_id" / TransactionalId,
     "producer_id" / ProducerId,
     "producer_epoch" / Int16sb,
@@ -71,13 +92,13 @@ AddOffsetsToTxnRequest = versions("AddOffsetsToTxnRequest", 0, 3,
     flexible=3,
 )  # fmt: skip
 
-AddOffsetsToTxnResponse = versions("AddOffsetsToTxnResponse", 0, 3,
+AddOffsetsToTxnResponse = versions("AddOffsetsToTxnResponse", 0, 4,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
     flexible=3,
 )  # fmt: skip
 
-TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 3,
+TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 4,
     "transactional_id" / TransactionalId,
     "group_id" / GroupId,
     "producer_id" / ProducerId,
@@ -95,7 +116,7 @@ TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 3,
     flexible=3,
 )  # fmt: skip
 
-TxnOffsetCommitResponse = versions("TxnOffsetCommitResponse", 0, 3,
+TxnOffsetCommitResponse = versions("TxnOffsetCommitResponse", 0, 4,
     "throttle_time_ms" / Int32sb,
     "topics" / array(
         "name" / TopicName,
@@ -105,7 +126,7 @@ TxnOffsetCommitResponse = versions("TxnOffsetCommitResponse", 0, 3,
     flexible=3,
 )  # fmt: skip
 
-EndTxnRequest = versions("EndTxnRequest", 0, 3,
+EndTxnRequest = versions("EndTxnRequest", 0, 4,
     "transactional_id" / TransactionalId,
     "producer_id" / ProducerId,
     "producer_epoch" / Int16sb,
@@ -113,9 +134,11 @@ EndTxnRequest = versions("EndTxnRequest", 0, 3,
     flexible=3,
 )  # fmt: skip
 
-EndTxnResponse = versions("EndTxnResponse", 0, 3,
+EndTxnResponse = versions("EndTxnResponse", 0, 4,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
+    "producer_id" / ProducerId @ since(5, default=-1),         # of the next transaction, with the epoch
+    "producer_epoch" / Int16sb @ since(5, default=-1),
     flexible=3,
 )  # fmt: skip
 

@@ -63,11 +63,11 @@ KAFKAS_NAMES = {
     "timeout_ms": "transaction_timeout_ms",
     "topic": "name topic_id",
     "topics": """
-        replica_election_results responses results results_by_topic_v3_and_below topic_data transaction_partitions
-        v3_and_below_topics
+        replica_election_results responses results results_by_topic_v3_and_below topic_data topic_results
+        transaction_partitions v3_and_below_topics
     """,
     "transactional_id": "v3_and_below_transactional_id",
-    "transactions": "transaction_states",
+    "transactions": "results_by_transaction transaction_states",
 }
 OUR_NAMES = {(theirs, ours) for ours, names in KAFKAS_NAMES.items() for theirs in names.split()}
 
