@@ -340,6 +340,7 @@ def start_and_run(options: argparse.Namespace) -> None:
             data_dir=options.data_dir,
             environment=os.environ if options.environment else {},
             profile=EVERYTHING if options.act_as is None else profile_of(options.act_as),
+            is_alone=options.cluster is None and options.zookeeper is None,
         )
     except ConfigError as error:
         if options.check:
@@ -442,7 +443,15 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
     """The ZooKeeper of the cluster to join, None for none. Raises StartFailed."""
     if options.zookeeper is None:
         if config.zookeeper_connect:
-            logger.info("zookeeper.connect: no effect without --zookeeper, this broker needs no ZooKeeper")
+            names = ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor")
+            is_of_several = config.broker_id > 1 or any(int(config.given.get(name, 1)) > 1 for name in names)
+            logger.log(
+                logging.WARNING if is_of_several else logging.INFO,
+                "zookeeper.connect: no effect without --zookeeper, this broker %s",
+                "is a cluster of its own; `serve --brokers 3` starts a cluster"
+                if is_of_several
+                else "needs no ZooKeeper",
+            )
         return None
     if options.cluster is not None:
         raise StartFailed("--cluster and --zookeeper are clusters of two kinds; give one of them")

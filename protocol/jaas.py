@@ -1,5 +1,7 @@
 """Reads and writes the value of a `sasl.jaas.config`: `MODULE required key="value" ... ;`, as kafka 2.0.1 JaasConfig.
 
+A JAAS file has such entries in sections, `KafkaServer { ENTRY ENTRY };`, as jdk 17 sun.security.provider.ConfigFile.
+
 The words are those of java.io.StreamTokenizer: quoted texts with escapes, both kinds of comments, and numbers, which
 are not texts: a password of digits needs quotes. A message names options that Kafka has, and never shows another word:
 it may be a part of a password.
@@ -57,7 +59,7 @@ END = Word(None, "end")
 
 def parse_jaas(text: str) -> LoginModule:
     """Parse the only entry of a setting. Raises JaasError."""
-    entries = list(entries_of(text))
+    entries = list(entries_of(Words(text)))
     if not entries:
         raise JaasError("Login module not specified in JAAS config")
     if len(entries) > 1:
@@ -65,9 +67,27 @@ def parse_jaas(text: str) -> LoginModule:
     return entries[0]
 
 
-def entries_of(text: str) -> Iterator[LoginModule]:
-    words = words_of(text)
+def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:
+    """Parse the sections of a file. Raises JaasError with the line."""
+    words = Words(text)
+    sections: dict[str, list[LoginModule]] = {}
+    try:
+        for name in words:
+            if name.text is None or next(words, END).character != "{":
+                raise JaasError('a section is NAME { MODULE FLAG OPTION="VALUE"; };')
+            sections[name.text] = list(entries_of(words))
+            if next(words, END).character != ";":
+                raise JaasError("a section ends with };")
+    except JaasError as error:
+        raise JaasError(f"line {words.line}: {error}") from None
+    return sections
+
+
+def entries_of(words: Words) -> Iterator[LoginModule]:
+    """The entries up to the end, or to that of the section."""
     for first in words:
+        if first.character == "}":
+            return
         flag = next(words, END)
         if flag is END:
             raise JaasError("Login module control flag not specified in JAAS config")
@@ -91,19 +111,29 @@ def options_of(words: Iterator[Word]) -> Iterator[tuple[str, str]]:
     raise JaasError("JAAS config entry not terminated by semi-colon")
 
 
-def words_of(text: str) -> Iterator[Word]:
-    for match in WORDS.finditer(text):
-        kind = match.lastgroup
-        if match["skipped"] is not None:
-            continue
+class Words(Iterator[Word]):
+    """The words of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._matches = WORDS.finditer(text)
+        self._start = 0  # of the last word
+
+    def __next__(self) -> Word:
+        match = next(self._matches)
+        while match["skipped"] is not None:
+            match = next(self._matches)
+        self._start = match.start()
         if match["quoted"] is not None:
-            yield Word(ESCAPE.sub(unescaped, match["text"]))
-        elif kind == "word":
-            yield Word(match["word"])
-        elif kind == "number":
-            yield Word(None)
-        else:
-            yield Word(None, match["other"])
+            return Word(ESCAPE.sub(unescaped, match["text"]))
+        if match["word"] is not None:
+            return Word(match["word"])
+        return Word(None, "" if match["number"] is not None else match["other"])
+
+    @property
+    def line(self) -> int:
+        """The line of the last word, from 1."""
+        return self._text.count("\n", 0, self._start) + 1
 
 
 def unescaped(match: re.Match[str]) -> str:

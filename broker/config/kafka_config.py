@@ -34,7 +34,7 @@ from minibroker.broker.config.settings.rules import (
 )
 from minibroker.broker.config.settings.table import KafkaSettings
 from minibroker.broker.config.settings.types import InvalidValueError, Setting
-from minibroker.broker.config.settings.unused import UNUSED_SETTINGS, Reason, own_name, reason_unused
+from minibroker.broker.config.settings.unused import JAAS_FILE, UNUSED_SETTINGS, Reason, own_name, reason_unused
 
 if TYPE_CHECKING:
     from minibroker.broker.config.sasl import SaslListener
@@ -276,6 +276,8 @@ class KafkaConfig(KafkaSettings):
         self.sasl_listeners: dict[str, SaslListener] = {}
         secured = [endpoint.name for endpoint in self.endpoints if endpoint.protocol.startswith("SASL_")]
         if not secured:
+            if JAAS_FILE in self.given:
+                self.notes.append(f"{JAAS_FILE}: no effect, no listener has SASL{self._where(JAAS_FILE)}")
             return
         from minibroker.broker.config.sasl import SaslError, sasl_listener
 
@@ -289,7 +291,7 @@ class KafkaConfig(KafkaSettings):
                     keys_url=self.for_listener(listener, "sasl.oauthbearer.jwks.endpoint.url"),
                 )
             except SaslError as error:
-                problems.append(str(error))
+                problems.append(f"{error}{self._where(JAAS_FILE)}")
                 continue
             if self.sasl_listeners[listener].accepts_unsecured_tokens:
                 self.warnings.append(
@@ -297,7 +299,7 @@ class KafkaConfig(KafkaSettings):
                     " sasl.oauthbearer.jwks.endpoint.url"
                 )
         if problems:
-            raise ConfigError("\n".join(problems), plain=problems[0])
+            raise ConfigError("\n".join(dict.fromkeys(problems)), plain=problems[0])
 
     def _derive_limits(self) -> None:
         self._connection_limits = self._parsed(
@@ -324,6 +326,8 @@ class KafkaConfig(KafkaSettings):
         by_reason: dict[Reason, list[str]] = {}
         for name in self.given:
             reason = reason_unused(name)
+            if name == JAAS_FILE:
+                continue
             if not self.profile.has_setting(name):
                 release = f"Kafka {self.profile.name}, which this broker acts as"
                 self.warnings.append(f"{name} is not a setting of {release}")
@@ -363,28 +367,28 @@ def load_config(
     data_dir: str | None,
     environment: Mapping[str, str] | None = None,
     profile: Profile = EVERYTHING,
+    is_alone: bool = True,
 ) -> KafkaConfig:
-    """Read server.properties, KAFKA_* variables and the command line; log warnings and notes. Raises ConfigError."""
+    """Read server.properties, KAFKA_* variables and the command line; log warnings and notes. Raises ConfigError.
+
+    `is_alone`: the broker joins no other, so settings of a quorum with other nodes are an error.
+    """
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
-    warnings = [] if path is None else _read_file(path, given, sources)
     notes: list[str] = []
-    if "process.roles" in given:  # a file of Kafka 4
-        from minibroker.broker.config.environment import without_quorum
+    if path is None and environment:
+        from minibroker.broker.config.other_images import mounted_file
 
-        kept = without_quorum({name: (value, sources[name]) for name, value in given.items()})
-        left_out = sorted(given.keys() - kept.keys() - {"node.id"})
-        notes.append(f"{', '.join(left_out)}: no effect, this broker is its own controller")
-        given = {name: value for name, (value, _) in kept.items()}
-        sources = {name: source for name, (_, source) in kept.items()}
+        path = mounted_file(environment)
+        notes += [] if path is None else [f"settings are read from {path}, and variables win over it"]
+    warnings = [] if path is None else _read_file(path, given, sources)
+    if "process.roles" in given:  # a file of Kafka 4
+        notes.append(_leave_quorum_out(given, sources, is_alone=is_alone))
     if environment:
         from minibroker.broker.config.environment import settings_of_environment
-        from minibroker.broker.config.other_images import VariableError
+        from minibroker.broker.config.other_images import without_defaults
 
-        try:
-            found = settings_of_environment(environment)
-        except VariableError as error:
-            raise ConfigError(str(error)) from error
+        found = settings_of_environment(without_defaults(environment, given), is_alone=is_alone)
         warnings += found.warnings
         notes += found.notes
         for name, (value, variable) in found.settings.items():
@@ -412,6 +416,20 @@ def load_config(
     config.warnings[:0], config.notes[:0] = warnings, notes
     log_warnings(config)
     return config
+
+
+def _leave_quorum_out(given: dict[str, str], sources: dict[str, str], *, is_alone: bool) -> str:
+    """Drop the settings of Kafka 4's quorum from a file's; return a note. Raises ConfigError."""
+    from minibroker.broker.config.environment import check_quorum, without_quorum
+
+    found = {name: (value, sources[name]) for name, value in given.items()}
+    check_quorum(found, is_alone=is_alone)
+    kept = without_quorum(found)
+    left_out = sorted(given.keys() - kept.keys() - {"node.id"})
+    given.clear()
+    for name, (value, source) in kept.items():
+        given[name], sources[name] = value, source
+    return f"{', '.join(left_out)}: no effect, this broker is its own controller"
 
 
 def drop_other_listeners(given: dict[str, str], names: Collection[str]) -> None:

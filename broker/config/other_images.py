@@ -1,25 +1,30 @@
-"""Variables of the images that people leave: bitnami's, wurstmeister's and Confluent's.
+"""Variables of the images that people leave: bitnami's, Confluent's, wurstmeister's, and some of apache/kafka's.
 
     image           variables                                           here
+    apache/kafka    KAFKA_OPTS=-Djava.security.auth.login.config=FILE   login modules of SASL listeners
+                    KAFKA_ADVERTISED_LISTENERS, no KAFKA_LISTENERS      listens at their ports; as Confluent's
+                    /mnt/shared/config/server.properties                as --config; bitnami's in /bitnami/kafka/config
     bitnami         KAFKA_CFG_NUM_PARTITIONS                            num.partitions; wins over KAFKA_NUM_PARTITIONS
                     KAFKA_CLIENT_USERS, KAFKA_CLIENT_PASSWORDS,         users of PLAIN at each SASL listener; with _FILE
                     KAFKA_INTER_BROKER_USER, _PASSWORD                  at the end of a name, the value is in that file
                     KAFKA_TLS_CLIENT_AUTH                               ssl.client.auth
     Confluent       KAFKA_SSL_KEYSTORE_FILENAME and _CREDENTIALS, ...   of files in /etc/kafka/secrets, as apache/kafka
-                    KAFKA_LISTENER_NAME_X_SCRAM__SHA__256_...           two underscores are a dash in a mechanism
+                    KAFKA_LISTENER_NAME_A___B_SCRAM__SHA__256_...       two underscores are a dash, three an underscore
     wurstmeister    KAFKA_CREATE_TOPICS                                 as --create-topics
 
-A variable without effect that may be missed is named in one warning, with what to set instead. Left out in silence: the
-options of JVMs, the identity of a quorum of controllers, and permission for what this broker permits anyway.
+A variable without effect that may be missed is named in one warning, with what to set instead. A note names the others:
+options of JVMs, logging, the identity of a quorum of controllers, and permission for what this broker permits anyway.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from minibroker.broker.config.kafka_config import ConfigError
 from minibroker.broker.config.sasl import MECHANISMS, MODULES, OAUTHBEARER, PLAIN, SCRAM_MODULE
+from minibroker.broker.config.settings.unused import JAAS_FILE
 from minibroker.protocol.jaas import written_jaas
 from minibroker.protocol.text import reason_of
 
@@ -28,29 +33,37 @@ CREATE_TOPICS_SEPARATOR = "KAFKA_CREATE_TOPICS_SEPARATOR"
 CFG = "KAFKA_CFG_"
 SECRETS = Path("/etc/kafka/secrets")
 
-SILENT = {
+# Variables with options of the JVM, in the order of its command line: the last value of a property counts.
+OF_THE_JVM = (
+    *("JAVA_TOOL_OPTIONS", "KAFKA_HEAP_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_JMX_OPTS"),
+    *("KAFKA_LOG4J_OPTS", "KAFKA_OPTS"),
+)
+JVM_OPTION = re.compile(r"(-D[^=]+|-javaagent)[=:](.*)")
+HARMLESS = {
+    *("KAFKA_VERSION", "KAFKA_HOME", "KAFKA_DEBUG", "KAFKA_HEAP_OPT", "KAFKA_LOG", "KAFKA_TOOLS_LOG4J_LOGLEVEL"),
     *(
-        "KAFKA_VERSION",
-        "KAFKA_HOME",
-        "KAFKA_DEBUG",
-        "KAFKA_HEAP_OPT",
-        "KAFKA_HEAP_OPTS",
-        "KAFKA_OPTS",
-        "KAFKA_JMX_OPTS",
+        "KAFKA_ENABLE_KRAFT",
+        "KAFKA_KRAFT_CLUSTER_ID",
+        "KAFKA_CLUSTER_ID",
+        "CLUSTER_ID",
+        "KAFKA_SKIP_KRAFT_STORAGE_INIT",
     ),
-    *("KAFKA_JMX_PORT", "KAFKA_JMX_HOSTNAME", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_OPTS"),
-    *("KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_LOG", CREATE_TOPICS),
-    *("KAFKA_ENABLE_KRAFT", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_SKIP_KRAFT_STORAGE_INIT"),
-    *("KAFKA_CONTROLLER_USER", "KAFKA_CONTROLLER_PASSWORD", CREATE_TOPICS_SEPARATOR),
+    *("KAFKA_CONTROLLER_USER", "KAFKA_CONTROLLER_PASSWORD", "ALLOW_PLAINTEXT_LISTENER"),
 }
+OF_LOG4J = "KAFKA_LOG4J_"
 USERS, PASSWORDS = "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS"
 BROKERS_USER, BROKERS_PASSWORD = "KAFKA_INTER_BROKER_USER", "KAFKA_INTER_BROKER_PASSWORD"
 OF_PASSWORDS = {*MECHANISMS} - {OAUTHBEARER}
 OF_LOGINS = (USERS, PASSWORDS, BROKERS_USER, BROKERS_PASSWORD)
+CLIENT_AUTH = "KAFKA_TLS_CLIENT_AUTH"
+# With _FILE at the end they name a file with their value.
+IN_FILES = (*OF_LOGINS, *OF_THE_JVM, CLIENT_AUTH)
+NO_SETTINGS = {*OF_THE_JVM, *HARMLESS, *IN_FILES, CREATE_TOPICS, CREATE_TOPICS_SEPARATOR, "KAFKA_MOUNTED_CONF_DIR"}
 
 OF_KEY_STORES = "ssl.keystore.location, ssl.keystore.password and their like"
 OF_ADDRESSES = "KAFKA_LISTENERS and KAFKA_ADVERTISED_LISTENERS"
 OF_ZOOKEEPER = "--zookeeper"
+OF_METRICS = "`serve --metrics HOST:PORT`"
 ADDS_USERS = "`minibroker users add`"
 # What has no effect, and what to use instead.
 INSTEAD = {
@@ -59,6 +72,9 @@ INSTEAD = {
     "BROKER_ID_COMMAND": "KAFKA_BROKER_ID",
     "RACK_COMMAND": "KAFKA_BROKER_RACK",
     "CUSTOM_INIT_SCRIPT": "a `command` of the container",
+    "KAFKA_JMX_PORT": OF_METRICS,
+    "KAFKA_JMX_HOSTNAME": OF_METRICS,
+    "JMX_PORT": OF_METRICS,
     "KAFKA_ADVERTISED_PROTOCOL_NAME": OF_ADDRESSES,
     "KAFKA_PROTOCOL_NAME": OF_ADDRESSES,
     "KAFKA_INTER_BROKER_PORT": OF_ADDRESSES,
@@ -73,11 +89,11 @@ INSTEAD = {
     "KAFKA_ZOOKEEPER_PASSWORD": OF_ZOOKEEPER,
     "KAFKA_KRAFT_BOOTSTRAP_SCRAM_USERS": ADDS_USERS,
 }
+JVM_INSTEAD = {"-javaagent": OF_METRICS, "-Djava.security.krb5.conf": "the mechanism PLAIN or SCRAM"}
 OF_ZOOKEEPERS_TLS = "KAFKA_ZOOKEEPER_TLS_"
 OF_CONFLUENT = ("KAFKA_CONFLUENT_", "CONFLUENT_")
 A_CLASS_OF_CONFLUENT = "io.confluent."
 A_COMMANDS_RESULT = re.compile(r"_\{(?:HOSTNAME|PORT)_COMMAND\}")
-SCRAM = re.compile(r"\.scram_sha_(256|512)\.")
 
 # Names of files in SECRETS: `credentials` are files with a password.
 FILES = {
@@ -90,46 +106,108 @@ CREDENTIALS = {
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "ssl.truststore.password",
 }
 
+LISTENERS = "listeners"
+LISTENERS_VARIABLE, ADVERTISED_VARIABLE = "KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"
+# Set by this project's Dockerfile; no choice of the user's.
+OF_THE_DOCKERFILE = {LISTENERS_VARIABLE: "PLAINTEXT://0.0.0.0:9092", "KAFKA_LOG_DIRS": "/var/lib/minibroker"}
+HOST = re.compile("://[^,]*:")
+MOUNTED_FILE = "server.properties"
+MOUNTED_IN = ("/mnt/shared/config", "/bitnami/kafka/config")
+
 Found = dict[str, tuple[str, str]]  # the value and the variable of a setting
-
-
-class VariableError(ValueError):
-    """The broker cannot start with a variable; the message has its name, and what to do."""
 
 
 def is_of_another_image(variable: str, value: str) -> bool:
     """Whether a variable that begins as a setting does is none."""
     return (
-        variable in SILENT
+        variable in NO_SETTINGS
         or variable in INSTEAD
         or variable in FILES
         or variable in CREDENTIALS
-        or variable.removesuffix("_FILE") in OF_LOGINS
-        or variable.startswith((CFG, OF_ZOOKEEPERS_TLS, *OF_CONFLUENT))
-        or variable == "KAFKA_TLS_CLIENT_AUTH"
+        or variable.startswith((OF_LOG4J, OF_ZOOKEEPERS_TLS, *OF_CONFLUENT))
         or A_CLASS_OF_CONFLUENT in value
     )
+
+
+def with_values_of_files(environment: Mapping[str, str]) -> dict[str, str]:
+    """Replace variables that name a file by those whose value it has. Raises ConfigError."""
+    values = dict(environment)
+    for variable in IN_FILES:
+        file = values.pop(f"{variable}_FILE", None)
+        if file is not None:
+            values[variable] = content_of(Path(file), f"{variable}_FILE")
+    return values
+
+
+def mounted_file(environment: Mapping[str, str]) -> Path | None:
+    """The server.properties that a user of another image mounts into its container."""
+    folders = (*MOUNTED_IN, environment.get("KAFKA_MOUNTED_CONF_DIR", MOUNTED_IN[0]))
+    return next((file for folder in folders if (file := Path(folder, MOUNTED_FILE)).is_file()), None)
+
+
+def without_defaults(environment: Mapping[str, str], given: Collection[str]) -> dict[str, str]:
+    """Leave out what this image sets by itself, where a file has the setting."""
+    of_file = {"KAFKA_LISTENERS": {LISTENERS}, "KAFKA_LOG_DIRS": {"log.dirs", "log.dir"}}
+    return {
+        variable: value
+        for variable, value in environment.items()
+        if OF_THE_DOCKERFILE.get(variable) != value or not of_file[variable] & {*given}
+    }
 
 
 def translated(environment: Mapping[str, str], found: Found) -> Found:
     """Return the settings `found` by the rule of apache/kafka, with those of other images' variables.
 
-    Raises VariableError.
+    Raises ConfigError.
     """
-    settings = {SCRAM.sub(r".scram-sha-\1.", name): each for name, each in found.items()}
+    settings = dict(found)
     for variable, value in environment.items():
-        if variable.startswith(CFG):
-            settings[variable.removeprefix(CFG).lower().replace("_", ".")] = value, variable
-        elif variable in FILES:
+        if variable in FILES:
             settings[FILES[variable]] = str(SECRETS / value), variable
         elif variable in CREDENTIALS:
             settings[CREDENTIALS[variable]] = content_of(SECRETS / value, variable), variable
-        elif variable == "KAFKA_TLS_CLIENT_AUTH":
+        elif variable == CLIENT_AUTH:
             settings.setdefault("ssl.client.auth", (value, variable))
     for value, variable in settings.values():
         if A_COMMANDS_RESULT.search(value):
-            raise VariableError(f"{variable}={value}: commands are not run; write the address itself")
+            raise ConfigError(f"{variable}={value}: commands are not run; write the address itself")
+    for option, value, variable in jvm_options(environment):
+        if option == f"-D{JAAS_FILE}":
+            settings[JAAS_FILE] = value, variable
+    add_listeners(environment, settings)
     add_users(environment, settings)
+    return with_names_of_listeners(settings)
+
+
+def jvm_options(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The options with a value in the variables that have some: the option, the value and the variable."""
+    for variable in OF_THE_JVM:
+        for option in map(JVM_OPTION.fullmatch, environment.get(variable, "").split()):
+            if option is not None:
+                yield option[1], option[2], variable
+
+
+def add_listeners(environment: Mapping[str, str], settings: Found) -> None:
+    """Listen at the advertised ports, unless the user says where."""
+    default = OF_THE_DOCKERFILE[LISTENERS_VARIABLE]
+    text, variable = settings.get(LISTENERS, (default, LISTENERS_VARIABLE))
+    advertised = environment.get(ADVERTISED_VARIABLE)
+    if advertised and (text, variable) == (default, LISTENERS_VARIABLE):
+        settings[LISTENERS] = HOST.sub("://0.0.0.0:", advertised), ADVERTISED_VARIABLE
+
+
+def names_of_listeners(settings: Found) -> list[str]:
+    return [each.partition("://")[0].strip() for each in settings.get(LISTENERS, ("", ""))[0].split(",")]
+
+
+def with_names_of_listeners(settings: Found) -> Found:
+    """Give `listener.name.A-B`, which Confluent's image writes with three underscores, the listener's name `A_B`."""
+    for name in map(str.lower, names_of_listeners(settings)):
+        written, meant = (f"listener.name.{each}." for each in (name.replace("_", "-"), name))
+        settings = {
+            meant + each.removeprefix(written) if each.startswith(written) else each: value
+            for each, value in settings.items()
+        }
     return settings
 
 
@@ -138,9 +216,7 @@ def add_users(environment: Mapping[str, str], settings: Found) -> None:
     users = accounts_of(environment)
     map_of_protocols = settings.get("listener.security.protocol.map", ("", ""))[0]
     protocols = dict(each.strip().split(":", 1) for each in map_of_protocols.split(",") if ":" in each)
-    addresses = settings.get("listeners", ("", ""))[0].split(",")
-    names = [each.partition("://")[0].strip() for each in addresses]
-    secured = [each for each in names if protocols.get(each, each).startswith("SASL_")]
+    secured = [each for each in names_of_listeners(settings) if protocols.get(each, each).startswith("SASL_")]
     if not users or not secured:
         return
     settings.setdefault("sasl.enabled.mechanisms", (PLAIN, USERS))
@@ -156,31 +232,25 @@ def add_users(environment: Mapping[str, str], settings: Found) -> None:
 
 
 def accounts_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The users and passwords of clients and of brokers. Raises VariableError."""
-    users, passwords = (split(value_of(environment, each)) for each in (USERS, PASSWORDS))
+    """The users and passwords of clients and of brokers. Raises ConfigError."""
+    users, passwords = (split(environment.get(each, "")) for each in (USERS, PASSWORDS))
     if len(users) != len(passwords):
-        raise VariableError(f"{USERS} has {len(users)} users, {PASSWORDS} has {len(passwords)}: give each user one")
+        raise ConfigError(f"{USERS} has {len(users)} users, {PASSWORDS} has {len(passwords)}: give each user one")
     own = own_account(environment)
     return dict(zip(users, passwords, strict=True)) | ({own["username"]: own["password"]} if own else {})
 
 
 def own_account(environment: Mapping[str, str]) -> dict[str, str]:
     """The options of a login module by which the broker itself logs in; none if it has no user."""
-    user, password = value_of(environment, BROKERS_USER), value_of(environment, BROKERS_PASSWORD)
-    return {"username": user, "password": password} if user else {}
-
-
-def value_of(environment: Mapping[str, str], variable: str) -> str:
-    """The value of a variable, or the content of the file that VARIABLE_FILE names. Raises VariableError."""
-    file = environment.get(f"{variable}_FILE")
-    return environment.get(variable, "") if file is None else content_of(Path(file), f"{variable}_FILE")
+    user = environment.get(BROKERS_USER)
+    return {"username": user, "password": environment.get(BROKERS_PASSWORD, "")} if user else {}
 
 
 def content_of(path: Path, variable: str) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise VariableError(f"{variable}: cannot read {path}: {reason_of(error)}") from error
+        raise ConfigError(f"{variable}: cannot read {path}: {reason_of(error)}") from error
 
 
 def split(text: str) -> list[str]:
@@ -197,9 +267,29 @@ def warning_of_variables(environment: Mapping[str, str], settings: Found) -> str
             instead.setdefault(OF_ZOOKEEPER, []).append(variable)
         elif variable.startswith(OF_CONFLUENT) or (variable.startswith("KAFKA_") and A_CLASS_OF_CONFLUENT in value):
             instead.setdefault("", []).append(variable)
+    for option, _, variable in jvm_options(environment):
+        if option in JVM_INSTEAD:
+            instead.setdefault(JVM_INSTEAD[option], []).append(f"{variable} {option}")
     if USERS in {variable for _, variable in settings.values()} and "SCRAM" in settings["sasl.enabled.mechanisms"][0]:
         instead.setdefault(f"{ADDS_USERS} for SCRAM", []).append(USERS)
     if not instead:
         return None
     parts = (", ".join(names) + (f" (use {use})" if use else "") for use, names in sorted(instead.items()))
     return f"variables of other images without effect here: {'; '.join(parts)}"
+
+
+def note_of_variables(environment: Mapping[str, str]) -> str | None:
+    """The line that names the variables that nobody misses; None if there are none."""
+    names = [each for each in sorted(environment) if each in HARMLESS or each.startswith(OF_LOG4J)]
+    for variable in OF_THE_JVM:
+        options = [option for option, _, its in jvm_options(environment) if its == variable]
+        without_effect = [each for each in options if each not in JVM_INSTEAD and each != f"-D{JAAS_FILE}"]
+        if without_effect:
+            names.append(f"{variable} ({', '.join(without_effect)})")
+        elif variable in environment and not options:
+            names.append(variable)
+    return (
+        f"{', '.join(names)}: no effect, this broker has no JVM, and an id of its own for its cluster"
+        if names
+        else None
+    )

@@ -1,8 +1,9 @@
 """The settings of SASL listeners: their mechanisms, and the login module of each (kafka 2.0.1 JaasContext).
 
 A login module is in `listener.name.<listener>.<mechanism>.sasl.jaas.config`, both names in lower case: as in Kafka, a
-`sasl.jaas.config` without them does not count on a broker. A message about a login module names its setting and Kafka's
-reason, and never shows the value. Imported only where a listener has SASL.
+`sasl.jaas.config` without them does not count on a broker. Without that setting it is in the JAAS file that a JVM would
+be started with, in the section `<listener>.KafkaServer` or `KafkaServer`. A message about a login module names its
+setting, or the file, and Kafka's reason, and never shows the value. Imported only where a listener has SASL.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from minibroker.protocol.jaas import JaasError, LoginModule, parse_jaas
+from minibroker.broker.config.settings.unused import JAAS_FILE
+from minibroker.protocol.jaas import JaasError, LoginModule, parse_jaas, parse_jaas_file
+from minibroker.protocol.text import reason_of
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
@@ -30,6 +33,7 @@ UNSECURED_TOKEN_HANDLER = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 )
 JAAS_CONFIG = "sasl.jaas.config"
+SERVER_SECTION = "KafkaServer"
 USER_PREFIX = "user_"
 # Of the broker itself, as a client of others.
 OWN_USER, OWN_PASSWORD = "username", "password"
@@ -38,10 +42,14 @@ SKEW_OPTION = "unsecuredValidatorAllowableClockSkewMs"
 
 
 class SaslListener(NamedTuple):
-    """The enabled mechanisms of a listener with their login modules; `keys_file` if tokens are signed."""
+    """The enabled mechanisms of a listener with their login modules; `keys_file` if tokens are signed.
+
+    `sources` has the place of each login module: its setting, or a section of a file.
+    """
 
     mechanisms: Mapping[str, LoginModule]
     keys_file: Path | None
+    sources: Mapping[str, str]
 
     @property
     def accepts_unsecured_tokens(self) -> bool:
@@ -56,7 +64,7 @@ def sasl_listener(
     listener: str, mechanisms: Sequence[str], given: Mapping[str, str], keys_url: str | None
 ) -> SaslListener:
     """Read the settings of one listener; `given` are all settings as text. Raises SaslError."""
-    modules = {}
+    modules, sources = {}, {}
     for mechanism in mechanisms:
         if mechanism not in MECHANISMS:
             raise SaslError(
@@ -64,33 +72,61 @@ def sasl_listener(
                 f" {', '.join(MECHANISMS)}"
             )
         refuse_handlers(listener, mechanism, given)
-        modules[mechanism] = login_module(listener, mechanism, given)
-    return SaslListener(modules, None if keys_url is None else keys_file(keys_url))
+        modules[mechanism], sources[mechanism] = login_module(listener, mechanism, given)
+    return SaslListener(modules, None if keys_url is None else keys_file(keys_url), sources)
 
 
 def setting_of(listener: str, mechanism: str, name: str) -> str:
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.{name}"
 
 
-def login_module(listener: str, mechanism: str, given: Mapping[str, str]) -> LoginModule:
-    """Raises SaslError."""
-    name = setting_of(listener, mechanism, JAAS_CONFIG)
-    if name not in given:
-        raise SaslError(
-            f"Could not find a 'KafkaServer' or '{listener.lower()}.KafkaServer' entry in the JAAS configuration."
-            f" System property 'java.security.auth.login.config' is not set; set {name}"
-        )
-    try:
-        module = parse_jaas(given[name])
-    except JaasError as error:
-        raise SaslError(f"{error}; see {name}") from None
+def login_module(listener: str, mechanism: str, given: Mapping[str, str]) -> tuple[LoginModule, str]:
+    """The login module, and its place. Raises SaslError."""
+    source = setting_of(listener, mechanism, JAAS_CONFIG)
+    if source in given:
+        try:
+            modules = [parse_jaas(given[source])]
+        except JaasError as error:
+            raise SaslError(f"{error}; see {source}") from None
+    else:
+        source, modules = section_of_file(listener, source, given)
     expected = MODULES.get(mechanism, SCRAM_MODULE)
-    if module.name not in (*MODULES.values(), SCRAM_MODULE):
-        raise SaslError(f"No LoginModule found for {module.name}; {name} needs {expected}")
-    if module.name != expected:  # Kafka looks for options in an entry of another module in vain
-        module = LoginModule(expected, {})
-    check_options(name, module)
-    return module
+    for each in modules:
+        if each.name not in (*MODULES.values(), SCRAM_MODULE):
+            raise SaslError(f"No LoginModule found for {each.name}; {source} needs {expected}")
+    # Kafka looks for options in an entry of another module in vain.
+    module = next((each for each in modules if each.name == expected), LoginModule(expected, {}))
+    check_options(source, module)
+    return module, source
+
+
+def section_of_file(listener: str, setting: str, given: Mapping[str, str]) -> tuple[str, list[LoginModule]]:
+    """The section of the JAAS file for a listener: its place, and its login modules. Raises SaslError."""
+    names = f"{listener.lower()}.{SERVER_SECTION}", SERVER_SECTION
+    file = given.get(JAAS_FILE)
+    sections = {} if file is None else read_jaas_file(file)
+    for name in names:
+        if name in sections:
+            return f"section {name} of {file}", sections[name]
+    raise SaslError(
+        f"Could not find a '{names[1]}' or '{names[0]}' entry in the JAAS configuration. System property '{JAAS_FILE}'"
+        f" is {'not set' if file is None else file}; set {setting}"
+    )
+
+
+def read_jaas_file(name: str) -> dict[str, list[LoginModule]]:
+    """Read a file as the property of the JVM names it: a path or a `file:` URL, after a `=` to leave out others.
+
+    Raises SaslError.
+    """
+    path = name.removeprefix("=")
+    path = unquote(urlsplit(path).path) if path.startswith("file:") else path
+    try:
+        return parse_jaas_file(Path(path).read_text(encoding="utf-8"))
+    except JaasError as error:
+        raise SaslError(f"{path}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SaslError(f"cannot read {path}: {reason_of(error)}") from error
 
 
 def check_options(name: str, module: LoginModule) -> None:
@@ -129,7 +165,6 @@ def keys_file(url: str) -> Path:
 def own_account(listener: str, mechanism: str, settings: SaslListener) -> tuple[str, str]:
     """The user that a broker is at this listener of others, and the password; "" for a token. Raises SaslError."""
     module = settings.mechanisms.get(mechanism)
-    name = setting_of(listener, mechanism, JAAS_CONFIG)
     if module is None:
         enabled = ", ".join(settings.mechanisms)
         raise SaslError(
@@ -143,7 +178,9 @@ def own_account(listener: str, mechanism: str, settings: SaslListener) -> tuple[
     needed = (OWN_USER_CLAIM,) if mechanism == OAUTHBEARER else (OWN_USER, OWN_PASSWORD)
     missing = [each for each in needed if not module.options.get(each)]
     if missing:
-        raise SaslError(f"{name} has no {' and no '.join(missing)}, by which brokers log in to each other")
+        raise SaslError(
+            f"{settings.sources[mechanism]} has no {' and no '.join(missing)}, by which brokers log in to each other"
+        )
     user, *password = (module.options[each] for each in needed)
     return user, "".join(password)
 

@@ -42,6 +42,26 @@ from tests.books import GOLDEN, Book, Script, as_recorded, record_books, setting
 from tests.certificates import PASSWORD, Certificates
 
 FOLDER = GOLDEN / "settings"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+JAAS_FILES = {
+    "users.conf": f"""// of two mechanisms
+KafkaServer {{
+    {PLAIN} required
+        username="admin" password="a"
+        user_admin="a" user_ann="b";
+    {SCRAM} required username="admin" password="a";
+}};
+in.KafkaServer {{ {PLAIN} required user_bob="c"; }};
+KafkaClient {{ com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true; }};
+""",
+    "in.conf": f"in.KafkaServer {{ {PLAIN} required; }};",
+    "unknown.conf": "KafkaServer { no.Such required; };",
+    "open.conf": f"KafkaServer {{\n  {PLAIN} required\n  user_ann=hunter2\n}};\n",
+    "number.conf": f"\nKafkaServer {{\n  {PLAIN} required\n  user_ann=12;\n}};\n",
+    "unclosed.conf": f"KafkaServer {{\n  {PLAIN} required;\n",
+    "nameless.conf": f"{PLAIN} required;\n",
+}
 REASON_OF_OPENSSL = re.compile(r"\(None\)|\(\[SSL\].*?\(_ssl\.c:\d+\)\)")
 OF_LISTENERS = {"listeners", "advertised.listeners", "host.name", "port", "advertised.host.name", "advertised.port"}
 
@@ -123,6 +143,8 @@ def make_stores(folder: Path) -> Path:
     (folder / "server.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
     (folder / "garbage").write_bytes(b"garbage")
     (folder / "keys.json").write_text("{}")
+    for name, text in JAAS_FILES.items():
+        (folder / name).write_text(text)
     content = made.issued().read_bytes()
     key = load_pem_private_key(content, None).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode())

@@ -185,6 +185,12 @@ def test_the_zookeeper_of_a_settings_file_is_joined_only_when_asked(caplog: pyte
     with caplog.at_level("INFO"):
         assert zookeeper_of(parse_arguments([]), config) is None
     assert caplog.messages[-1] == "zookeeper.connect: no effect without --zookeeper, this broker needs no ZooKeeper"
+    assert caplog.records[-1].levelname == "INFO"
+    for setting in ("broker.id=2", "offsets.topic.replication.factor=3"):
+        one_of_several = load_config(None, ["zookeeper.connect=there:2181", setting], listen=None, data_dir="d")
+        assert zookeeper_of(parse_arguments([]), one_of_several) is None
+        assert caplog.records[-1].levelname == "WARNING"
+        assert caplog.messages[-1].endswith("is a cluster of its own; `serve --brokers 3` starts a cluster")
     assert zookeeper_of(parse_arguments(["--zookeeper"]), config) == "there:2181/kafka"
     assert zookeeper_of(parse_arguments(["--zookeeper", "here:1"]), config) == "here:1"
 

@@ -5,6 +5,7 @@ Every expected value of a file was printed by JDK 17; the variables are those of
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
 from minibroker.protocol.jaas import parse_jaas
 from minibroker.protocol.java_properties import parse_properties
+from tests.sources import ROOT
 
 
 def test_an_entry_knows_the_line_it_starts_on() -> None:
@@ -162,10 +164,95 @@ def test_key_stores_of_the_images_are_files_among_their_secrets(
     }
 
 
+# The variables that the scripts of each image read, with a value of its documentation.
+VARIABLES_OF_IMAGES = {
+    "apache/kafka": """
+        KAFKA_NODE_ID=1 KAFKA_LOG_RETENTION_MS=1 KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://a:1 KAFKA_OPTS=-Dx=1
+        KAFKA_SSL_KEYSTORE_FILENAME=a.p12 KAFKA_SSL_TRUSTSTORE_FILENAME=b.p12 KAFKA_SSL_KEYSTORE_CREDENTIALS=password
+        KAFKA_SSL_KEY_CREDENTIALS=password KAFKA_SSL_TRUSTSTORE_CREDENTIALS=password KAFKA_JMX_OPTS=-Dy=1 CLUSTER_ID=x
+        KAFKA_LOG4J_ROOT_LOGLEVEL=WARN KAFKA_LOG4J_LOGGERS=kafka=WARN KAFKA_TOOLS_LOG4J_LOGLEVEL=WARN
+        KAFKA_HEAP_OPTS=-Xmx1G KAFKA_JVM_PERFORMANCE_OPTS=-server KAFKA_GC_LOG_OPTS=-Xlog:gc KAFKA_LOG4J_OPTS=-Dlog4j=f
+        KAFKA_LOG4J_CONFIG_FILE=f KAFKA_JMX_PORT=9101 KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR=1
+    """,
+    "bitnami/kafka": """
+        ALLOW_PLAINTEXT_LISTENER=yes KAFKA_CFG_LISTENERS=A://:1 KAFKA_CFG_MAX_REQUEST_SIZE=1 KAFKA_ENABLE_KRAFT=yes
+        KAFKA_INTER_BROKER_USER=u KAFKA_INTER_BROKER_PASSWORD=p KAFKA_CLIENT_USERS=a KAFKA_CLIENT_PASSWORDS=b
+        KAFKA_CLIENT_PASSWORDS_FILE=password KAFKA_CERTIFICATE_PASSWORD=c KAFKA_TLS_TYPE=PEM KAFKA_TLS_TRUSTSTORE_FILE=f
+        KAFKA_TLS_CLIENT_AUTH=none KAFKA_OPTS_FILE=password KAFKA_KRAFT_CLUSTER_ID=x KAFKA_ZOOKEEPER_PROTOCOL=SASL
+        KAFKA_ZOOKEEPER_USER=u KAFKA_ZOOKEEPER_PASSWORD=p KAFKA_ZOOKEEPER_TLS_TYPE=JKS KAFKA_EXTRA_FLAGS=-x
+        KAFKA_ZOOKEEPER_TLS_TRUSTSTORE_FILE=f KAFKA_SKIP_KRAFT_STORAGE_INIT=yes KAFKA_CONTROLLER_USER=u
+        KAFKA_CONTROLLER_PASSWORD=p KAFKA_CLIENT_LISTENER_NAME=C KAFKA_PORT_NUMBER=1 KAFKA_KRAFT_BOOTSTRAP_SCRAM_USERS=1
+        KAFKA_MOUNTED_CONF_DIR=/m KAFKA_INITIAL_CONTROLLERS=0@h:1:u JAVA_TOOL_OPTIONS=-Dz=1 KAFKA_VOLUME_DIR=/b
+    """,
+    "confluentinc/cp-kafka": """
+        KAFKA_BROKER_ID=1 KAFKA_ZOOKEEPER_CONNECT=z:1 KAFKA_ADVERTISED_LISTENERS=PLAINTEXT_HOST://localhost:9092
+        KAFKA_JMX_PORT=9101 KAFKA_JMX_HOSTNAME=localhost KAFKA_CONFLUENT_LICENSE_TOPIC_REPLICATION_FACTOR=1
+        KAFKA_METRIC_REPORTERS=io.confluent.metrics.reporter.ConfluentMetricsReporter CONFLUENT_METRICS_ENABLE=true
+        CONFLUENT_SUPPORT_CUSTOMER_ID=anonymous KAFKA_AUTHORIZER_CLASS_NAME=kafka.security.authorizer.AclAuthorizer
+        KAFKA_SCHEMA_REGISTRY_URL=http://s:8081 KAFKA_SSL_KEYSTORE_FILENAME=a.jks KAFKA_OPTS=-javaagent:/jmx.jar=7071
+    """,
+    "wurstmeister/kafka": """
+        KAFKA_ADVERTISED_HOST_NAME=k KAFKA_ADVERTISED_PORT=9094 KAFKA_PORT=9092 KAFKA_HOST_NAME=k KAFKA_BROKER_ID=-1
+        HOSTNAME_COMMAND=hostname PORT_COMMAND=x BROKER_ID_COMMAND=x RACK_COMMAND=x CUSTOM_INIT_SCRIPT=x JMX_PORT=1099
+        KAFKA_PROTOCOL_NAME=A KAFKA_ADVERTISED_PROTOCOL_NAME=A KAFKA_INTER_BROKER_PORT=1 KAFKA_LOG_DIRS=/kafka
+        KAFKA_CREATE_TOPICS=a:1:1 KAFKA_CREATE_TOPICS_SEPARATOR=; KAFKA_OPTS=-Djava.security.krb5.conf=/k
+    """,
+}
+# First topics; a mounted file; a quorum of one; what a SASL listener needs.
+EFFECT_ELSEWHERE = {"KAFKA_CREATE_TOPICS", "KAFKA_CREATE_TOPICS_SEPARATOR", "KAFKA_MOUNTED_CONF_DIR"}
+EFFECT_ELSEWHERE |= {"KAFKA_INITIAL_CONTROLLERS", "KAFKA_INTER_BROKER_USER", "KAFKA_INTER_BROKER_PASSWORD"}
+
+
+@pytest.mark.parametrize("image", VARIABLES_OF_IMAGES)
+def test_every_variable_of_an_image_has_an_effect_or_is_named(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_images, "SECRETS", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "password").write_text("-Dw=1\n")
+    nothing = configured({"HOME": "/"})
+
+    ignored = set()
+    variables = dict(each.split("=", 1) for each in VARIABLES_OF_IMAGES[image].split())
+    for variable, value in variables.items():
+        try:
+            config = configured({variable: value})
+        except ConfigError as error:
+            said = [str(error)]
+        else:
+            said = [*config.warnings, *config.notes]
+            said += [variable] if config.given != nothing.given else []
+        if not any(variable.removesuffix("_FILE") in line for line in said):
+            ignored.add(variable)
+    assert ignored == variables.keys() & EFFECT_ELSEWHERE
+
+
+def test_a_mounted_file_has_the_settings_and_variables_win_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "server.properties").write_text(
+        "listeners=A://:7\nlistener.security.protocol.map=A:PLAINTEXT\n"
+        "inter.broker.listener.name=A\nlog.dir=/there\nnum.partitions=3\n"
+    )
+    of_the_dockerfile = dict(re.findall(r"(KAFKA_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
+    given = {"KAFKA_MOUNTED_CONF_DIR": str(tmp_path), "KAFKA_NUM_PARTITIONS": "5"}
+
+    config = configured(of_the_dockerfile | given)
+
+    assert config.listen_addresses == [("", 7)]
+    assert (config.num_partitions, config.log_dir) == (5, Path("/there"))
+    assert config.notes[0] == f"settings are read from {tmp_path}/server.properties, and variables win over it"
+    assert of_the_dockerfile == other_images.OF_THE_DOCKERFILE
+
+
 def test_variables_without_effect_are_one_warning_with_what_to_use_instead() -> None:
     config = configured(
         {
             "HOSTNAME_COMMAND": "hostname",
+            "KAFKA_OPTS": "-Xmx1G -javaagent:/jmx.jar=7071 -Djavax.net.ssl.keyStorePassword=hunter2",
+            "KAFKA_HEAP_OPTS": "-Xmx1G",
+            "KAFKA_LOG4J_LOGGERS": "kafka=WARN",
+            "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
             "KAFKA_PROTOCOL_NAME": "INSIDE",
             "KAFKA_CREATE_TOPICS": "orders:1:1",
             "KAFKA_ZOOKEEPER_PROTOCOL": "SASL",
@@ -187,8 +274,13 @@ def test_variables_without_effect_are_one_warning_with_what_to_use_instead() -> 
         "KAFKA_ZOOKEEPER_PROTOCOL, KAFKA_ZOOKEEPER_TLS_TYPE (use --zookeeper); "
         "HOSTNAME_COMMAND (use KAFKA_ADVERTISED_LISTENERS); "
         "KAFKA_PROTOCOL_NAME (use KAFKA_LISTENERS and KAFKA_ADVERTISED_LISTENERS); "
-        "KAFKA_CLIENT_USERS (use `minibroker users add` for SCRAM)"
+        "KAFKA_CLIENT_USERS (use `minibroker users add` for SCRAM); "
+        "KAFKA_OPTS -javaagent (use `serve --metrics HOST:PORT`)"
     ]
+    assert config.notes[-1] == (
+        "CLUSTER_ID, KAFKA_LOG4J_LOGGERS, KAFKA_HEAP_OPTS, KAFKA_OPTS (-Djavax.net.ssl.keyStorePassword): no effect, "
+        "this broker has no JVM, and an id of its own for its cluster"
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.way.logins import max_session_ms
+from tests.broker.settings_rows import JAAS_FILES
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -41,6 +42,28 @@ def test_the_users_of_plain_are_those_of_its_login_module() -> None:
 
     assert accounts(listener.mechanisms["PLAIN"]) == {"alice": SECRET, "bob": "b"}
     assert SECRET not in repr(listener)
+
+
+def test_the_users_of_a_file_are_those_of_the_listeners_section(tmp_path: Path) -> None:
+    (tmp_path / "jaas.conf").write_text(JAAS_FILES["users.conf"])
+    protocols = "IN:SASL_PLAINTEXT,OUT:SASL_PLAINTEXT"
+    made = KafkaConfig(
+        {
+            "listeners": "IN://:1,OUT://:2",
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "OUT",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.out.scram-sha-256.sasl.jaas.config": f'{SCRAM} required username="x";',
+            "java.security.auth.login.config": str(tmp_path / "jaas.conf"),
+        }
+    )
+
+    modules = {name: each.mechanisms for name, each in made.sasl_listeners.items()}
+    assert accounts(modules["IN"]["PLAIN"]) == {"bob": "c"}
+    assert accounts(modules["OUT"]["PLAIN"]) == {"admin": "a", "ann": "b"}
+    assert modules["OUT"]["SCRAM-SHA-256"].options == {"username": "x"}
+    assert modules["IN"]["SCRAM-SHA-256"].options == {}
 
 
 def test_a_login_module_of_another_mechanism_counts_as_empty() -> None:

@@ -35,6 +35,9 @@ NO_PLUGINS = Reason("this broker cannot load Java classes", True)
 NO_METRICS = Reason("metrics have no reporters and no samples here: --metrics serves them to Prometheus", False)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
+# A property of Kafka's JVM, no setting: where the login modules of listeners are that have no setting for them.
+JAAS_FILE = "java.security.auth.login.config"
+
 OF_LISTENER = "listener.name."
 LISTENERS_OWN = ("ssl.", "sasl.", "connections.max.reauth.ms")  # what one listener may have for itself
 # What one mechanism of a listener may have: listener.name.<listener>.<mechanism>.<setting>.
