@@ -232,6 +232,8 @@ class DelayedFetch(DelayedOperation):
         # Compare the offsets first: right after a roll, the same offset is on two segments, which is not Case C.
         if end.message_offset == start.message_offset or start.segment_base_offset < 0:
             return 0
+        if end.segment_base_offset < start.segment_base_offset:  # the log was truncated
+            return None
         if params.holds_back is not None and isinstance(partition, Leading) and params.holds_back(partition):
             return 0
         if end.segment_base_offset != start.segment_base_offset:

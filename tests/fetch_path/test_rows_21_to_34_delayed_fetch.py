@@ -14,6 +14,7 @@ import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
+from minibroker.broker.quota.replication_quota import LEADER_RATE
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -62,10 +63,17 @@ async def test_row_28_case_e_a_failed_disk_answers_all(broker: InMemoryBroker, m
     assert codes(await parked.seen()) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_row_25_case_c_a_log_cut_below_the_offset_answers_who_waits(broker: InMemoryBroker) -> None:
-    await broker.create_topic("s", segment_bytes=1000)
+@pytest.mark.parametrize(("replica_id", "offset"), [(FUTURE_REPLICA, 2), (1, 1)])
+async def test_row_25_case_c_a_log_cut_below_the_offset_answers_who_waits(
+    broker: InMemoryBroker, replica_id: int, offset: int
+) -> None:
+    """Also a follower that is throttled."""
+    await assign(broker, "s", [0, 1], segment_bytes=1000, **{"leader.replication.throttled.replicas": "*"})
+    quota = broker.parts.replica_manager.leader_quota
+    quota.set_limit({LEADER_RATE: "1"}, LEADER_RATE)
+    quota.record(1000, 0)
     await fill(broker, "s", size=800, batches=2)
-    parked = await broker.park(broker.fetch, ("s", 0, 2), replica_id=FUTURE_REPLICA, max_wait_ms=LONG_MS)
+    parked = await broker.park(broker.fetch, ("s", 0, offset), replica_id=replica_id, max_wait_ms=LONG_MS)
 
     broker.log_of("s").truncate_to(0, now_ms=NOW_MS)
     broker.parts.replica_manager.complete_delayed(TopicPartition("s", 0))
