@@ -437,6 +437,17 @@ def elect(
     return elections(image, states), outcomes
 
 
+def unclean_elections(image: Image, change: Change) -> int:
+    """Count the partitions that a replica leads from now on which was not in sync."""
+    return sum(
+        state.leader != NO_LEADER and state.leader not in before.in_sync_replicas
+        for name, topic in change.topics.items()
+        if topic is not None and name in image.topics
+        for number, state in topic.partitions.items()
+        if (before := image.topics[name].partitions.get(number)) is not None and before.had_leader
+    )
+
+
 def choose_leader(image: Image, topic_partition: TopicPartition, broker_id: int, *, is_unclean: bool) -> Plan:
     """Have one replica lead, as a test wants it; with `is_unclean` also one that lacks records, which are lost then.
 

@@ -68,6 +68,7 @@ class ControllerLoop:
         self._is_behind = False  # whether a plan could not be stored
         self._offline: set[Replica] = set()  # in log directories of live brokers that have failed
         self._deleted: set[Replica] = set()  # of topics that are being deleted
+        self.unclean_elections = 0  # of partitions, that this broker has decided on as the controller
 
     def image(self) -> Image:
         config, state = self._config, self._state
@@ -229,7 +230,9 @@ class ControllerLoop:
             if plan.change is None:
                 return plan
             epoch = image.controller_epoch if as_controller else None
+            unclean_elections = controller.unclean_elections(image, plan.change)
             if self._state.save(what, plan.change._replace(controller_epoch=epoch)):
+                self.unclean_elections += unclean_elections
                 return self._with_stored_ids(plan)
 
     def _with_stored_ids(self, plan: Plan) -> Plan:

@@ -97,6 +97,7 @@ class Families:
         observed, parts, counters = self._observed, self._observed.parts, self._counters
         counters.count_noted()
         yield from broker_metrics(parts)
+        yield from controller_metrics(parts)
         yield from self._topics.metrics()
         yield from request_metrics(counters)
         yield from purgatory_metrics(parts, counters)
@@ -121,7 +122,7 @@ def broker_metrics(parts: BrokerParts) -> Iterator[Found]:
     yield figures(
         "kafka.server:type=ReplicaManager",
         {
-            "LeaderCount": 0 if is_offline else partitions,
+            "LeaderCount": 0 if is_offline else len(replicas.partitions.leaders()),
             "PartitionCount": partitions,
             "OfflineReplicaCount": partitions if is_offline else 0,
             "IsrExpandsPerSec": replicas.followers.isr_expansions,
@@ -129,17 +130,6 @@ def broker_metrics(parts: BrokerParts) -> Iterator[Found]:
             "FailedIsrUpdatesPerSec": replicas.followers.failed_isr_updates,
         },
     )
-    yield figures(
-        "kafka.controller:type=KafkaController",
-        {
-            "ActiveControllerCount": 1,
-            "OfflinePartitionsCount": partitions if is_offline else 0,
-            "PreferredReplicaImbalanceCount": 0,
-            "GlobalTopicCount": len(parts.metadata_cache.topics),
-            "GlobalPartitionCount": partitions,
-        },
-    )
-    yield figures("kafka.controller:type=ControllerStats", {"UncleanLeaderElectionsPerSec": 0})
     yield figures(
         "kafka.server:type=FetchSessionCache",
         {
@@ -161,6 +151,34 @@ OF_TOPICS, OF_ALL_TOPICS = (
     Table("kafka.server:type=BrokerTopicMetrics", keys, {metric_of(name): attrgetter(name) for name in names})
     for keys, names in ((("topic",), [name for name in COUNTED if name != OF_REPLICATION]), ((), COUNTED))
 )
+
+
+def controller_metrics(parts: BrokerParts) -> Iterator[Found]:
+    """What the controller knows of all partitions; 0 at other brokers. As kafka 2.0.1 KafkaController.updateMetrics."""
+    loop = parts.controller_loop
+    is_active = loop.is_active
+    image = loop.image()
+    live = () if parts.replica_manager.log_manager.is_offline and not image.is_shared else image.brokers
+    partitions = offline = imbalanced = 0
+    for number, (name, topic) in enumerate(list(image.topics.items()) if is_active else ()):
+        is_kept = name not in image.being_deleted
+        for state in topic.partitions.values():
+            partitions += state.had_leader
+            offline += is_kept and state.had_leader and state.leader not in live
+            imbalanced += is_kept and state.had_leader and state.leader != state.replicas[0]
+        if number % STEP == 0:
+            yield None
+    yield figures(
+        "kafka.controller:type=KafkaController",
+        {
+            "ActiveControllerCount": int(is_active),
+            "OfflinePartitionsCount": offline,
+            "PreferredReplicaImbalanceCount": imbalanced,
+            "GlobalTopicCount": len(image.topics) if is_active else 0,
+            "GlobalPartitionCount": partitions,
+        },
+    )
+    yield figures("kafka.controller:type=ControllerStats", {"UncleanLeaderElectionsPerSec": loop.unclean_elections})
 
 
 class TopicSums:
@@ -489,8 +507,8 @@ def partition_metrics(parts: BrokerParts) -> Iterator[Found]:
         "kafka.server:type=ReplicaManager",
         {"UnderReplicatedPartitions": under_replicated, "UnderMinIsrPartitionCount": under_min_isr},
     )
-    for key, led in partitions:
-        yield OF_LOG.row(key, led.log)
+    for key, role in parts.replica_manager.partitions.items():
+        yield OF_LOG.row(key, role.log)
     topics = parts.metadata_cache.topics
     for key, led in partitions:
         known = topics.get(key.topic)

@@ -107,6 +107,8 @@ and `_count`. What differs from Kafka:
 - Quotas have rates once a quota was set, as in Kafka: `user` or `clientId` is empty if the quota does not name it.
 - Batches that are recognized as duplicates count nowhere.
 - `FetchMessageConversionsPerSec` counts answered partitions, not records: they are converted while they are sent.
+- `MessageConversionsTimeMs` and `TemporaryMemoryBytes` are absent: conversion counts into `LocalTimeMs` for Produce and
+  into `ResponseSendTimeMs` for Fetch, and takes the memory of a few batches at a time.
 - A fetch in a session counts for the topics that the session has at the scrape.
 - Rows without labels are sums, in which deleted topics stay."""
 METRICS_OF_CLUSTER = """\

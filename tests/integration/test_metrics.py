@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.processes import ServerProcess, free_port
-from minibroker import Broker
+from minibroker import Broker, Cluster
 from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
 from minibroker.metrics.dashboard import rows
 from tests.integration.brokers import Minibroker
@@ -265,3 +265,52 @@ def answer(url: str) -> bool:
             return bool(json.load(response)["data"]["result"])
     except OSError:
         return False
+
+
+OF_CLUSTER = {
+    "controllers": "kafka.controller:type=KafkaController,name=ActiveControllerCount",
+    "topics": "kafka.controller:type=KafkaController,name=GlobalTopicCount",
+    "partitions": "kafka.controller:type=KafkaController,name=GlobalPartitionCount",
+    "offline": "kafka.controller:type=KafkaController,name=OfflinePartitionsCount",
+    "imbalanced": "kafka.controller:type=KafkaController,name=PreferredReplicaImbalanceCount",
+    "unclean": "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+    "led": "kafka.server:type=ReplicaManager,name=LeaderCount",
+    "replicas": "kafka.server:type=ReplicaManager,name=PartitionCount",
+    "under-replicated": "kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions",
+}
+
+
+def test_a_cluster_has_the_sums_of_apache_kafka_also_over_a_fail_over() -> None:
+    """As the sources of kafka 2.0.1 KafkaController.updateMetrics and ReplicaManager have them."""
+    with Cluster(brokers=3, metrics=True, settings={"auto.leader.rebalance.enable": "false"}) as cluster:
+
+        def sums(*broker_ids: int) -> dict[str, object]:
+            of_each = [cluster.broker(each).metrics() for each in broker_ids]
+            return {name: sum(metrics[mbean] for metrics in of_each) for name, mbean in OF_CLUSTER.items()}  # type: ignore[misc]
+
+        def await_sums(*broker_ids: int, **expected: int) -> None:
+            whole = {"controllers": 1, "topics": 2, "partitions": 4, "offline": 0, "imbalanced": 0, "unclean": 0}
+            whole |= {"led": 4, "replicas": 10, "under-replicated": 0} | {
+                name.replace("_", "-"): value for name, value in expected.items()
+            }
+            wait_until(lambda: sums(*broker_ids) == whole, f"the sums {whole}", seconds=20)
+
+        cluster.create_topic("orders", partitions=3)
+        cluster.create_topic("single", replication_factor=1)
+        lonely = cluster.leader_of("single")
+        if lonely == cluster.controller:
+            cluster.move_controller()
+        await_sums(1, 2, 3)
+
+        cluster.kill(lonely)
+        first, second = sorted({1, 2, 3} - {lonely}, key=lambda each: each != cluster.controller)
+        await_sums(first, second, offline=1, imbalanced=2, led=3, replicas=6, under_replicated=3)
+        cluster.kill(first)
+        await_sums(second, offline=1, imbalanced=3, led=3, replicas=3, under_replicated=3)
+        cluster.start()
+        await_sums(1, 2, 3, imbalanced=2)
+
+        led_by_second = next(each for each in range(3) if cluster.leader_of("orders", each) == second)
+        cluster.shrink_isr("orders", led_by_second, lonely)
+        cluster.unclean_election("orders", led_by_second, lonely)
+        wait_until(lambda: sums(1, 2, 3)["unclean"] == 1, "an unclean election")

@@ -80,13 +80,13 @@ kafka.server:type=Request (user, client-id)
   request-time                  gauge    percent   of a core, for clients of a quota -> kafka_server_quota_request_time
   throttle-time                 gauge    ms        for which they were throttled -> kafka_server_quota_throttle_time
 kafka.controller:type=KafkaController
-  ActiveControllerCount         gauge    controllers 1: this broker is the controller
-  OfflinePartitionsCount        gauge    partitions without a leader
-  PreferredReplicaImbalanceCount gauge   partitions not led by their first replica; 0
-  GlobalTopicCount              gauge    topics    in the cluster
-  GlobalPartitionCount          gauge    partitions in the cluster
+  ActiveControllerCount         gauge    controllers 1: this broker is the controller, else 0
+  OfflinePartitionsCount        gauge    partitions without a leader; 0 if not the controller
+  PreferredReplicaImbalanceCount gauge   partitions not led by their first replica; 0 if not the controller
+  GlobalTopicCount              gauge    topics    in the cluster; 0 if not the controller
+  GlobalPartitionCount          gauge    partitions in the cluster; 0 if not the controller
 kafka.controller:type=ControllerStats
-  UncleanLeaderElectionsPerSec  counter  elections of a replica that was out of sync; 0
+  UncleanLeaderElectionsPerSec  counter  elections of a replica that was out of sync, by this controller
 kafka.network:type=RequestMetrics (request, version)
   RequestsPerSec                counter  requests  by API and version
 kafka.network:type=RequestMetrics (request, error)
