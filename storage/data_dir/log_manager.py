@@ -39,6 +39,7 @@ from minibroker.storage.files.storage_errors import (
     LogDirectoryError,
     is_passing,
     map_directory_errors,
+    map_half_done_errors,
 )
 from minibroker.storage.log.flush_times import FlushTimes
 from minibroker.storage.log.log import Log
@@ -215,22 +216,27 @@ class LogManager:
         self._deleted.append((directory, None))
 
     def truncate_log(self, log: Log, offset: int, *, now_ms: int) -> None:
-        """Cut everything from the offset on, as `Log.truncate_to`. Raises OSError."""
-        recovery_point = log.recovery_point
-        log.truncate_to(offset, now_ms=now_ms)
-        self._write_lower_recovery_point(log, recovery_point)
+        """Cut everything from the offset on, as `Log.truncate_to`. Raises HalfDoneError."""
+        with self._cutting(log):
+            log.truncate_to(offset, now_ms=now_ms)
 
     def begin_log_anew(self, log: Log, offset: int, *, now_ms: int) -> None:
-        """Remove all records, and begin at the offset, as `Log.truncate_fully_and_start_at`. Raises OSError."""
-        recovery_point = log.recovery_point
-        log.truncate_fully_and_start_at(offset, now_ms=now_ms)
-        self._write_lower_recovery_point(log, recovery_point)
+        """Remove all records, and begin at the offset, as `Log.truncate_fully_and_start_at`. Raises HalfDoneError."""
+        with self._cutting(log):
+            log.truncate_fully_and_start_at(offset, now_ms=now_ms)
 
-    def _write_lower_recovery_point(self, log: Log, before: int) -> None:
-        """Write the recovery points, if that of the log was lowered: after a crash no start may count what is appended
-        from now on as flushed (as kafka 2.0.1 LogManager.truncateTo)."""
-        if log.recovery_point < before:
-            self.checkpoint_recovery_points()()
+    @contextmanager
+    def _cutting(self, log: Log) -> Iterator[None]:
+        """Write the recovery points at the end, if that of the log was lowered: after a crash no start may count what
+        is appended from now on as flushed (as kafka 2.0.1 LogManager.truncateTo).
+
+        Raises HalfDoneError.
+        """
+        before = log.recovery_point
+        with map_half_done_errors(f"cutting the log of {log.topic_partition}"):
+            yield
+            if log.recovery_point < before:
+                self.checkpoint_recovery_points()()
 
     def _deleted_path(self, topic_partition: TopicPartition) -> Path:
         return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)

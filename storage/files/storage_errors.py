@@ -2,11 +2,12 @@
 
     CorruptFileError     an index, snapshot or checkpoint with impossible content: rebuilt, or ignored
     LogFlushError        a failed fsync: what the disk holds is unknown
+    HalfDoneError        a change of several files, of which some are changed: a start completes it or makes it anew
     LogDirectoryError    a data directory that the broker cannot start with
     KafkaError           what a client gets: KAFKA_STORAGE_ERROR, by `map_storage_errors`
 
-A passing error (a full disk, no free descriptor) refuses one operation. Any other, and every failed fsync, takes the
-log directory offline until the next start.
+A passing error (a full disk, no free descriptor) refuses one operation. Any other, every failed fsync and everything
+half done take the log directory offline until the next start.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class CorruptFileError(Exception):
 
 class LogFlushError(OSError):
     """An fsync failed: what the disk holds is unknown, and nothing may be acknowledged from then on."""
+
+
+class HalfDoneError(OSError):
+    """A change of several files failed after some were changed: the log in memory is no longer that on the disk."""
 
 
 class LogDirectoryError(Exception):
@@ -73,7 +78,7 @@ def map_storage_errors(listener: StorageErrorListener | None = None) -> StorageE
 
 def is_passing(error: OSError) -> bool:
     """Return whether the directory can stay online after this error."""
-    return error.errno in _PASSING_ERRORS and not isinstance(error, LogFlushError)
+    return error.errno in _PASSING_ERRORS and not isinstance(error, LogFlushError | HalfDoneError)
 
 
 def is_out_of_descriptors(error: BaseException | None) -> bool:
@@ -90,6 +95,15 @@ def map_flush_errors(directory: Path) -> Iterator[None]:
         if is_out_of_descriptors(error):
             raise
         raise LogFlushError(error.errno, f"fsync of {directory}: {error.strerror}") from error
+
+
+@contextmanager
+def map_half_done_errors(what: str) -> Iterator[None]:
+    """Turn an OSError into HalfDoneError: `<what> failed half way`."""
+    try:
+        yield
+    except OSError as error:
+        raise HalfDoneError(error.errno, f"{what} failed half way: {error.strerror}") from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_TIMESTAMP
 from minibroker.storage.files import disk
-from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
+from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors, map_half_done_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.log.appending import AppendRules, LogAppendInfo, prepare_producers
@@ -384,7 +384,8 @@ class Log:
                 segment.update_txn_index(txn, self.producer_state.complete_txn(txn))
         except OSError:
             # Without its index entry the marker must not stay: readers would see what was aborted.
-            self.truncate_to(end_offset, now_ms=now_ms)
+            with map_half_done_errors(f"an append to {self.topic_partition}"):
+                self.truncate_to(end_offset, now_ms=now_ms)
             raise
 
     def _duplicate_info(self, first_time: BatchMetadata) -> LogAppendInfo:
@@ -651,8 +652,10 @@ class Log:
         logger.info("%s: deleting segments %s because of %s", self.topic_partition, bases, reason)
         if len(segments) == len(self.segments):
             self.roll(now_ms)
+        # First the log start offset: it hides the segments of which the files cannot be renamed.
+        self.maybe_increment_log_start_offset(self.segments.segments[len(segments)].base_offset)
         self.segments.take_out(segments, delete_at_ms=now_ms + self.config.file_delete_delay_ms)
-        self.maybe_increment_log_start_offset(self.segments.first.base_offset)
+        self.producer_state.delete_snapshots_before(self.segments.first.base_offset)
         return len(segments)
 
     # -- snapshots, closing -----------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -480,9 +481,21 @@ class LogSegment:
         self.records.unmap()
 
     def change_suffixes(self, old: str, new: str) -> None:
-        """Rename the files: replace `old` by `new` at the end of each name."""
-        for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
-            file.rename(file.path.with_name(file.path.name.removesuffix(old) + new))
+        """Rename the files: replace `old` by `new` at the end of each name.
+
+        Raises OSError; the files have their old names then.
+        """
+        renamed: list[tuple[Callable[[Path], None], Path]] = []
+        try:
+            for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
+                before = file.path
+                file.rename(before.with_name(before.name.removesuffix(old) + new))
+                renamed.append((file.rename, before))
+        except OSError:
+            for rename, before in renamed:
+                with suppress(OSError):
+                    rename(before)
+            raise
 
     def update_directory(self, directory: Path) -> None:
         """Follow the directory, which was renamed."""

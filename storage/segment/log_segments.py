@@ -23,6 +23,7 @@ from minibroker.storage.files.file_names import (
     SWAP_SUFFIX,
     segment_file,
 )
+from minibroker.storage.files.storage_errors import map_half_done_errors
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.segment.log_segment import LogSegment
 
@@ -131,11 +132,18 @@ class LogSegments:
             self.active = self.segments[-1]
 
     def take_out(self, segments: Sequence[LogSegment], *, delete_at_ms: int) -> None:
-        """Remove segments and rename their files; `take_deleted` returns them when their time has come."""
+        """Remove segments and rename their files; `take_deleted` returns them when their time has come.
+
+        Raises OSError; the segment whose files could not be renamed, and those after it, are still there then.
+        """
         for segment in segments:
             self.abandon_replacement()
             self.remove(segment)  # before its files: a flush must not miss one that is still in the log
-            self._rename_deleted(segment, delete_at_ms)
+            try:
+                self._rename_deleted(segment, delete_at_ms)
+            except OSError:
+                self.add(segment)
+                raise
 
     def _rename_deleted(self, segment: LogSegment, delete_at_ms: int) -> None:
         segment.release_maps()
@@ -149,8 +157,11 @@ class LogSegments:
         return due
 
     def truncate_to(self, offset: int, *, now_ms: int, delete_at_ms: int) -> None:
-        """Cut everything from the offset on, which must not be below the first segment. Raises OSError."""
-        self.take_out(self.segments[self.floor_slot(offset) + 1 :], delete_at_ms=delete_at_ms)
+        """Cut everything from the offset on, which must not be below the first segment. Raises OSError.
+
+        The last segment goes first, so that an error, or a kill, leaves no gap.
+        """
+        self.take_out(self.segments[: self.floor_slot(offset) : -1], delete_at_ms=delete_at_ms)
         self.active.truncate_to(offset, now_ms=now_ms)
 
     # -- replacing --------------------------------------------------------------------------------------------
@@ -167,16 +178,17 @@ class LogSegments:
         """Let the replacement take effect, once its `.swap` names are on disk; return False if it was abandoned.
 
         The old files are renamed in the order of their offsets, so that those a crash leaves are the last of them.
-        Raises OSError.
+        Raises HalfDoneError.
         """
         replacement, self._replacement = self._replacement, None
         if replacement is None:
             return False
         new, old = replacement
         self.replace(old, new)
-        for segment in old:
-            self._rename_deleted(segment, delete_at_ms)
-        new.change_suffixes(SWAP_SUFFIX, "")
+        with map_half_done_errors(f"replacing segments by {new.path}"):
+            for segment in old:
+                self._rename_deleted(segment, delete_at_ms)
+            new.change_suffixes(SWAP_SUFFIX, "")
         return True
 
     def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:

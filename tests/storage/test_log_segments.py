@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.errors import ErrorCode
-from minibroker.storage.files.storage_errors import LogFlushError
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.files.storage_errors import LogFlushError, map_storage_errors
 from minibroker.storage.log.log import Log
 from tests.refusals import refusal_of
 from tests.storage.file_limits import failing
 from tests.storage.logs import (
     NOW_MS,
+    SMALL,
     append,
     end_transaction,
     names_in,
@@ -28,6 +32,7 @@ from tests.storage.logs import (
     send_transactional,
     values_of,
 )
+from tests.storage.managers import crash, log_in, opened
 from tests.storage.open_files import descriptors_in, forced_files
 
 
@@ -100,6 +105,51 @@ class TestFlushing:
         assert log.recovery_point == 0
         assert refusal_of(lambda: append(log, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
         assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class TestRenamesThatFail:
+    """A full disk may refuse one of the renames of a segment's files."""
+
+    @contextmanager
+    def failing_at(self, number: int) -> Iterator[None]:
+        real, count = os.replace, itertools.count(1)
+
+        def replace_file(source: Path, target: Path) -> None:
+            if next(count) == number:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(source, target)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("minibroker.storage.files.disk.replace", replace_file)
+            yield
+
+    def test_a_segment_that_retention_cannot_rename_is_hidden_and_tried_again(self, tmp_path: Path) -> None:
+        log = roll_three(tmp_path / "log", replace(SMALL, retention_ms=1))
+        log.update_high_watermark(log.log_end_offset)
+        names = names_in(log.directory)
+
+        with self.failing_at(3), pytest.raises(OSError, match="No space"):  # the second file of the first segment
+            log.delete_old_segments(NOW_MS + 10)
+
+        assert log.log_start_offset == 9
+        assert names <= names_in(log.directory)
+        assert segment_bases(log) == [0, 3, 6, 9]
+        assert log.delete_old_segments(NOW_MS + 10) == 3
+        assert segment_bases(log) == [9]
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_a_log_that_is_cut_in_part_is_offline(self, tmp_path: Path, number: int) -> None:
+        manager = opened(tmp_path, SMALL)
+        log = log_in(manager)
+        for _ in range(9):
+            append(log, "a")
+
+        with self.failing_at(number), pytest.raises(KafkaError, match="half way"), map_storage_errors(manager):
+            manager.truncate_log(log, 1, now_ms=NOW_MS)
+
+        assert manager.is_offline
+        crash(manager)
+        assert values_of(log_in(opened(tmp_path, SMALL)))[:1] == ["a"]
 
 
 class TestFlushingMeanwhile:

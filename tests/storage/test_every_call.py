@@ -1,0 +1,282 @@
+"""Every call that storage makes of the system fails once, in each way: nothing that was acknowledged is lost, nothing
+that failed comes back, and the broker goes on as far as it may.
+
+A life is a fixed list of steps of one data directory. It is lived once for each call and each way to fail. An append
+that failed has changed nothing. Any other step that failed may have taken effect or not. At the end the directory is
+opened as after a kill, and once more after a clean stop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files import disk
+from minibroker.storage.files.storage_errors import LogDirectoryError, map_storage_errors
+from minibroker.storage.log.log import Log
+from tests.storage.cleaning import clean, commit
+from tests.storage.logs import NOW_MS, batch_of, end_transaction, records_of, send, send_transactional
+from tests.storage.managers import ORDERS, crash, opened
+
+pytestmark = pytest.mark.slow
+
+CALLS = (
+    "open_file pread pwrite ftruncate truncate fstat fsync fdatasync fallocate stat listdir rename replace mkdir "
+    "makedirs rmdir remove map_file utime copy_file"
+).split()
+COMPACTED, DELETED = TopicPartition("compacted", 0), TopicPartition("deleted", 0)
+CONFIG = replace(LogConfig(), index_interval_bytes=0, segment_bytes=400, file_delete_delay_ms=0)
+KEPT_MS = 10_000
+LATER_MS = NOW_MS + 2 * KEPT_MS
+Contents = list[tuple[int, bytes | None]]  # offset and value of each record
+
+
+class Calls:
+    """Counts the calls; the one with `number` fails in a way."""
+
+    def __init__(self, number: int, way: str) -> None:
+        self.number = number
+        self.way = way
+        self.count = 0
+        self.failed = ""
+        self.is_observed = False  # by the test, whose own calls do not count
+
+    def standing_in(self, name: str) -> Callable[..., object]:
+        real = getattr(disk, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            self.count += not self.is_observed
+            if self.is_observed or self.count != self.number:
+                return real(*arguments, **options)
+            self.failed = name
+            if self.way == "short":
+                fd, data, position = arguments
+                assert isinstance(data, bytes | bytearray | memoryview)
+                return real(fd, bytes(data[: len(data) // 2]), position)
+            code = getattr(errno, self.way)
+            raise OSError(code, os.strerror(code))
+
+        return call
+
+
+@contextmanager
+def failing_call(number: int, way: str) -> Iterator[Calls]:
+    calls = Calls(number, way)
+    names = ["pwrite"] if way == "short" else CALLS
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            patch.setattr(disk, name, calls.standing_in(name))
+        yield calls
+
+
+class Life:
+    """A data directory with what is acknowledged of it."""
+
+    def __init__(self, directory: Path, calls: Calls) -> None:
+        self.directory = directory
+        self.calls = calls
+        self.manager: LogManager | None = None
+        self.acknowledged: dict[TopicPartition, Contents] = {}
+        self.is_unsure = False  # whether a last step that removes records took effect
+
+    def live(self, steps: list[Callable[[Life], None]]) -> None:
+        for step in steps:
+            if self.manager is not None and self.manager.is_offline:
+                return
+            try:
+                step(self)
+            except (OSError, KafkaError, LogDirectoryError):
+                continue
+
+    def log(self, topic_partition: TopicPartition = ORDERS) -> Log:
+        assert self.manager is not None
+        return self.manager.get_or_create_log(topic_partition, now_ms=NOW_MS)
+
+    def observe(self, log: Log) -> Contents:
+        self.calls.is_observed = True
+        try:
+            return contents(log)
+        finally:
+            self.calls.is_observed = False
+
+
+def contents(log: Log) -> Contents:
+    return [(record.offset, record.value) for record in records_of(log)]
+
+
+# -- steps ----------------------------------------------------------------------------------------------------------
+
+
+def open_directory(life: Life) -> None:
+    """Try again after a failed start, as its operator would."""
+    try:
+        life.manager = opened(life.directory, CONFIG, retention_ms=str(KEPT_MS))
+    except LogDirectoryError:
+        life.manager = opened(life.directory, CONFIG, retention_ms=str(KEPT_MS))
+
+
+def append(topic_partition: TopicPartition, write: Callable[[Log], object]) -> Callable[[Life], None]:
+    """Append as ReplicaManager does. A failed append leaves the log as it was."""
+
+    def step(life: Life) -> None:
+        log = life.log(topic_partition)
+        known = life.acknowledged.setdefault(topic_partition, [])
+        try:
+            with map_storage_errors(life.manager):
+                write(log)
+        except KafkaError:
+            assert log.is_refusing or life.observe(log) == known
+            raise
+        commit(log)
+        known[:] = life.observe(log)
+
+    return step
+
+
+def either(topic_partition: TopicPartition, change: Callable[[Life, Log], object]) -> Callable[[Life], None]:
+    """Take a step that removes records: a failed one may have removed them."""
+
+    def step(life: Life) -> None:
+        log = life.log(topic_partition)
+        try:
+            with map_storage_errors(life.manager):
+                change(life, log)
+        finally:
+            if log.is_refusing:
+                life.is_unsure = True
+            else:
+                now = life.observe(log)
+                assert set(now) <= set(life.acknowledged.get(topic_partition, ()))
+                life.acknowledged[topic_partition] = now
+
+    return step
+
+
+def keep_up(life: Life) -> None:
+    """Do the work that a broker does by the clock."""
+    manager = life.manager
+    assert manager is not None
+    manager.flush_dirty_logs(LATER_MS)
+    for prepare in (
+        manager.checkpoint_recovery_points,
+        manager.checkpoint_log_start_offsets,
+        manager.checkpoint_cleaner_offsets,
+        lambda: partial(manager.write_high_watermarks, {key: log.high_watermark for key, log in manager.logs.items()}),
+    ):
+        with map_storage_errors(manager):
+            prepare()()
+
+
+def delete_old(life: Life, log: Log) -> None:
+    assert life.manager is not None
+    life.manager.cleanup_logs(LATER_MS)
+    life.manager.take_due_deletions(LATER_MS).run()
+
+
+def delete_topic(life: Life) -> None:
+    manager = life.manager
+    assert manager is not None
+    with map_storage_errors(manager):
+        manager.delete_log(DELETED)
+        life.acknowledged.pop(DELETED, None)
+        manager.take_due_deletions(LATER_MS).run()
+
+
+def truncate(life: Life, log: Log) -> None:
+    assert life.manager is not None
+    life.manager.truncate_log(log, log.log_end_offset - 7, now_ms=NOW_MS)
+
+
+def begin_anew(life: Life, log: Log) -> None:
+    assert life.manager is not None
+    life.manager.begin_log_anew(log, log.log_end_offset + 3, now_ms=NOW_MS)
+
+
+def sent(value: str, **options: Any) -> Callable[[Log], object]:
+    return lambda log: send(log, batch_of([value], **options))
+
+
+def numbered(first: int, count: int = 4) -> list[Callable[[Log], object]]:
+    return [sent(f"value {first + each}") for each in range(count)]
+
+
+STEPS: list[Callable[[Life], None]] = [
+    open_directory,
+    *(append(ORDERS, write) for write in numbered(0)),
+    append(ORDERS, sent("old", timestamp_ms=NOW_MS - 1)),
+    append(ORDERS, lambda log: send_transactional(log, 7, 0, "aborted")),
+    append(ORDERS, lambda log: end_transaction(log, 7, is_commit=False)),
+    append(ORDERS, lambda log: log.roll(NOW_MS)),
+    append(DELETED, sent("gone")),
+    *(append(COMPACTED, write) for write in numbered(0, 3)),
+    append(COMPACTED, lambda log: log.roll(NOW_MS)),
+    keep_up,
+    *(append(ORDERS, write) for write in numbered(10, 8)),
+    either(ORDERS, truncate),
+    either(COMPACTED, lambda life, log: clean(log)),
+    either(ORDERS, delete_old),
+    delete_topic,
+    append(DELETED, sent("anew")),
+    *(append(ORDERS, write) for write in numbered(20, 2)),
+    either(COMPACTED, begin_anew),
+    *(append(COMPACTED, write) for write in numbered(20, 2)),
+    keep_up,
+]
+
+
+# -- tests ----------------------------------------------------------------------------------------------------------
+
+
+def check_again(life: Life, directory: Path) -> None:
+    """Open the directory anew: what was acknowledged is there, and nothing else, and it takes an append."""
+    manager = opened(directory, CONFIG)
+    for topic_partition, known in life.acknowledged.items():
+        log = manager.get_or_create_log(topic_partition, now_ms=NOW_MS)
+        found = contents(log)
+        assert found == known or (life.is_unsure and set(found) <= set(known)), topic_partition
+        end_offset = log.log_end_offset
+        assert send(log, batch_of(["next"])).first_offset == end_offset
+    crash(manager)
+
+
+def lives(tmp_path: Path, way: str, step: int) -> Iterator[tuple[Life, Calls]]:
+    """Live once for each call, or for one in so many, until all have failed."""
+    for number in range(1, 10_000, step):
+        with failing_call(number, way) as calls:
+            life = Life(tmp_path / str(number), calls)
+            life.live(STEPS)
+        if not calls.failed:
+            assert number > (20 if way == "short" else 200)
+            return
+        yield life, calls
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("way", ["ENOSPC", "EIO", "EMFILE", "short"])
+def test_a_call_that_fails_once_loses_nothing_and_brings_nothing_back(tmp_path: Path, way: str, step: int) -> None:
+    for life, calls in lives(tmp_path, way, step):
+        try:
+            killed = tmp_path / "killed"
+            shutil.copytree(life.directory, killed)
+            check_again(life, killed)
+            if life.manager is not None:
+                life.manager.close()
+                check_again(life, life.directory)
+        except BaseException as error:
+            error.add_note(f"call {calls.number}, {calls.failed}, failed once with {way}")
+            raise
+        shutil.rmtree(killed)
+        shutil.rmtree(life.directory)
