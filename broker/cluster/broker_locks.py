@@ -19,16 +19,6 @@ COUNTER = struct.Struct("<Q")
 FILE_MODE = 0o600
 
 
-def lock(fd: int, kind: int) -> bool:
-    """Take a lock without waiting, F_WRLCK alone or F_RDLCK with others, in place of one that is held; return whether
-    it could be had."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, LOCK.pack(kind, *WHOLE_FILE))
-    except BlockingIOError:
-        return False
-    return True
-
-
 class BrokerLocks:
     """The files of a directory, by broker id. Raises OSError."""
 
@@ -40,7 +30,9 @@ class BrokerLocks:
     def hold(self, broker_id: int) -> bool:
         """Begin this broker's life; return False if the broker of that id lives."""
         fd = os.open(self._directory / str(broker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        if not lock(fd, fcntl.F_WRLCK):
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, LOCK.pack(fcntl.F_WRLCK, *WHOLE_FILE))
+        except BlockingIOError:
             os.close(fd)
             return False
         os.posix_fallocate(fd, 0, COUNTER.size)

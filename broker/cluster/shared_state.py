@@ -2,7 +2,8 @@
 
     state        the journal: each change of the state is a line, in the order that the kernel gave them
     brokers/ID   held by the broker ID as long as it lives (`broker_locks.py`)
-    lock         held by all brokers that run; one that is alone writes the journal anew
+    state.ID.*   of broker ID, to continue the journal: a broker that starts writes a long journal anew
+                 (`shared_journal.py` has the rule), which is no news for those that run
 
 The journal is the arbiter. To change something is to append a line, and then to read up to it: all brokers read the
 same lines in the same order, and refuse the same ones. A line is refused if what it knew is no longer so:
@@ -21,14 +22,12 @@ What ZooKeeper's ephemeral nodes and watches are is here a broker's life, begun 
 from __future__ import annotations
 
 import base64
-import fcntl
-import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.broker.cluster.broker_locks import BrokerLocks, lock
+from minibroker.broker.cluster.broker_locks import BrokerLocks
 from minibroker.broker.cluster.file_state import (
     base64_text,
     configs_by_name,
@@ -78,6 +77,15 @@ class Life(NamedTuple):
     broker: Broker
 
 
+class Known(NamedTuple):
+    """The cluster as a broker has read it."""
+
+    lives: Mapping[int, Life]
+    controller_id: int
+    controller_epoch: int
+    everything: Change
+
+
 class SharedState(Sections):
     """`open` it, `register` this broker, and `close` it."""
 
@@ -85,21 +93,24 @@ class SharedState(Sections):
     is_beside_kafka = False
 
     def __init__(self, directory: Path, broker_id: int) -> None:
-        super().__init__()
+        self._forget()
         self.directory = directory
-        self.lives: dict[int, Life] = {}
-        self.controller_id = NO_CONTROLLER
-        self.controller_epoch = 0
         self.locks = BrokerLocks(directory / "brokers")
         self._broker_id = broker_id
         self._incarnation = ""
         self._line_count = 0
-        self._changed_at: dict[str, int] = {}  # by section or topic, the position of its last change
         self._outcomes: dict[str, bool] = {}  # of own lines that were read
         self._news: list[News] = []
-        self._directory_lock = -1
         self._journal: SharedJournal
         self.is_open = False
+
+    def _forget(self) -> None:
+        """Know nothing of the journal."""
+        super().__init__()
+        self.lives: dict[int, Life] = {}
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
+        self._changed_at: dict[str, int] = {}  # by section or topic, the position of its last change
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -131,14 +142,13 @@ class SharedState(Sections):
                 raise SharedStateError(
                     f"broker {self._broker_id} of the cluster in {self.directory} is running; choose another broker.id"
                 )
-            self._directory_lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            is_alone = lock(self._directory_lock, fcntl.F_WRLCK)
             self._journal = SharedJournal(self.directory / "state")
             self.is_open = True
             self.look()
-            if is_alone and self._journal.position > COMPACTED_BYTES:
+            if self._journal.position > COMPACTED_BYTES:
                 self._compact()
-            lock(self._directory_lock, fcntl.F_RDLCK)
+            for each in self.directory.glob(f"state.{self._broker_id}.*"):
+                each.unlink()  # what continues the journal has another name by now
         except OSError as error:
             raise SharedStateError(
                 f"cannot use the cluster's directory {self.directory}: {reason_of(error)}; name another"
@@ -150,8 +160,7 @@ class SharedState(Sections):
         """Show this broker to the cluster, or its new endpoints. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         if not self.is_registered:
             self._incarnation = uuid.uuid4().hex
-        document = {"id": self._broker_id, "incarnation": self._incarnation, "broker": broker_document(broker)}
-        self._put("this broker", {"broker": document})
+        self._put("this broker", life_line(self._broker_id, Life(self._incarnation, broker)))
 
     @property
     def is_registered(self) -> bool:
@@ -198,7 +207,6 @@ class SharedState(Sections):
             self.is_open = False
             self.locks.release()
             self._journal.close()
-            os.close(self._directory_lock)
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -216,6 +224,22 @@ class SharedState(Sections):
             name = str(line.get("line"))
             if name in self._outcomes:
                 self._outcomes[name] = is_accepted
+        if self._journal.continued_by is not None:
+            self._read_next()
+
+    def _read_next(self) -> None:
+        """Read the journal that continues the one that has ended: the news is what differs. Raises OSError."""
+        self._journal = self._journal.next()
+        news, before = self.take_news(), self._known()
+        self._forget()
+        try:
+            self.look()
+        finally:
+            self._news = [*news, *news_between(before, self._known())]
+
+    def _known(self) -> Known:
+        everything = Change(self.topics, **{name: getattr(self, name) for name in SECTIONS})
+        return Known(self.lives, self.controller_id, self.controller_epoch, everything)
 
     def take_news(self) -> list[News]:
         """Take the changes since the last call, this broker's too, in the order of the journal."""
@@ -228,8 +252,12 @@ class SharedState(Sections):
         name = f"{self._broker_id}-{self._incarnation}-{self._line_count}"
         self._outcomes[name] = False
         try:
-            self._journal.append({"line": name, **line})
-            self.look()
+            while True:
+                journal = self._journal
+                journal.append({"line": name, **line})
+                self.look()
+                if self._outcomes[name] or journal is self._journal or "after" in line:
+                    break  # else the journal may have ended before this line
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
         finally:
@@ -374,22 +402,38 @@ class SharedState(Sections):
         return {**kept, **parse_old_offsets({each: rows for each, rows in value.items() if rows is not None})}
 
     def _compact(self) -> None:
-        """Write the journal anew, as one change of everything, and read it. Raises OSError."""
-        names = WRITERS.keys() | {"old_offsets"}
-        everything = Change(self.topics, **{name: getattr(self, name) for name in names})
-        self.topics, self.old_offsets = {}, {}
-        document = self._document_of(everything)
-        self._journal.replace(
-            [
-                {"cluster_id": self.cluster_id, "controller_epoch": self.controller_epoch},
-                {"after": 0, "change": document},
-            ]
-        )
-        self.cluster_id = ""
-        self.lives.clear()
-        self._changed_at.clear()
-        self._news.clear()
+        """Have a new journal, of what the state is, continue this one, if no broker changes it meanwhile.
+
+        Raises OSError.
+        """
+        lives, controller_id, epoch, everything = self._known()
+        elections = [{"controller": {"id": controller_id, "epoch": epoch}}] if controller_id != NO_CONTROLLER else []
+        lines = [
+            {"cluster_id": self.cluster_id, "controller_epoch": epoch - len(elections)},
+            {"after": 0, "change": SharedState(self.directory, self._broker_id)._document_of(everything)},
+            *(life_line(broker_id, life) for broker_id, life in lives.items()),
+            *elections,
+        ]
+        self._journal.compact(f"state.{self._broker_id}.{uuid.uuid4().hex}", lines)
         self.look()
+
+
+def news_between(before: Known, now: Known) -> Iterator[News]:
+    """Yield the news of the lines between, which were not read."""
+    for broker_id, life in before.lives.items():
+        if broker_id not in now.lives or now.lives[broker_id].incarnation != life.incarnation:
+            yield BrokerGone(broker_id)
+    for broker_id, life in now.lives.items():
+        if before.lives.get(broker_id) != life:
+            yield BrokerReturned(broker_id)
+    if (before.controller_id, before.controller_epoch) != (now.controller_id, now.controller_epoch):
+        yield ControllerChanged(now.controller_id)
+    was, now_is = before.everything, now.everything
+    topics = {name: topic for name, topic in now_is.topics.items() if was.topics.get(name) != topic}
+    topics |= dict.fromkeys(was.topics.keys() - now_is.topics.keys())
+    sections = {name: value for name in SECTIONS if (value := getattr(now_is, name)) != getattr(was, name)}
+    if topics or sections:
+        yield Change(topics, **sections)
 
 
 def topic_key(name: str) -> str:
@@ -424,6 +468,10 @@ def versioned_document(topic: TopicState) -> Line:
 
 def broker_document(broker: Broker) -> Line:
     return {"endpoints": {name: list(address) for name, address in broker.endpoints.items()}, "rack": broker.rack}
+
+
+def life_line(broker_id: int, life: Life) -> Line:
+    return {"broker": {"id": broker_id, "incarnation": life.incarnation, "broker": broker_document(life.broker)}}
 
 
 def parse_broker(document: Line) -> Broker:
@@ -474,3 +522,4 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "scram_credentials": parse_credentials,
     "scram_salt_key": base64.b64decode,
 }
+SECTIONS = (*WRITERS, "old_offsets")

@@ -93,7 +93,7 @@ class ScramUsers:
 
     def prepare(self) -> None:
         """Store the key of made-up salts, if there is none yet. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        if not self._state.scram_salt_key:
+        while not self._state.scram_salt_key:
             self._state.save("a key", Change(scram_salt_key=secrets.token_bytes(KEY_BYTES)))
 
     def _made_up(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
