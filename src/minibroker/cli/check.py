@@ -27,7 +27,7 @@ SHOWN_OF_A_CLASS = 10
 EPILOG = """FILE is a history of JSON lines, or a transcript of `minibroker serve --transcript`; name the transcripts \
 of all brokers of a cluster.
 
-Exit status: 0 without findings, 1 with some, 2 if a file cannot be read.
+Exit status: 0 without findings, 1 with some, 2 if a file cannot be read or has no operation.
 
 Examples:
 
@@ -62,6 +62,7 @@ def check(
     from minibroker.history.checking import check as findings_of
     from minibroker.history.findings import CLASSES, WRITE_CYCLE
     from minibroker.history.model import HistoryError
+    from minibroker.history.transcripts import is_transcript
     from minibroker.protocol.text import reason_of
 
     for name in allow or ():
@@ -74,6 +75,9 @@ def check(
             return cannot_read(str(error))
         except OSError as error:
             return cannot_read(f"cannot read {error.filename or files[0]}: {reason_of(error)}; name a history")
+        if not history.operations:
+            question = "did clients send or poll?" if is_transcript(files[0]) else "is it a history?"
+            return cannot_read(f"no operation in {', '.join(map(str, files))}: {question}")
         findings = findings_of(history, allowed=allow or (), also=[WRITE_CYCLE] if write_cycles else ())
     if output == "json":
         print(json.dumps(document(history, findings)))
@@ -89,8 +93,12 @@ def read(files: list[Path]) -> History:
     from minibroker.history.transcripts import is_transcript, read_transcripts
 
     recorded = [path for path in files if is_transcript(path)]
-    if len(files) > 1 and recorded != files:
-        raise BadValue("several files must be the transcripts of one cluster; name a history alone")
+    others = [str(path) for path in files if path not in recorded]
+    if len(files) > 1 and others:
+        raise BadValue(
+            f"{', '.join(others)}: no transcript; several files must be the transcripts of a cluster, and a history is"
+            " named alone"
+        )
     with progress_bar("reading", sum(path.stat().st_size for path in files), unit="bytes") as advance:
         return read_transcripts(recorded, advance) if recorded else read_lines(files[0], advance)
 

@@ -50,6 +50,9 @@ class Log:
     def _match(self, waiting: dict[Value, list[Send]], placed: dict[Value, Send]) -> None:
         for offset, sight in sorted(self.partition.seen.items()):
             send = self.acknowledged.get(offset)
+            other = placed.get(sight.value)
+            if other is not None and other.offset == offset:  # acknowledged with this offset too
+                send = other
             if send is None or not agree(send.value, sight.value):
                 if sight.value is None:
                     continue

@@ -42,18 +42,21 @@ def inconsistent(judged: Judged, log: Log) -> Iterator[Finding]:
 def duplicates(judged: Judged, log: Log) -> Iterator[Finding]:
     """Values at more offsets than they were sent to."""
     partition = log.partition
+    for value, offsets in repeated_values(judged, log).items():
+        if len(offsets) > 1:
+            send = next(log.repeated[offset] for offset in offsets if offset in log.repeated)
+            polls = [partition.seen[offset].poll for offset in offsets if offset in partition.seen]
+            where = ", ".join(map(str, offsets))
+            text = f"{partition} has {shown(value)} of {judged.named(send)} at the offsets {where}"
+            yield found(DUPLICATE, partition, offsets, [value], [send, *polls], text)
+
+
+def repeated_values(judged: Judged, log: Log) -> dict[Value, list[int]]:
+    """The offsets of each value that is where its sends did not write it, with those where they did."""
     by_value: dict[Value, list[int]] = defaultdict(list)
     for offset in log.repeated:
-        by_value[partition.seen[offset].value].append(offset)
-    if not by_value:
-        return
-    for offset, send in [*log.writers.items(), *log.acknowledged.items()]:
+        by_value[log.partition.seen[offset].value].append(offset)
+    for offset, send in [*log.writers.items(), *log.acknowledged.items()] if by_value else ():
         if send.value in by_value and offset not in by_value[send.value] and judged.outcome(send) is not Outcome.FAILED:
             by_value[send.value].append(offset)
-    for value, offsets in by_value.items():
-        send = log.repeated[offsets[0]]
-        offsets.sort()
-        polls = [partition.seen[offset].poll for offset in offsets if offset in partition.seen]
-        where = ", ".join(map(str, offsets))
-        text = f"{partition} has {shown(value)} of {judged.named(send)} at the offsets {where}"
-        yield found(DUPLICATE, partition, offsets, [value], [send, *polls], text)
+    return {value: sorted(offsets) for value, offsets in by_value.items()}

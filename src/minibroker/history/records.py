@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from minibroker.history.findings import ABORTED_READ, LOST_WRITE, UNSEEN, UNSENT, Finding, found, shown
 from minibroker.history.logs import Judged, Log
 from minibroker.history.model import Outcome, Send
+from minibroker.history.offsets import repeated_values
 from minibroker.protocol.text import counted, ranges
 
 
@@ -50,7 +51,8 @@ def unread(judged: Judged, log: Log) -> Iterator[Finding]:
 
 
 def unwritten(judged: Judged, log: Log) -> Iterator[Finding]:
-    for offset in log.unsent:
+    elsewhere = [offsets[0] for offsets in repeated_values(judged, log).values() if len(offsets) == 1]
+    for offset in [*log.unsent, *elsewhere]:
         acknowledged = log.acknowledged.get(offset)
         if acknowledged is not None and judged.outcome(acknowledged) is Outcome.OK:
             continue  # inconsistent
