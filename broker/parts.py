@@ -20,6 +20,7 @@ from minibroker.broker.apis.client_quotas import ClientQuotaApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
+from minibroker.broker.apis.delegation_tokens import DelegationTokenApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import GroupApis
@@ -340,6 +341,7 @@ def build(
         TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager, clock),
         ClientQuotaApis(state, quotas),
+        DelegationTokenApis(),
         InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
     return BrokerParts(

@@ -15,6 +15,7 @@ from minibroker.protocol.messages import (
     acls,
     cluster,
     configs,
+    delegation_tokens,
     fetch,
     groups,
     inter_broker,
@@ -86,6 +87,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -96,12 +101,15 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_DESCRIBE = 77
     STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
@@ -272,9 +280,9 @@ DECLARATIONS = (
         rights=(ALTER.on(CLUSTER),), denials=(NOT_AUTHORIZED, NOT_AUTHORIZED)),
     Api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse,
         since("0.11", 0, 1, 2), rights=(DESCRIBE_CONFIGS.on(TOPIC), DESCRIBE_CONFIGS.on(CLUSTER),
-                                      DESCRIBE_CONFIGS.on(GROUP).since(3))),
+                                      DESCRIBE_CONFIGS.on(GROUP))),
     Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse, since("0.11", 0, 0, 1),
-        rights=(ALTER_CONFIGS.on(TOPIC), ALTER_CONFIGS.on(CLUSTER), ALTER_CONFIGS.on(GROUP).since(2))),
+        rights=(ALTER_CONFIGS.on(TOPIC), ALTER_CONFIGS.on(CLUSTER), ALTER_CONFIGS.on(GROUP))),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse,
         since("1.1", 0, 1), rights=(ALTER.on(CLUSTER),)),
     Api(ApiKey.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse,
@@ -283,6 +291,19 @@ DECLARATIONS = (
         since("1.1", 0, 0), rights=()),
     Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse,
         since("1.1", 0, 1), rights=(ALTER.on(TOPIC),), denials=("The topic authorization is failed.",) * 2),
+    *(
+        Api(key, request, response, since("1.1", 0, 1), rights=())
+        for key, request, response in (
+            (ApiKey.CREATE_DELEGATION_TOKEN, delegation_tokens.CreateDelegationTokenRequest,
+             delegation_tokens.CreateDelegationTokenResponse),
+            (ApiKey.RENEW_DELEGATION_TOKEN, delegation_tokens.RenewDelegationTokenRequest,
+             delegation_tokens.RenewDelegationTokenResponse),
+            (ApiKey.EXPIRE_DELEGATION_TOKEN, delegation_tokens.ExpireDelegationTokenRequest,
+             delegation_tokens.ExpireDelegationTokenResponse),
+            (ApiKey.DESCRIBE_DELEGATION_TOKEN, delegation_tokens.DescribeDelegationTokenRequest,
+             delegation_tokens.DescribeDelegationTokenResponse),
+        )
+    ),
     Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, since("1.1", 0, 1),
         rights=(DELETE.on(GROUP),)),
     Api(ApiKey.ELECT_LEADERS, cluster.ElectLeadersRequest, cluster.ElectLeadersResponse, since("2.2"),
@@ -306,6 +327,8 @@ DECLARATIONS = (
     Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, security.AlterUserScramCredentialsRequest,
         security.AlterUserScramCredentialsResponse, since("2.7"), rights=(ALTER.on(CLUSTER),),
         joined=security.users_once),
+    Api(ApiKey.UPDATE_FEATURES, metadata.UpdateFeaturesRequest, metadata.UpdateFeaturesResponse, since("2.7"),
+        rights=(ALTER.on(CLUSTER),)),
     Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, since("2.8"),
         rights=()),
     Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse,
@@ -319,6 +342,10 @@ DECLARATIONS = (
         since("3.7"), rights=(READ.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
         since("3.7"), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse,
+        since("3.7"), rights=(DESCRIBE_CONFIGS.on(CLUSTER),)),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, metadata.DescribeTopicPartitionsRequest,
+        metadata.DescribeTopicPartitionsResponse, since("3.7"), rights=(DESCRIBE.on(TOPIC).by_handler(),)),
 )
 # Those that this broker lacks, and our tools ask of others.
 ASKED_OF_OTHERS = (

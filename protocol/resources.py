@@ -48,9 +48,10 @@ TYPES = {
     Meaning.GROUP: ResourceType.GROUP,
     Meaning.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
-# Of a broker and of its loggers the cluster is asked for.
+# Of a broker, of its loggers and of client metrics the cluster is asked for.
 RESOURCES_WITH_CONFIGS = {
-    2: ResourceType.TOPIC, 4: ResourceType.CLUSTER, 8: ResourceType.CLUSTER, 32: ResourceType.GROUP,
+    2: ResourceType.TOPIC, 4: ResourceType.CLUSTER, 8: ResourceType.CLUSTER, 16: ResourceType.CLUSTER,
+    32: ResourceType.GROUP,
 }  # fmt: skip
 TYPED_BESIDE: dict[Meaning, tuple[Meaning, Mapping[int, ResourceType]]] = {
     Meaning.RESOURCE_NAME: (Meaning.RESOURCE_TYPE, RESOURCES_WITH_CONFIGS),

@@ -77,8 +77,8 @@ def checked_list(name: str, operation: int, kind: str | None, default: str | Non
     return default or ""
 
 
-def group_list(name: str, operation: int) -> str:
-    """Raises KafkaError: no config of a group is a list. As kafka 4.4, whose controller asks for the type."""
+def no_list(name: str, operation: int) -> str:
+    """Raises KafkaError: no config of a group is a list, and of client metrics kafka 4.4 knows no types."""
     message = f"Can't {OPERATIONS[operation].upper()} to key {name} because its type is not LIST."
     raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 

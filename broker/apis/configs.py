@@ -1,12 +1,16 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics, of the broker and of groups.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources: the settings of topics, the broker,
+groups and client metrics.
 
 DescribeConfigs v0-v4. Version notes: v1 synonyms and sources · v3 types and documentation · v4 flexible. AlterConfigs
 v0-v2 (v2 flexible): configs that are not named are unset. IncrementalAlterConfigs v0-v1 (v1 flexible), which came after
 Kafka 2.0: sets, unsets, or adds to and removes from a list, and leaves the rest alone.
 
-An unknown type of a resource fails the whole request in the versions of kafka 2.0.1, its row of AlterConfigs in later
-ones. Those know groups (GROUP), and the loggers of a broker (BROKER_LOGGER), which this broker has none of. The answer
-repeats the type; releases up to 2.0.1 call it UNKNOWN, which no client can read.
+Groups (GROUP), client metrics (CLIENT_METRICS) and the loggers of a broker (BROKER_LOGGER), of which this broker has
+none, are later Kafka's types of resources; a release that `--act-as` names knows none of them. An unknown type fails
+the whole request in the versions of kafka 2.0.1, its row of AlterConfigs in later ones. The answer repeats the type;
+releases up to 2.0.1 call it UNKNOWN, which no client can read.
+
+ListConfigResources v0-v1: v0 lists client metrics, v1 the types that it names.
 
 A change is stored before it is answered, and counts from then on.
 """
@@ -25,18 +29,24 @@ from minibroker.broker.apis.config_operations import (
     check_logger_operation,
     check_no_duplicates,
     check_no_nulls,
-    group_list,
+    no_list,
     replaced,
     topic_list,
 )
-from minibroker.broker.apis.describe_configs import describe_broker, describe_group, describe_topic
+from minibroker.broker.apis.describe_configs import (
+    describe_broker,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
 from minibroker.broker.apis.failures import answer_to_all
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache, check_topic_name
 from minibroker.broker.cluster.state import Configs, TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
+from minibroker.broker.config import client_metrics
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.profiles import Habit
+from minibroker.broker.config.profiles import EVERYTHING, Habit
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.config.settings.types import INT, InvalidValueError
 from minibroker.broker.group.consumer.configs import GroupConfigs
@@ -46,6 +56,8 @@ from minibroker.protocol.messages.configs import (
     AlterConfigsResponse,
     DescribeConfigsResponse,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from minibroker.storage.config import LogConfig, check_names
 
@@ -53,7 +65,10 @@ RESOURCE_UNKNOWN = 0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 RESOURCE_BROKER_LOGGER = 8
+RESOURCE_CLIENT_METRICS = 16
 RESOURCE_GROUP = 32
+LATER_TYPES = (RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
+FIRST_VERSION_WITH_TYPES: int = ListConfigResourcesRequest.field("resource_types").first
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
 
 Body = Any
@@ -75,19 +90,20 @@ class ConfigApis:
         self._group_configs = group_configs
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
+        self._known_types = (*RESOURCE_NAMES, *(LATER_TYPES if config.profile is EVERYTHING else ()))
 
     def routes(self) -> Routes:
         return {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+            ApiKey.LIST_CONFIG_RESOURCES: self.list_config_resources,
         }
 
     # -- DescribeConfigs --------------------------------------------------------------------------------------
 
     def describe_configs(self, request: Request, client: Client) -> Body:
-        known = {*RESOURCE_NAMES, RESOURCE_BROKER_LOGGER, RESOURCE_GROUP} if is_later(request) else RESOURCE_NAMES
-        unknown = unknown_type(request.body.resources, known, " for resource {}")
+        unknown = unknown_type(request.body.resources, self._known_types, " for resource {}")
         if unknown is not None:
             return self._refused(request, unknown)
         # As Kafka's map: if a resource is named twice, its last row counts, and it has one row in the answer.
@@ -110,7 +126,7 @@ class ConfigApis:
         message: str | None
         try:
             configs = self._configs_of(resource, wish.include_synonyms, wish.include_documentation)
-            message = "" if resource.resource_type == RESOURCE_GROUP else None  # as kafka 4.4
+            message = None if resource.resource_type in RESOURCE_NAMES else ""  # as kafka 4.4
         except KafkaError as error:
             code, message = error.code, error.message
         return DescribeConfigsResponse.row("results")(
@@ -138,6 +154,15 @@ class ConfigApis:
         if resource.resource_type == RESOURCE_BROKER_LOGGER:
             self._check_logger_broker_id(name)
             return []
+        if resource.resource_type == RESOURCE_CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return describe_client_metrics(
+                self._topic_admin.client_metrics.get(name, {}),
+                keys,
+                with_synonyms=with_synonyms,
+                with_documentation=with_documentation,
+            )
         if resource.resource_type == RESOURCE_GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -175,7 +200,7 @@ class ConfigApis:
     # -- AlterConfigs and IncrementalAlterConfigs -------------------------------------------------------------
 
     def alter_configs(self, request: Request, client: Client) -> Body:
-        unknown = None if is_later(request) else unknown_type(request.body.resources, RESOURCE_NAMES)
+        unknown = None if is_later(request) else unknown_type(request.body.resources, self._known_types)
         if unknown is not None:
             return self._refused(request, unknown)
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
@@ -207,6 +232,9 @@ class ConfigApis:
             if kind == RESOURCE_GROUP:
                 self._alter_group(name, resource.configs, change, request.body.validate_only)
                 return (code, message, kind, name)
+            if kind == RESOURCE_CLIENT_METRICS:
+                self._alter_client_metrics(name, resource.configs, change, request.body.validate_only)
+                return (code, message, kind, name)
             if kind not in RESOURCE_NAMES:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
             alter = self._alter_topic if kind == RESOURCE_TOPIC else self._alter_broker
@@ -237,6 +265,35 @@ class ConfigApis:
         self._group_configs.check(configs)
         if not validate_only:
             self._topic_admin.alter_group_configs(name, configs)
+
+    def _alter_client_metrics(self, name: str, given: Sequence[Body], change: Change, validate_only: bool) -> None:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        check_no_nulls(given)
+        configs = change(self._topic_admin.client_metrics.get(name, {}), given)
+        client_metrics.check(configs)
+        if not validate_only:
+            self._topic_admin.alter_client_metrics(name, configs)
+
+    # -- ListConfigResources ----------------------------------------------------------------------------------
+
+    def list_config_resources(self, request: Request, client: Client) -> Body:
+        """List the resources of these types, all if none is asked for. Raises KafkaError(UNSUPPORTED_VERSION)."""
+        brokers = [str(each) for each in self._metadata_cache.brokers]
+        names = {
+            RESOURCE_TOPIC: self._metadata_cache.topics,
+            RESOURCE_BROKER: brokers,
+            RESOURCE_BROKER_LOGGER: brokers,
+            RESOURCE_CLIENT_METRICS: self._topic_admin.client_metrics,
+            RESOURCE_GROUP: self._group_configs.names(),
+        }
+        asked = request.body.resource_types or list(names)
+        if request.api_version < FIRST_VERSION_WITH_TYPES:
+            asked = [RESOURCE_CLIENT_METRICS]
+        if not set(asked) <= names.keys():
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        rows = [(name, kind) for kind in dict.fromkeys(asked) for name in names[kind]]
+        return ListConfigResourcesResponse(config_resources=rows)
 
     def _alter_loggers(self, name: str, given: Sequence[Body]) -> None:
         """As a broker without loggers of these names; the messages are those of kafka 3.9."""
@@ -272,7 +329,7 @@ class ConfigApis:
         self._topic_admin.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
 
 
-DEFAULT_LISTS = {RESOURCE_TOPIC: topic_list, RESOURCE_GROUP: group_list}
+DEFAULT_LISTS = {RESOURCE_TOPIC: topic_list, RESOURCE_GROUP: no_list, RESOURCE_CLIENT_METRICS: no_list}
 
 
 def is_later(request: Request) -> bool:

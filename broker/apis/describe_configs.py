@@ -1,4 +1,4 @@
-"""The rows of DescribeConfigs, for a topic, for the broker and for a group, with the source of each value.
+"""The rows of DescribeConfigs, for a topic, the broker, a group and client metrics, with the source of each value.
 
 As kafka 2.0.1 AdminManager; types and documentation, which v3 added, come from the tables of settings.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from minibroker.broker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from minibroker.broker.config.entries import (
     ConfigEntry,
     ConfigSource,
@@ -101,6 +102,31 @@ def describe_group(
                 documentation=setting.doc if with_documentation else None,
             )
         )
+    return rows
+
+
+def describe_client_metrics(
+    own: Mapping[str, str], names: Sequence[str] | None, *, with_synonyms: bool, with_documentation: bool = False
+) -> list[Body]:
+    """Describe all configs of client metrics, or the existing ones of `names` (as kafka 4.4 ConfigHelper)."""
+    rows = []
+    for name, row in CLIENT_METRICS_CONFIGS.items():
+        if names is None or name in names:
+            source = ConfigSource.CLIENT_METRICS if name in own else ConfigSource.DEFAULT
+            value = own.get(name, row.default)
+            rows.append(
+                config_row(
+                    name=name,
+                    value=value,
+                    read_only=False,
+                    is_default=name not in own,
+                    config_source=source,
+                    is_sensitive=False,
+                    synonyms=[ConfigSynonym(name, value, source)] if with_synonyms and name in own else (),
+                    config_type=TYPE_CODES[row.kind],
+                    documentation=row.doc if with_documentation else None,
+                )
+            )
     return rows
 
 

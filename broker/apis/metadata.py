@@ -3,6 +3,7 @@
 ApiVersions v0-v5: the APIs and their versions. An unknown version gets UNSUPPORTED_VERSION in v0, with the versions of
 ApiVersions alone (KIP-511); before kafka 2.4 without any. Version notes: v1 throttle time · v3 the client's software,
 features · v5 which broker the client means to ask.
+UpdateFeatures v0-v2: no feature can be changed. DescribeTopicPartitions v0 (KIP-966): topics in parts.
 Metadata v0-v13. Version notes: v0 an empty list means all topics, only live replicas · v1 null means all topics, an
 empty list none; racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
 v6 LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations · v10 topic ids · v11 without the cluster's
@@ -32,8 +33,11 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
+    UpdateFeaturesResponse,
 )
 from minibroker.protocol.primitives import ZERO_UUID, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
@@ -49,8 +53,12 @@ FIRST_VERSION_WITH_SOFTWARE: int = ApiVersionsRequest.field("client_software_nam
 # The features of a cluster (KIP-584) that are on, each at its level; none of them can be changed.
 FEATURES = {"group.version": 1}
 FEATURES_EPOCH = 0
+NO_ERROR = "NONE"  # what kafka 4.4 has for a message
+NO_CURSOR = DescribeTopicPartitionsRequest.row("cursor")("", 0)
+MOST_PARTITIONS = 2000  # of an answer, as max.request.partition.size.limit
 ROWS_KEPT = 1000  # besides two for each topic
 PARTITION_ROW = MetadataResponse.row("topics.partitions")
+DESCRIBED_PARTITION = DescribeTopicPartitionsResponse.row("topics.partitions")
 
 Body = Any
 
@@ -81,7 +89,12 @@ class MetadataApis:
         self._rows: dict[tuple[str, str], tuple[TopicMetadata, object, Body]] = {}
 
     def routes(self) -> Routes:
-        return {ApiKey.METADATA: self.metadata, ApiKey.API_VERSIONS: self.api_versions}
+        return {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.API_VERSIONS: self.api_versions,
+            ApiKey.UPDATE_FEATURES: self.update_features,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
+        }
 
     # -- ApiVersions ------------------------------------------------------------------------------------------
 
@@ -119,6 +132,50 @@ class MetadataApis:
         here = self._metadata_cache.cluster_id, self._config.broker_id
         is_here = asked.cluster_id is None or (asked.cluster_id, asked.node_id) == here
         return ErrorCode.NONE if is_here else ErrorCode.REBOOTSTRAP_REQUIRED
+
+    def update_features(self, request: Request, client: Client) -> Body:
+        """Refuse every level but the one that a feature has, as a kafka 4.4 that supports only that one."""
+        asked = request.body.feature_updates
+        for feature, level, *_ in asked:
+            if self._features.get(feature) != level:
+                here = f"Local controller {self._metadata_cache.controller_id}"
+                only = self._features.get(feature)
+                why = "does not support this feature." if only is None else f"only supports versions {only}-{only}"
+                raise KafkaError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    "The update failed for all features since the following feature had an error: Invalid update "
+                    f"version {level} for feature {feature}. {here} {why}",
+                )
+        return UpdateFeaturesResponse(results=[(each.feature, ErrorCode.NONE, NO_ERROR) for each in asked])
+
+    # -- DescribeTopicPartitions ------------------------------------------------------------------------------
+
+    def describe_topic_partitions(self, request: Request, client: Client) -> Body:
+        """Describe topics in the order of their names, and as many partitions as are asked for. The next request goes
+        on at the cursor of the answer. Raises KafkaError(INVALID_REQUEST)."""
+        body, known = request.body, self._metadata_cache.topics
+        asked = {topic.name for topic in body.topics}
+        cursor = body.cursor or NO_CURSOR
+        if cursor.partition_index < 0 or (asked and cursor.topic_name and cursor.topic_name not in asked):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"no partition to go on from: {cursor}")
+        names = sorted(name for name in asked or known if name >= cursor.topic_name)
+        allowed = [name for name in names if self._may(client, Operation.DESCRIBE, name)]
+        left = min(max(body.response_partition_limit, 1), MOST_PARTITIONS)
+        rows, next_cursor = [], None
+        for name in allowed:
+            if not left:
+                next_cursor = (name, 0)
+                break
+            row = self._with_operations(self._topic(name, client), client)
+            first = cursor.partition_index if name == cursor.topic_name else 0
+            rest = [each for each in row.partitions if each.partition >= first]
+            rows.append(described(row, rest[:left]))
+            if len(rest) > left:
+                next_cursor = (name, rest[left].partition)
+                break
+            left -= len(rest)
+        denied = [described(denied_row(name), ()) for name in names if asked and name not in allowed]
+        return DescribeTopicPartitionsResponse(topics=[*rows, *denied], next_cursor=next_cursor)
 
     # -- Metadata ---------------------------------------------------------------------------------------------
 
@@ -280,6 +337,12 @@ def topic_row(
         partitions=partitions,
         topic_authorized_operations=authorized_operations.NOT_REQUESTED,
     )
+
+
+def described(topic: Body, partitions: Sequence[Body]) -> Body:
+    """The row of DescribeTopicPartitions: that of Metadata, with eligible leader replicas, of which there are none."""
+    rows = [new(DESCRIBED_PARTITION, (*each[:-1], (), (), each.offline_replicas)) for each in partitions]
+    return DescribeTopicPartitionsResponse.row("topics")(**{**topic._asdict(), "partitions": rows})
 
 
 def with_known_errors(topic: Body, version: int) -> Body:

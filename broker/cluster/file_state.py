@@ -195,6 +195,7 @@ class FileState(Sections):
             "next_producer_id": self.next_producer_id,
             "broker_configs": self.broker_configs,
             "group_configs": self.group_configs,
+            "client_metrics": self.client_metrics,
             "client_quotas": [quotas_document(entity, quotas) for entity, quotas in self.client_quotas.items()],
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
             "being_deleted": sorted(self.being_deleted),
@@ -224,6 +225,7 @@ class FileState(Sections):
         self.next_producer_id = int(document["next_producer_id"])
         self.broker_configs = configs_by_name(document.get("broker_configs", {}))
         self.group_configs = configs_by_name(document.get("group_configs", {}))
+        self.client_metrics = configs_by_name(document.get("client_metrics", {}))
         self.client_quotas = dict(map(parse_quotas, document.get("client_quotas", ())))
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
         self.being_deleted = frozenset(map(str, document.get("being_deleted", ())))

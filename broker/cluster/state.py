@@ -70,6 +70,7 @@ class Change(NamedTuple):
     old_offsets: OldOffsets | None = None
     broker_configs: Mapping[str, Configs] | None = None
     group_configs: Mapping[str, Configs] | None = None
+    client_metrics: Mapping[str, Configs] | None = None
     client_quotas: Mapping[Entity, Quotas] | None = None
     acls: Sequence[Mapping[str, str]] | None = None
     scram_credentials: ScramCredentials | None = None
@@ -128,6 +129,7 @@ class Sections:
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: Mapping[str, Configs] = {}
         self.group_configs: Mapping[str, Configs] = {}
+        self.client_metrics: Mapping[str, Configs] = {}
         self.client_quotas: Mapping[Entity, Quotas] = {}
         self.old_offsets: OldOffsets = {}
         self.acls: Sequence[Mapping[str, str]] = []
@@ -187,6 +189,10 @@ class ClusterState(Protocol):
     @property
     def group_configs(self) -> Mapping[str, Configs]:
         """By group, those of groups that have some."""
+
+    @property
+    def client_metrics(self) -> Mapping[str, Configs]:
+        """The configs of client metrics, by the name of the subscription."""
 
     @property
     def client_quotas(self) -> Mapping[Entity, Quotas]: ...

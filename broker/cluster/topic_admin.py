@@ -24,7 +24,7 @@ from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop, Failures
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
 from minibroker.broker.cluster.open_files import check_open_files
-from minibroker.broker.cluster.state import Change, ClusterState, TopicState, store
+from minibroker.broker.cluster.state import Change, ClusterState, Configs, TopicState, store
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -68,6 +68,11 @@ class TopicAdmin:
     def topic(self, name: str) -> TopicState | None:
         """Return a topic with all its partitions, also those that clients do not see."""
         return self._state.topics.get(name)
+
+    @property
+    def client_metrics(self) -> Mapping[str, Configs]:
+        """The configs of client metrics, by name."""
+        return self._state.client_metrics
 
     def topics(self) -> Iterable[TopicState]:
         """All topics that are not being deleted, with all their partitions."""
@@ -185,15 +190,29 @@ class TopicAdmin:
 
     def alter_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace the configs of a group. Raises KafkaError."""
+        self._check_no_zookeeper("groups")
+        self._store(
+            f"group {group_id}",
+            lambda: Change(group_configs=replaced(self._state.group_configs, group_id, configs)),
+            configs,
+        )
+
+    def alter_client_metrics(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the configs of client metrics. Raises KafkaError."""
+        self._check_no_zookeeper("client metrics")
+        self._store(
+            f"client metrics {name}",
+            lambda: Change(client_metrics=replaced(self._state.client_metrics, name, configs)),
+            configs,
+        )
+
+    def _check_no_zookeeper(self, kind: str) -> None:
         if self._state.is_beside_kafka:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Apache Kafka 2.0.1 has no configs of groups in ZooKeeper.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Apache Kafka 2.0.1 has no configs of {kind} in ZooKeeper.")
 
-        def change() -> Change:
-            others = {name: its_own for name, its_own in self._state.group_configs.items() if name != group_id}
-            return Change(group_configs={**others, group_id: dict(configs)} if configs else others)
-
-        store(self._state, "the configs of a group", change)
-        logger.info("configs of group %s are %s now", group_id, dict(configs))
+    def _store(self, owner: str, change: Callable[[], Change], configs: Mapping[str, str]) -> None:
+        store(self._state, f"the configs of {owner}", change)
+        logger.info("configs of %s are %s now", owner, dict(configs))
 
     # -- steps ------------------------------------------------------------------------------------------------
 
@@ -335,3 +354,9 @@ def internal_topics(config: KafkaConfig, *, is_alone: bool) -> dict[str, NewTopi
         },
     )
     return {each.name: each for each in (offsets, transactions)}
+
+
+def replaced(kept: Mapping[str, Configs], name: str, configs: Configs) -> dict[str, Configs]:
+    """The configs by name with those of `name`, without it if there are none."""
+    others = {each: its_own for each, its_own in kept.items() if each != name}
+    return {**others, name: dict(configs)} if configs else others

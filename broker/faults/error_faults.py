@@ -39,6 +39,8 @@ SESSION_ERRORS = {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_
 
 Struck = dict[Place, Fault]
 Finish = Callable[[Body], Body]  # makes the final answer
+# APIs whose answers describe topics with their leaders, and whose requests name no partitions.
+TOPICS_WITH_LEADERS = (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 
 
 class ErrorFaults:
@@ -71,8 +73,8 @@ class ErrorFaults:
             return GO_ON, unchanged
         if request.api_key == ApiKey.FETCH:
             return self._strike_fetch(exchange, request, faults)
-        if request.api_key == ApiKey.METADATA:
-            return GO_ON, partial(with_failed_places, faults)
+        if request.api_key in TOPICS_WITH_LEADERS:
+            return GO_ON, partial(with_failed_places, request.api_key, faults)
         for fault in faults:
             if fault.match.topic is None and fault.strikes():
                 if fault.when is When.BEFORE:
@@ -145,11 +147,11 @@ def failed(request: Request, fault: Fault) -> Body:
     return body
 
 
-def with_failed_places(faults: Sequence[Fault], served: Body) -> Body:
-    """Return the answer of a Metadata with errors for the topics and partitions that the faults match."""
+def with_failed_places(api_key: int, faults: Sequence[Fault], served: Body) -> Body:
+    """Return an answer of TOPICS_WITH_LEADERS with errors for the topics and partitions that the faults match."""
     topics = [(topic.name or "", EVERY_PARTITION) for topic in served.topics]
     struck = assigned(topics, [fault for fault in faults if fault.match.partition is None])
-    partitions = ROWS[ApiKey.METADATA].places(served)
+    partitions = ROWS[api_key].places(served)
     struck |= assigned(partitions, [fault for fault in faults if fault.match.partition is not None])
     return with_failed_topics(served, {place: fault.code for place, fault in struck.items()})
 

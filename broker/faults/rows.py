@@ -182,7 +182,8 @@ def row_of(response: Message, path: str, values: Mapping[Meaning | None, Any]) -
 
 
 def with_failed_topics(body: Body, codes: Mapping[Place, int]) -> Body:
-    """Return a Metadata answer with errors for topics (EVERY_PARTITION) or for partitions, then without a leader."""
+    """Return an answer of `TOPICS_WITH_LEADERS` with errors for topics (EVERY_PARTITION) or for partitions, which then
+    have no leader."""
     topics = []
     for topic in body.topics:
         code = codes.get((topic.name or "", EVERY_PARTITION))

@@ -72,6 +72,20 @@ AlterConfigsResponse = versions("AlterConfigsResponse", 0, 2,
     flexible=2,
 )  # fmt: skip
 
+ListConfigResourcesRequest = versions("ListConfigResourcesRequest", 0, 1,
+    "resource_types" / array_of(Int8sb) @ since(1, default=()),  # none: all; v0: client metrics
+    flexible=0,
+)  # fmt: skip
+
+ListConfigResourcesResponse = versions("ListConfigResourcesResponse", 0, 1,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "config_resources" / array(
+        "resource_name" / ResourceName,
+        "resource_type" / ResourceType8 @ since(1, default=16)),
+    flexible=0,
+)  # fmt: skip
+
 IncrementalAlterConfigsRequest = versions("IncrementalAlterConfigsRequest", 0, 1,
     "resources" / array(
         "resource_type" / ResourceType8,

@@ -8,6 +8,8 @@ from minibroker.protocol.primitives import (
     ApiKey16,
     Boolean,
     ErrorCode16,
+    ErrorMessage,
+    Int8sb,
     Int16sb,
     Int32sb,
     Int64sb,
@@ -16,8 +18,20 @@ from minibroker.protocol.primitives import (
     PartitionIndex,
     String,
     TopicId,
+    TopicName,
 )
-from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, tagged, versions
+from minibroker.protocol.schema import (
+    array,
+    array_of,
+    default,
+    null_since,
+    nullable_array,
+    nullable_row,
+    since,
+    tagged,
+    until,
+    versions,
+)
 
 ApiVersionsRequest = versions("ApiVersionsRequest", 0, 5,
     "client_software_name" / String @ since(3, default="unknown"),
@@ -83,6 +97,62 @@ MetadataResponse = versions("MetadataResponse", 0, 13,
     "cluster_authorized_operations" / Int32sb @ since(8, until=10, default=-(2**31)),
     "error_code" / ErrorCode16 @ since(13, default=0),
     flexible=9,
+)  # fmt: skip
+
+UpdateFeaturesRequest = versions("UpdateFeaturesRequest", 0, 2,
+    "timeout_ms" / Int32sb @ default(60_000),
+    "feature_updates" / array(
+        "feature" / String,
+        "max_version_level" / Int16sb,                         # below 1: to be off
+        "allow_downgrade" / Boolean @ until(0, default=False),
+        "upgrade_type" / Int8sb @ since(1, default=1)),        # 1 upgrade, 2 safe downgrade, 3 unsafe downgrade
+    "validate_only" / Boolean @ since(1, default=False),
+    flexible=0,
+)  # fmt: skip
+
+UpdateFeaturesResponse = versions("UpdateFeaturesResponse", 0, 2,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "results" / array(
+        "feature" / String,
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage) @ until(1, default=()),
+    flexible=0,
+)  # fmt: skip
+
+CURSOR = nullable_row(                                         # where the next answer goes on; null: nothing is left
+    "topic_name" / String,
+    "partition_index" / Int32sb,
+)  # fmt: skip
+
+DescribeTopicPartitionsRequest = versions("DescribeTopicPartitionsRequest", 0, 0,
+    "topics" / array("name" / TopicName),                      # none: all
+    "response_partition_limit" / Int32sb @ default(2000),
+    "cursor" / CURSOR,
+    flexible=0,
+)  # fmt: skip
+
+DescribeTopicPartitionsResponse = versions("DescribeTopicPartitionsResponse", 0, 0,
+    "throttle_time_ms" / Int32sb,
+    "topics" / array(
+        "error_code" / ErrorCode16,
+        "name" / NullableTopicName,
+        "topic_id" / TopicId,
+        "is_internal" / Boolean,
+        "partitions" / array(
+            "error_code" / ErrorCode16,
+            "partition" / PartitionIndex,
+            "leader_id" / Int32sb,
+            "leader_epoch" / Int32sb @ default(-1),
+            "replica_nodes" / array_of(Int32sb),
+            "isr_nodes" / array_of(Int32sb),
+            "eligible_leader_replicas" / array_of(Int32sb, is_nullable=True),
+            "last_known_elr" / array_of(Int32sb, is_nullable=True),
+            "offline_replicas" / array_of(Int32sb)),
+        "topic_authorized_operations" / Int32sb @ default(-(2**31))),
+    "next_cursor" / CURSOR,
+    flexible=0,
 )  # fmt: skip
 
 

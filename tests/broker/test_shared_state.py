@@ -99,6 +99,7 @@ def test_every_section_comes_back_as_it_was(joined: Joined) -> None:
         old_offsets={"group": {TopicPartition("orders", 0): 5}, "gone": {}},
         broker_configs={"": {"log.retention.ms": "5"}},
         group_configs={"g": {"consumer.session.timeout.ms": "50000"}},
+        client_metrics={"m": {"interval.ms": "1000"}},
         client_quotas={Entity(DEFAULT, "client"): {"producer_byte_rate": 1.5}},
         acls=[{"name": "a"}],
         scram_credentials={"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}},

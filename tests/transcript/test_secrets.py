@@ -152,4 +152,5 @@ def test_the_next_response_of_a_connection_is_recorded_whole(recorder: Recorder,
 def test_every_field_of_bytes_that_may_be_a_secret_is_declared_as_one() -> None:
     secret = {api.name for api in API_TABLE.values() if contains(api.request.fields, Meaning.SECRET)}
 
-    assert secret == {"SaslAuthenticate", "AlterUserScramCredentials"}
+    tokens = {"RenewDelegationToken", "ExpireDelegationToken"}
+    assert secret == {"SaslAuthenticate", "AlterUserScramCredentials", *tokens}

@@ -157,6 +157,11 @@ class ZooKeeperState:
         return {}
 
     @property
+    def client_metrics(self) -> Mapping[str, Configs]:
+        """None, likewise."""
+        return {}
+
+    @property
     def client_quotas(self) -> Mapping[Entity, Quotas]:
         return self._settings.client_quotas
 

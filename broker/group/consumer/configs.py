@@ -5,7 +5,7 @@ As kafka 4.4 GroupConfig and GroupConfigManager. A group may have configs before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -56,6 +56,10 @@ class GroupConfigs:
     def of(self, group_id: str) -> Mapping[str, str]:
         """The configs that were set on a group."""
         return self._stored().get(group_id, NO_CONFIGS)
+
+    def names(self) -> Iterable[str]:
+        """The groups on which configs were set."""
+        return self._stored()
 
     def value(self, group_id: str, name: str) -> int:
         """The value that holds for a group: within the bounds, which may have changed since it was set."""
