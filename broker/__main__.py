@@ -356,8 +356,6 @@ def start_and_run(options: argparse.Namespace) -> None:
     endpoint = None if options.metrics is None else metrics_at(options.metrics)
     if options.act_as is not None:
         logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
-    if options.ready_file is not None:
-        prepare_ready_file(options.ready_file)
     listeners = listen_on(config)
     control = recorder = console = None
     with ExitStack() as at_end:
@@ -374,6 +372,8 @@ def start_and_run(options: argparse.Namespace) -> None:
             recorder = recorder_at(options.transcript, options.transcript_record_bytes, options.transcript_max_bytes)
             at_end.callback(recorder.close)
             recorder.started(f"process {os.getpid()}, data in {config.log_dir}")
+        if options.ready_file is not None:
+            prepare_ready_file(options.ready_file)
         run(
             config,
             listeners,

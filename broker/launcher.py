@@ -33,7 +33,10 @@ from typing import Any
 from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
 from minibroker.broker.serve_options import stop_signals
 from minibroker.storage.cluster_settings import settings_of_cluster
+from minibroker.storage.data_dir.directory_lock import DirectoryLock
+from minibroker.storage.files.checkpoints import write_atomically
 from minibroker.storage.files.socket_path import socket_address
+from minibroker.storage.files.storage_errors import LogDirectoryError
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
@@ -280,8 +283,15 @@ class Calls:
 def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Start the brokers, and serve until a signal. Raises LaunchFailed and OSError."""
     launcher = Launcher(options, passed_of(arguments))
+    lock = DirectoryLock(launcher.directory)
+    try:
+        lock.acquire()
+    except LogDirectoryError as error:
+        raise LaunchFailed(f"{error}; name another directory with --data-dir DIR") from error
     console = console_of(launcher, options)
     launcher.directory.joinpath("cluster").mkdir(parents=True, exist_ok=True)
+    if options.ready_file is not None:
+        options.ready_file.unlink(missing_ok=True)  # of an earlier run
     stops: list[int] = []
     for number in stop_signals():
         signal.signal(number, lambda number, frame: stops.append(number))
@@ -291,7 +301,7 @@ def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
             launcher.start(broker_id, options.create_topics if broker_id == 1 else "")
         launcher.await_ready()
         if options.ready_file is not None:
-            options.ready_file.write_text(launcher.bootstrap_servers + "\n")
+            write_atomically(options.ready_file, f"{launcher.bootstrap_servers}\n".encode())
         for warning in launcher.warnings():
             print(f"minibroker: {warning}", file=sys.stderr)
         console_line = "" if console is None else console.ready_line(launcher.plain_addresses)

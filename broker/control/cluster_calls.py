@@ -219,8 +219,10 @@ def show_control(directory: Path, broker_id: int, control: Path) -> None:
     """Link a broker's control socket from the cluster's directory, unless it is there."""
     link = directory / f"{broker_id}.control"
     if link != control:
-        link.unlink(missing_ok=True)
-        link.symlink_to(control)
+        new = link.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        new.symlink_to(control)
+        new.replace(link)  # while commands ask other brokers where it is
 
 
 def control_of(directory: Path, broker_id: int) -> str | None:

@@ -11,13 +11,16 @@ The parts of the broker register their calls; the server has none of its own.
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
 import logging
 import os
 import socket
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ LINE_BYTES_MAX = 1 << 20
 READ_BYTES = 1 << 16
 BACKLOG = 128
 OWNER_ONLY_UMASK = 0o177  # mode 0600
+ALONE_SECONDS = 5.0
+ALONE_POLL_SECONDS = 0.002
 
 
 class ControlError(Exception):
@@ -144,20 +149,41 @@ def _listen(path: Path) -> socket.socket:
     """Bind at `path`, where a broker that was killed may have left its socket. Raises ControlError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _remove_stale(path)
-        umask = os.umask(OWNER_ONLY_UMASK)
-        try:
-            with socket_address(path) as address:
-                sock.bind(address)
-        finally:
-            os.umask(umask)
-        sock.listen(BACKLOG)
+        with _alone_in(path.parent):
+            _remove_stale(path)
+            umask = os.umask(OWNER_ONLY_UMASK)
+            try:
+                with socket_address(path) as address:
+                    sock.bind(address)
+            finally:
+                os.umask(umask)
+            sock.listen(BACKLOG)
         sock.setblocking(False)
     except (OSError, ControlError) as error:
         sock.close()
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ControlError(f"cannot create the control socket {path}: {reason}") from error
     return sock
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Keep other brokers from making a socket in the directory, which would take this one, not listening yet, for one
+    that is left over. Raises ControlError where another broker stands still meanwhile."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    deadline = time.monotonic() + ALONE_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ControlError("another broker that makes its own there stands still") from None
+                time.sleep(ALONE_POLL_SECONDS)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _remove_stale(path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import stat
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,38 @@ def test_only_its_own_user_may_open_it_and_nothing_is_left_of_it(path: Path) -> 
         ControlServer(path)
     assert path.is_socket()
     server.close()
+    assert not path.exists()
+
+
+def test_of_two_brokers_that_start_at_once_over_a_socket_that_is_left_one_has_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+    servers: list[ControlServer] = []
+    refusals: list[str] = []
+
+    def start() -> None:
+        try:
+            servers.append(ControlServer(path))
+        except ControlError as error:
+            refusals.append(str(error))
+
+    other = threading.Thread(target=start)
+    remove = Path.unlink
+
+    def remove_after_the_other_has_started(path: Path) -> None:
+        monkeypatch.undo()
+        other.start()
+        other.join(0.1)
+        remove(path)
+
+    monkeypatch.setattr(Path, "unlink", remove_after_the_other_has_started)
+    start()
+    other.join()
+
+    assert refusals == [f"cannot create the control socket {path}: another broker listens there"]
+    servers[0].close()
     assert not path.exists()
 
 

@@ -92,6 +92,14 @@ def test_three_brokers_start_together_and_are_driven_by_their_launcher(
     with pytest.raises(BrokerError, match="there is no broker 4; the ids are 1 to 3"):
         control.call("start", broker_id=4)
 
+    command = [*SERVE, "--listen", "127.0.0.1:0", "--data-dir", str(data_dir), "--ready-file", str(tmp_path / "ready")]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    in_use = f"data directory {data_dir} is in use by another broker (.lock is locked); name another directory with"
+    assert (second.returncode, second.stderr) == (1, f"minibroker: {in_use} --data-dir DIR\n")
+    assert (tmp_path / "ready").read_text().strip() == bootstrap
+    control.call("kill", broker_id=2)
+    control.call("start", broker_id=2)
+
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(WAIT_SECONDS) == 0
     assert launcher.stderr is not None
