@@ -18,7 +18,9 @@ from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS, NODE_PACKAGES, OL
 from tests.sources import PACKAGES, ROOT, source_files, tree_of
 
 DOCS = ROOT / "docs"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+DESIGNS = sorted(path for part in PACKAGES for path in (ROOT / part).rglob("DESIGN.md"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *DESIGNS])
+SOURCE_PATH = re.compile(r"`([\w/.*-]+\.(?:py|toml|txt|gz)|[\w/]+/)`")
 PICTURE = re.compile(
     r'<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\n  <img alt="[^"]+" src="([^"]+)">'
 )
@@ -59,6 +61,18 @@ def test_the_settings_page_has_every_setting_once_and_every_topic_config() -> No
 def anchors(document: Path) -> set[str]:
     headings = HEADING.findall(CODE.sub("", document.read_text(encoding="utf-8")))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_a_page_on_a_design_names_files_that_are_there(design: Path) -> None:
+    named = SOURCE_PATH.findall(design.read_text(encoding="utf-8"))
+
+    missing = [
+        each for each in named if not [*design.parent.rglob(each), *ROOT.glob(each), *ROOT.glob(f"tests/*/{each}")]
+    ]
+
+    assert len(named) > 10
+    assert missing == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

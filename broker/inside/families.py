@@ -154,7 +154,7 @@ OF_TOPICS, OF_ALL_TOPICS = (
 
 
 def controller_metrics(parts: BrokerParts) -> Iterator[Found]:
-    """What the controller knows of all partitions; 0 at other brokers. As kafka 2.0.1 KafkaController.updateMetrics."""
+    """Count all partitions, as the controller knows them; 0 elsewhere. As kafka 2.0.1 KafkaController.updateMetrics."""
     loop = parts.controller_loop
     is_active = loop.is_active
     image = loop.image()

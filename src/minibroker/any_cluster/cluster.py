@@ -420,8 +420,10 @@ def broker_ids(client: Any) -> list[int]:
 
 
 def of_each(brokers: Iterable[int], ask_one: Callable[[int], T], what: str) -> dict[int, T]:
-    """What each of these brokers answers, all asked at once. One that does not answer is left out, and noted: `what` it
-    has is lacking. Raises NoAnswer if none answers."""
+    """Return the answer of each of these brokers, all asked at once.
+
+    One that does not answer is left out, and noted: `what` it has is lacking. Raises NoAnswer if none answers.
+    """
     found: dict[int, T] = {}
     failures: dict[int, Exception] = {}
 

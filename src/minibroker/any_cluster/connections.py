@@ -178,7 +178,7 @@ def asks(request: Any) -> bool:
 
 
 class Client(KafkaNetClient):  # type: ignore[misc]
-    """What kafka-python's clients have their connections from."""
+    """The manager from which kafka-python's clients have their connections."""
 
     def __init__(self, **configs: Any) -> None:
         net = NetworkSelector(**configs)

@@ -1,4 +1,4 @@
-"""What an answer lacks, and why: noted while a cluster is asked, for the command or the page that shows the answer."""
+"""Notes of what an answer lacks, and why: taken while a cluster is asked, for the command or page that shows it."""
 
 from __future__ import annotations
 
