@@ -113,6 +113,8 @@ def rule_of(row: Body, version: int) -> AclRule:
         raise invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not row.resource_name:
         raise invalid("Invalid empty resource name")
+    if not row.host:  # as kafka 4.4.0: the rule would fit no client
+        raise invalid("Host pattern cannot be null or empty")
     return AclRule(resource_type, row.resource_name, pattern, row.principal, row.host, operation, permission)
 
 

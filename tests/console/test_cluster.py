@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from minibroker import Broker
+from minibroker.any_cluster.acl_admin import Rule
+from minibroker.console.acls import rule_in
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission
 from tests.console.asking import ask, change, get
 from tests.console.conftest import NewTab, RunningConsole, console_of
 
@@ -41,6 +46,22 @@ def test_a_quota_above_all_numbers_is_refused(guarded: RunningConsole) -> None:
     refused = ask(guarded, "POST", "/api/quotas", quota, token=True)
 
     assert (refused.status, "numbers" in refused.error) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"host": ""},
+        {"name": "", "principal": "Group:"},
+        {"resource_type": ResourceType.CLUSTER, "name": "other", "pattern": Pattern.PREFIXED},
+        {"principal": "User:" + "a" * 5_000},
+    ],
+)
+def test_a_rule_that_another_broker_made_is_removed_by_its_row(odd: dict[str, Any]) -> None:
+    rule = Rule(ResourceType.TOPIC, "t", Pattern.LITERAL, "User:a", "*", Permission.ALLOW, Operation.READ)
+    rule = rule._replace(**odd)
+
+    assert rule_in(rule.as_document() | {"text": str(rule)}) == rule
 
 
 def test_a_cluster_without_an_authorizer_is_no_failure(console: RunningConsole) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from minibroker import Broker
 from minibroker.records import Record
+from tests.console.asking import change
 from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
 from tests.edge_records import damage
 from tests.minibroker.commands import minibroker
@@ -341,6 +342,22 @@ def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Bro
     page.get_by_text("1 partition moved.").wait_for()
 
     assert shown_broker.lag(f"odd/{topic}") == 3
+
+
+def test_a_group_and_a_user_of_any_name_are_reached_from_their_rows(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    names = [".", "..", "~..", "~", "a/b", "%2e%2e", "a" * 5_000]
+    for name in names:
+        commit(shown_broker, name, topic, 1)
+        change(tab.console, "POST", "/api/users", user=name, password="x", mechanisms=["SCRAM-SHA-256"])
+    for name in names:
+        page = tab.open("/groups?sort=-group")
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("heading", name=name, exact=True, level=1).wait_for()
+        page.get_by_text(f"{topic}-0").first.wait_for()
+        page = tab.go("/users?sort=-user")
+        page.get_by_role("button", name=f"Remove {name}", exact=True).click()
+        page.get_by_role("button", name="Remove user").click()
+        page.get_by_role("rowheader", name=name, exact=True).wait_for(state="detached")
 
 
 def test_nothing_that_a_client_sends_becomes_markup(tab: Tab, shown_broker: Broker, topic: str) -> None:

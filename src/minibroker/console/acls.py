@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.console.answers import Refused, change, get, outcome_of
+from minibroker.console.answers import NAME_MAX, Refused, change, get, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
@@ -80,19 +80,23 @@ def rules_of(client: Any) -> list[Rule] | None:
 
 
 def rule_in(body: dict[str, Any]) -> Rule:
-    """The rule that a row of the list describes. Raises Refused."""
-    from minibroker.any_cluster.acl_admin import EVERY_HOST, Rule, principal_of
-    from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+    """The rule that a row of the list describes, which may be odd: the cluster refuses what it does not take.
+
+    Raises Refused.
+    """
+    from minibroker.any_cluster.acl_admin import CLUSTER, EVERY_HOST, Rule, principal_of
+    from minibroker.protocol.resources import ResourceType
     from minibroker.protocol.rights import Operation, Pattern, Permission
 
     resource_type = named(body, "resource_type", ResourceType, "ANY")
-    is_cluster = resource_type is ResourceType.CLUSTER
+    if resource_type is ResourceType.CLUSTER:
+        body = {"name": CLUSTER[1], "pattern": "literal"} | body
     return Rule(
         resource_type,
-        CLUSTER_NAME if is_cluster else text_of(body, "name"),
-        Pattern.LITERAL if is_cluster else named(body, "pattern", Pattern, "ANY", "MATCH"),
-        principal_of(text_of(body, "principal")),
-        text_of({"host": EVERY_HOST} | body, "host"),
+        text_of(body, "name", least=0, most=NAME_MAX),
+        named(body, "pattern", Pattern, "ANY", "MATCH"),
+        principal_of(text_of(body, "principal", most=NAME_MAX)),
+        text_of({"host": EVERY_HOST} | body, "host", least=0, most=NAME_MAX),
         named(body, "permission", Permission, "ANY"),
         named(body, "operation", Operation, "ANY"),
     )

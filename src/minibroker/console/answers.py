@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,11 @@ from minibroker.errors import BadValue, BrokerError, CommandFailed
 
 BODY_BYTES_MAX = 8 << 20
 TEXT_MAX = 1_000  # characters of a parameter
+NAME_MAX = 2**15 - 1  # characters of a name, as Kafka's protocol has it
 NUMBER_MAX = 2**63 - 1
+# A browser takes `.` and `..` out of a path however they are written, and a name may be empty: such a name has a `~` in
+# front, and so has one that looks like it.
+GUARDED_NAME = re.compile(r"~+\.{0,2}")
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +119,11 @@ async def json_body(request: Request) -> dict[str, Any]:
 
 
 def in_path(request: Request, name: str) -> str:
-    """A name in the path, which routes see as it was sent."""
+    """A name in the path, which routes see as it was sent; router.js makes it."""
     text = unquote(request.path_params[name])
-    if len(text) > TEXT_MAX:
-        raise Refused(400, f"{name} has more than {TEXT_MAX} characters; correct it")
-    return text
+    if len(text) > NAME_MAX:
+        raise Refused(400, f"{name} has more than {NAME_MAX:,} characters; correct it")
+    return text[1:] if GUARDED_NAME.fullmatch(text) else text
 
 
 def in_query(request: Request, name: str, default: str = "") -> str:

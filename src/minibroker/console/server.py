@@ -19,6 +19,7 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as serve_http
 
 from minibroker.any_cluster.address import Address
+from minibroker.console.answers import NAME_MAX
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.options import ConsoleOptions
@@ -31,6 +32,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STREAMS_END_SECONDS = 0.5  # after a signal, for responses in hand
 KEEP_ALIVE_SECONDS = 75.0
 PARENT_POLL_SECONDS = 0.5
+REQUEST_BYTES_MAX = 4 * NAME_MAX  # with a name in its address, each byte of which takes three there
 
 
 def serve(options: ConsoleOptions, listener: socket.socket, *, parent_pid: int | None = None) -> None:
@@ -65,6 +67,7 @@ def http_config(listener: socket.socket) -> Config:
     config.bind = [f"fd://{os.dup(listener.fileno())}"]
     config.graceful_timeout = STREAMS_END_SECONDS
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+    config.h11_max_incomplete_size = REQUEST_BYTES_MAX
     config.include_server_header = False
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn")

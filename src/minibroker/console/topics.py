@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.any_cluster.positions import parse_position
-from minibroker.console.answers import NUMBER_MAX, Refused, change, get, in_path, in_query, outcome_of
+from minibroker.console.answers import NUMBER_MAX, TEXT_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.figures import bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
@@ -319,10 +319,10 @@ def refuse_internal(topic: TopicRow, advice: str) -> None:
         raise Refused(409, internal_refusal(topic.name, advice))
 
 
-def text_of(body: dict[str, Any], name: str, *, most: int = 1_000) -> str:
+def text_of(body: dict[str, Any], name: str, *, least: int = 1, most: int = TEXT_MAX) -> str:
     value = body.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= most:
-        raise Refused(400, f"{name} is not a text of 1 to {most} characters; correct it")
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        raise Refused(400, f"{name} is not a text of {least} to {most:,} characters; correct it")
     return value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.console.answers import Refused, change, get, in_path, outcome_of
+from minibroker.console.answers import NAME_MAX, Refused, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
@@ -41,7 +41,7 @@ def routes(console: Console) -> list[BaseRoute]:
         from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin, chosen_mechanisms
         from minibroker.protocol.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS
 
-        user, password = text_of(body, "user"), text_of(body, "password")
+        user, password = text_of(body, "user", most=NAME_MAX), text_of(body, "password")
         mechanisms = chosen_mechanisms(names_in(body, "mechanisms"))
         iterations = number_in(body, "iterations", DEFAULT_ITERATIONS, most=MAX_ITERATIONS)
         if iterations < MIN_ITERATIONS:

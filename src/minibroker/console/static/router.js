@@ -8,6 +8,11 @@
  * @property {() => Promise<{show: (view: import('./view.js').View) => void|Promise<void>}>} load
  */
 
+// A browser takes `.` and `..` out of a path however they are written, and a name may be empty: such a name has a `~` in
+// front, and so has one that looks like it. The console reads names so, too (answers.py).
+const TO_GUARD = /^~*\.{0,2}$/
+const GUARDED = /^~+\.{0,2}$/
+
 /** @type {((address: string) => void)[]} */
 const listeners = []
 
@@ -44,7 +49,8 @@ export function pageOf(pages, path) {
     const fits = names.every((name, at) => {
       if (!name.startsWith(':')) return name === parts[at]
       try {
-        params[name.slice(1)] = decodeURIComponent(parts[at])
+        const part = decodeURIComponent(parts[at])
+        params[name.slice(1)] = GUARDED.test(part) ? part.slice(1) : part
       } catch {
         return false
       }
@@ -57,7 +63,7 @@ export function pageOf(pages, path) {
 
 /** An address of parts, each encoded. @param {...(string|number)} parts */
 export function path(...parts) {
-  return `/${parts.map((each) => encodeURIComponent(each)).join('/')}`
+  return `/${parts.map((each) => encodeURIComponent(TO_GUARD.test(String(each)) ? `~${each}` : each)).join('/')}`
 }
 
 /** The address with these parameters; empty ones are left out. @param {string} base @param {Record<string, any>} query */

@@ -4,6 +4,7 @@ import { change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { assignment, counted, duration, number, time, visible } from '../format.js'
 import { closeAfter, dialog } from '../keys.js'
+import { path } from '../router.js'
 import { Table, filterField } from '../table.js'
 import { empty, panel } from '../view.js'
 
@@ -70,7 +71,7 @@ export function show(view) {
 function abort(id, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
-    await closeAfter(box, said, () => change('POST', `/api/transactions/${encodeURIComponent(id)}/abort`), done)
+    await closeAfter(box, said, () => change('POST', path('api', 'transactions', id, 'abort')), done)
   } }, 'Abort transaction')
   const box = dialog('Abort transaction', h('p', { class: 'body' }, `The producer of ${visible(id)} is fenced: its next request fails.`), h('footer', {}, said, button))
 }
