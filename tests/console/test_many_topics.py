@@ -22,7 +22,7 @@ from minibroker.console.metadata import (
     TopicRow,
     snapshot_of,
 )
-from minibroker.console.topics import SORTED_PARTITIONS_MAX, Topics
+from minibroker.console.topics import Topics
 
 TOPICS, PARTITIONS = 10_000, 3
 PAGE_BYTES_MAX = 16_000
@@ -41,6 +41,7 @@ class ManyTopics:
         partitions = tuple(partition._replace(partition=each) for each in range(PARTITIONS))
         topics = {f"topic-{each:05d}": TopicRow(f"topic-{each:05d}", False, partitions) for each in range(TOPICS)}
         self.snapshot = Snapshot((BrokerRow(1, "localhost", 9092),), 1, "id", "2.0", topics)
+        self.topics = Topics(cast(Console, self))
         self.snapshots = 0
         self.asked_partitions = 0
 
@@ -66,7 +67,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> ManyTopics:
 
 async def listed(console: ManyTopics, query: str) -> Any:
     request = Request({"type": "http", "query_string": query.encode(), "headers": [], "method": "GET"})
-    return await Topics(cast(Console, console)).listed(request)
+    return await console.topics.listed(request)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +97,17 @@ async def test_figures_are_asked_of_the_rows_of_a_page_only(console: ManyTopics)
     assert console.asked_partitions == 2 * 50 * PARTITIONS
 
 
-async def test_ten_thousand_topics_are_not_sorted_by_a_figure(console: ManyTopics) -> None:
-    with pytest.raises(Refused, match=f"30000 partitions; filter to {SORTED_PARTITIONS_MAX:,} or fewer first"):
+async def test_topics_are_sorted_by_a_figure_up_to_a_limit_and_asked_once_for_all_pages(
+    console: ManyTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(listed, console, "sort=-messages&n=8")
+    assert console.asked_partitions == 2 * TOPICS * PARTITIONS
+
+    monkeypatch.setattr("minibroker.console.topics.SORTED_PARTITIONS_MAX", 20_000)
+    with pytest.raises(Refused, match="30,000 partitions; filter to 20,000 or fewer first"):
         await listed(console, "sort=-messages")
-    assert console.asked_partitions == 0
     assert (await listed(console, "sort=-messages&filter=topic-000"))["total"] == 100
 
 

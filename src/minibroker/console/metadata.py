@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import trio
@@ -34,6 +35,14 @@ class PartitionRow(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     epoch: int | None = None
+
+
+def offline(partitions: Iterable[PartitionRow]) -> int:
+    return sum(each.leader is None for each in partitions)
+
+
+def under_replicated(partitions: Iterable[PartitionRow]) -> int:
+    return sum(len(each.isr) < len(each.replicas) for each in partitions)
 
 
 class TopicRow(NamedTuple):

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
 from minibroker.console.console import Console
-from minibroker.console.metadata import Release, Snapshot
+from minibroker.console.metadata import Release, Snapshot, offline, under_replicated
 from minibroker.errors import BrokerError
 
 
@@ -23,7 +23,7 @@ def routes(console: Console) -> list[BaseRoute]:
             "bootstrap": str(console.options.cluster),
             "control": console.control is not None,
             "control_broker": await control_broker(console, snapshot),
-            "replicas": console.control is not None and len(snapshot.brokers) > 1,
+            "replicas": console.control is not None and len(snapshot.brokers) + len(snapshot.gone) > 1,
             "changes": console.options.allow_changes,
         }
 
@@ -42,11 +42,14 @@ async def control_broker(console: Console, snapshot: Snapshot) -> int | None:
 
 
 def cluster_row(snapshot: Snapshot) -> dict[str, Any]:
-    """`topics` and `partitions` are those of clients; what is wrong counts in internal topics too."""
+    """`topics` and `partitions` are those of clients; what is wrong counts in internal topics too, and by itself.
+
+    `gone` are brokers that have replicas and do not run.
+    """
     topics = snapshot.topics.values()
     partitions = [each for topic in topics for each in topic.partitions]
     internal = [topic for topic in topics if topic.is_internal]
-    internal_partitions = sum(len(topic.partitions) for topic in internal)
+    of_internal = [each for topic in internal for each in topic.partitions]
     return {
         "cluster_id": snapshot.cluster_id,
         "controller": snapshot.controller,
@@ -54,8 +57,10 @@ def cluster_row(snapshot: Snapshot) -> dict[str, Any]:
         "gone": snapshot.gone,
         "topics": len(topics) - len(internal),
         "internal_topics": len(internal),
-        "partitions": len(partitions) - internal_partitions,
-        "internal_partitions": internal_partitions,
-        "offline": sum(each.leader is None for each in partitions),
-        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
+        "partitions": len(partitions) - len(of_internal),
+        "internal_partitions": len(of_internal),
+        "offline": offline(partitions),
+        "internal_offline": offline(of_internal),
+        "under_replicated": under_replicated(partitions),
+        "internal_under_replicated": under_replicated(of_internal),
     }
