@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-OF_COMMANDS = "minibroker-cli"  # and of the console: what they look up is not read by a group
+OF_COMMANDS = "minibroker-cli"
+OF_CONSOLE = "minibroker-console"
+OF_TOOLS = (OF_COMMANDS, OF_CONSOLE)  # what they look up is not read by a group
 NO_CLIENT_ID = "(no client id)"
 # Java's consumer without a client id of its own is `consumer-GROUP-N` (kafka-clients from 2.4); Flink's source, and
 # others that number the clients of one application, make `NAME-N`.

@@ -26,7 +26,7 @@ from minibroker.broker.replica.leading import Leading
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import API_TABLE, ApiKey
-from minibroker.protocol.client_ids import OF_COMMANDS
+from minibroker.protocol.client_ids import OF_TOOLS
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
 
@@ -572,7 +572,7 @@ def fetching_metrics(parts: BrokerParts) -> Iterator[Found]:
     """The last fetches of groups, in the partitions for which they have committed no offset."""
     newest: dict[tuple[str, TopicPartition], tuple[int, Position]] = {}
     for reader in parts.fetch_positions.all():
-        if reader.client_id == OF_COMMANDS:
+        if reader.client_id in OF_TOOLS:
             continue
         names = reader.names()
         groups = [group for name in names if (group := parts.groups.get(name)) is not None]

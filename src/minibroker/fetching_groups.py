@@ -14,7 +14,7 @@ from minibroker.any_cluster.described_groups import Group, group_ids
 from minibroker.any_cluster.group_admin import GroupDescription, committed_of
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed
-from minibroker.protocol.client_ids import OF_COMMANDS, group_in
+from minibroker.protocol.client_ids import OF_TOOLS, group_in
 
 ONLY_FETCHES = "fetches only"  # in the place of a state
 UNKNOWN_CALL = "unknown-call"
@@ -60,7 +60,7 @@ def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPart
             FetchedPartition(topic, partition, fetched, end, max(0, end - fetched), client_id, host, at_ms)
             for topic, partition, fetched, end, at_ms in row["partitions"]
         )
-    readers = {key: reader for key, reader in readers.items() if reader.partitions and key[0] != OF_COMMANDS}
+    readers = {key: reader for key, reader in readers.items() if reader.partitions and key[0] not in OF_TOOLS}
     names = {name for (client_id, _), reader in readers.items() for name in reader.names(client_id)}
     committed = committed_of(client, sorted(names.intersection(group_ids(client)))) if names else {}
     newest: dict[str, dict[tuple[str, int], FetchedPartition]] = {}

@@ -8,9 +8,12 @@ import pytest
 import trio
 import trio.testing
 
+from minibroker.any_cluster.bootstrap import DEFAULT_CLUSTER
 from minibroker.console.activity import LOOK_SECONDS, Activity
 from minibroker.console.console import Console
 from minibroker.console.inside_watch import NO_HEAD, InsideWatch
+from minibroker.console.kafka_clients import KafkaClients
+from minibroker.protocol.client_ids import OF_CONSOLE
 from tests.console.inside_row import ROW
 
 Clock = trio.testing.MockClock
@@ -23,6 +26,7 @@ class CountingBroker:
 
     def __init__(self) -> None:
         self.control: object = self
+        self.kafka = KafkaClients(DEFAULT_CLUSTER)
         self.calls: list[str] = []
         self.run = 1
         self.fetches = 100
@@ -40,7 +44,7 @@ class CountingBroker:
             None: [family("kafka.server:type=BrokerTopicMetrics", [], ["BytesInPerSec", "BytesOutPerSec"], [[70, 80]])],
             1: [
                 family(REQUESTS, ["request", "version"], ["RequestsPerSec"], self.requests()),
-                family(REQUESTS, ["request", "error"], ["ErrorsPerSec"], [["Fetch", "NONE", 90], ["Fetch", "X", 7]]),
+                family(REQUESTS, ["request", "error"], ["ErrorsPerSec"], self.errors()),
             ],
             2: [family("kafka.log:type=Log", ["topic"], ["Size"], [])],
         }
@@ -53,16 +57,20 @@ class CountingBroker:
         versions = [["Fetch", 11, 40], ["Fetch", 12, self.fetches - 40], ["Produce", 9, 10]]
         return [*versions, ["FetchConsumer", 12, self.fetches]]
 
+    def errors(self) -> list[list[Any]]:
+        return [["Fetch", "NONE", 90], ["Fetch", "X", 7], ["Produce", "X", len(self.failed)]]
+
     def pulled(self, since: int) -> dict[str, Any]:
         """Of two exchanges the second has failed."""
-        tables = {"connections": {}, "clients": ["billing"], "topics": ["a", "b"], "fields": list(ROW)}
+        tables = {"connections": {}, "clients": ["billing", OF_CONSOLE], "topics": ["a", "b"], "fields": list(ROW)}
         rows = [each for seq in range(since + 1, len(self.failed) + 1) for each in (self.row(seq, ""), self.row(seq))]
         head = NO_HEAD | {"run": self.run, "now_us": 9_000_000, "broker_ms": 500_000, "turns": [(8_500_000, 60_000)]}
         return head | tables | {"next": len(self.failed), "exchanges": rows, "waiting": []}
 
     def row(self, seq: int, error: str | None = None) -> list[Any]:
         error = self.failed[seq - 1] if error is None else error
-        row = ROW | {"seq": seq, "connection": 7, "client": 0, "api": 0, "version": 9, "topics": [0, 1]}
+        client = 1 if error == "OWN" else 0
+        row = ROW | {"seq": seq, "connection": 7, "client": client, "api": 0, "version": 9, "topics": [0, 1]}
         return list((row | {"arrived": (6 + seq) * 1_000_000, "error": error}).values())
 
 
@@ -92,7 +100,7 @@ async def test_requests_are_counted_by_api_and_a_second(
 
     rows = [(row["api"], row["requests"], row["rate"], row["errors"]) for row in second["requests"]["apis"]]
     assert first["requests"]["rate"] is None
-    assert rows == [("Fetch", 150, 25.0, 7), ("Produce", 10, 0.0, 0)]
+    assert rows == [("Fetch", 150, 25.0, 0), ("Produce", 10, 0.0, 0)]
     assert (second["requests"]["rate"], second["requests"]["bytes_in"]) == (25.0, 0.0)
     assert [rate for _, rate in second["requests"]["points"]] == [25.0]
 
@@ -105,20 +113,21 @@ async def test_all_pages_share_a_look(activity: Activity, broker: CountingBroker
     assert broker.calls == ["inside.metrics"] * 3 + ["inside.apis", "inside.pull"]
 
 
-async def test_errors_since_the_first_look_are_kept_the_latest_first(
+async def test_errors_since_the_first_look_are_kept_and_counted_the_latest_first(
     activity: Activity, broker: CountingBroker, autojump_clock: Clock
 ) -> None:
     broker.failed = ["BEFORE"]
     await activity.look()
-    for error in ("ONE", "TWO"):
+    for error in ("ONE", "OWN", "TWO"):
         broker.failed.append(error)
         await trio.sleep(LOOK_SECONDS)
         shown = await activity.look()
 
     assert [(row["error"], row["seq"], row["broker_ms"]) for row in shown["errors"]] == [
-        ("TWO", 3, 500_000),
+        ("TWO", 4, 500_000 + 1_000),
         ("ONE", 2, 439_000),  # before a turn of the clock
     ]
+    assert [row["errors"] for row in shown["requests"]["apis"] if row["api"] == "Produce"] == [2]
     assert {name: shown["errors"][0][name] for name in ("client_id", "api", "topics")} == {
         "client_id": "billing",
         "api": "Produce",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -57,6 +57,10 @@ class Activity:
         self._growth = Growth()
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS_KEPT)
         self._errors: deque[Json] = deque(maxlen=ERRORS_KEPT)
+        # Errors by API: those before the first look, and of the console's own requests. Neither is listed or counted.
+        self._before: dict[str, int] | None = None
+        self._own: Counter[str] = Counter()
+        self._client_id = console.kafka.cluster.properties["client.id"]
         self._next: int | None = None  # the number of the first exchange that is new, once a look has come
 
     async def look(self) -> Json:
@@ -77,7 +81,11 @@ class Activity:
             self._run = ended.head["run"]
             self._growth = Growth()
             self._errors.clear()
-        self._errors.extend(error_row(each, ended.head) for each in ended.rows if each.error)
+            self._before = None
+            self._own.clear()
+        failed = [each for each in ended.rows if each.error]
+        self._errors.extend(error_row(each, ended.head) for each in failed if each.client != self._client_id)
+        self._own.update(each.api for each in failed if each.client == self._client_id)
         self._next = ended.next
         self._shown = {"requests": self._requests(families), "errors": list(reversed(self._errors))}
 
@@ -98,12 +106,14 @@ class Activity:
     def _requests(self, families: list[Json]) -> Json:
         now = time.monotonic()
         requests, errors = counted(families)
+        if self._before is None:
+            self._before = errors
         by_api = [
             {
                 "api": api,
                 "requests": requests[api],
                 "rate": self._growth.rate(f"requests {api}", requests[api], now),
-                "errors": errors.get(api, 0),
+                "errors": max(0, errors.get(api, 0) - self._before.get(api, 0) - self._own[api]),
             }
             for api in sorted(requests, key=lambda api: -requests[api])
         ]

@@ -17,12 +17,14 @@ import trio
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.console.answers import Refused
 from minibroker.errors import CommandFailed
+from minibroker.protocol.client_ids import OF_CONSOLE
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 THREADS_MAX = 8
 ANSWER_MS = 8_000  # of a broker that does not answer; a page shows the failure then, and asks again
+PROPERTIES = {"request.timeout.ms": str(ANSWER_MS), "client.id": OF_CONSOLE}
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class KafkaClients:
     """The clients of one cluster. Use it as a context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = replace(cluster, properties={"request.timeout.ms": str(ANSWER_MS), **cluster.properties})
+        self.cluster = replace(cluster, properties=PROPERTIES | dict(cluster.properties))
         self._idle: list[Connected] = []
         self._lock = threading.Lock()
         self._limiter = trio.CapacityLimiter(THREADS_MAX)
