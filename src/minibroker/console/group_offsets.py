@@ -32,7 +32,10 @@ PARTITIONS_MAX = 2_000  # whose ends are asked for one page
 
 
 class GroupLag(NamedTuple):
-    """`lag` is None where no end is known, `partitions` has the lag of each partition with a commit, or a fetch."""
+    """`partitions` has the lag of each partition with a commit, or a fetch; `lag` is None where no end is known.
+
+    So it is of a share group without a start.
+    """
 
     group: str
     lag: int | None
@@ -78,21 +81,28 @@ class LagHistory:
         return None if span_ms <= 0 else (recent[-1].lag - recent[0].lag) * 1000 / span_ms
 
 
-def group_ids(client: Any) -> list[str]:
-    """Every group of the cluster, by name."""
-    from minibroker.any_cluster import described_groups
+def group_types(client: Any) -> dict[str, str]:
+    """The type of every group of the cluster, by name in order."""
+    from minibroker.any_cluster.described_groups import groups_listed, type_of
 
-    return described_groups.group_ids(client)
+    return {name: type_of(row) for name, row in groups_listed(client).items()}
 
 
-def lags_of(client: Any, groups: Sequence[str]) -> dict[str, GroupLag]:
+def lags_of(client: Any, groups: Sequence[str], types: Mapping[str, str]) -> dict[str, GroupLag]:
     """The lag of each of these groups; of the first PARTITIONS_MAX partitions of them all."""
+    from minibroker.any_cluster.described_groups import SHARE
     from minibroker.any_cluster.group_admin import committed_of
 
     committed = committed_of(client, groups)
     asked = list(dict.fromkeys(at for offsets in committed.values() for at in offsets))[:PARTITIONS_MAX]
     ends = offsets_of(client, asked, LATEST_TIMESTAMP)
-    return {group: group_lag(group, committed.get(group, {}), ends, set(asked)) for group in groups}
+    found = {group: group_lag(group, committed.get(group, {}), ends, set(asked)) for group in groups}
+    # Before it has a start, a share group will begin anywhere; a consumer that has committed nothing lags by nothing.
+    return found | {
+        group: each._replace(lag=None)
+        for group, each in found.items()
+        if not each.committed and types.get(group) == SHARE
+    }
 
 
 def group_lag(
@@ -133,10 +143,10 @@ def fetching_by(client: Any, control: Control | None) -> Fetching:
 
 def all_lags(client: Any, control: Control | None = None) -> tuple[int, dict[str, GroupLag]]:
     """Return the number of all groups, and the lag of the first ones."""
-    fetching, existing = fetching_by(client, control), group_ids(client)
+    fetching, existing = fetching_by(client, control), group_types(client)
     every = sorted({*existing, *fetching})
     looked_through = set(every[:LOOKED_THROUGH_MAX])
-    lags = lags_of(client, [each for each in existing if each in looked_through])
+    lags = lags_of(client, [each for each in existing if each in looked_through], existing)
     return len(every), with_fetches(lags, {group: rows for group, rows in fetching.items() if group in looked_through})
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.any_cluster.positions import parse_position
-from minibroker.console.answers import Refused, change, get, in_path, outcome_of
+from minibroker.console.answers import Refused, advice_of_a_page, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
-from minibroker.console.group_offsets import GroupLag, all_lags, fetching_by, group_ids, lags_of, with_fetches
+from minibroker.console.group_offsets import GroupLag, all_lags, fetching_by, group_types, lags_of, with_fetches
 from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
@@ -22,6 +24,8 @@ from minibroker.console.topics import existing_topic, names_in, text_of
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
+
+    Place = tuple[TopicPartition, int]  # and an offset
     from minibroker.any_cluster.described_groups import Group
     from minibroker.any_cluster.group_admin import GroupDescription, Move
     from minibroker.console.group_offsets import Fetching
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 DESCRIBED = ("state", "members", "lag", "slope")
 SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
 TIMED_MAX = 20  # partitions whose oldest unread message is looked at, for one page
+REMEMBERED = 5_000  # places
 TOPICS_MAX = 100  # whose lag a page shows
 TOPIC_NAME_MAX = 249
 
@@ -53,6 +58,7 @@ class Groups:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._watch = console.lag_watch
+        self._first_times = FirstTimes()
 
     async def listed(self, request: Request) -> Any:
         wanted = wanted_page(request, default="group", columns=("group", *DESCRIBED))
@@ -61,11 +67,12 @@ class Groups:
 
     def _page(self, client: Any, wanted: Wanted) -> tuple[int, int, list[dict[str, Any]]]:
         fetching = fetching_by(client, self._console.control)
-        every = sorted({*group_ids(client), *fetching})
+        types = group_types(client)
+        every = sorted({*types, *fetching})
         names = matching(every, wanted.filter)
         if wanted.sort == "group":
             shown = cut(names, wanted, lambda name: name)
-            return len(every), len(names), self._described(client, shown, fetching)
+            return len(every), len(names), self._described(client, shown, fetching, types)
         if len(names) > SORTED_GROUPS_MAX:
             raise Refused(
                 409,
@@ -75,10 +82,12 @@ class Groups:
         return (
             len(every),
             len(names),
-            cut(self._described(client, names, fetching), wanted, lambda row: row[wanted.sort]),
+            cut(self._described(client, names, fetching, types), wanted, lambda row: row[wanted.sort]),
         )
 
-    def _described(self, client: Any, names: Sequence[str], fetching: Fetching) -> list[dict[str, Any]]:
+    def _described(
+        self, client: Any, names: Sequence[str], fetching: Fetching, types: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
         from minibroker.any_cluster.described_groups import Group, described
         from minibroker.fetching_groups import ONLY_FETCHES
 
@@ -86,11 +95,17 @@ class Groups:
         for name in names:
             if not found[name].exists and name in fetching:
                 found[name] = Group(name, ONLY_FETCHES, "", "", [], type="")
-        lags = lags_of(client, [name for name in names if found[name].error is None])
+        lags = lags_of(client, [name for name in names if found[name].error is None], types)
         lags = with_fetches(lags, {name: rows for name, rows in fetching.items() if name in lags})
         rows = [self._row(found[name], lags.get(name)) for name in names]
-        seconds = behind_seconds(client, self._snapshot(), lags)
-        return [row | {"seconds": seconds.get(row["group"])} for row in rows]
+        furthest = {
+            each.group: max(each.partitions, key=each.partitions.__getitem__) for each in lags.values() if each.lag
+        }
+        behind = [(at, lags[group].committed[at]) for group, at in furthest.items()]
+        seconds = self._first_times.seconds(client, self._console.metadata.last, behind)
+        timed = {group: seconds[place] for group, place in zip(furthest, behind, strict=True) if place in seconds}
+        timed |= {each.group: 0.0 for each in lags.values() if each.lag == 0}
+        return [row | ({"seconds": timed[row["group"]]} if row["group"] in timed else {}) for row in rows]
 
     def _row(self, group: Group, lag: GroupLag | None) -> dict[str, Any]:
         name = group.group
@@ -108,9 +123,6 @@ class Groups:
             "points": self._console.lags.of(name),
             "failure": group.error,
         }
-
-    def _snapshot(self) -> Snapshot | None:
-        return self._console.metadata.last
 
     async def one(self, request: Request) -> Any:
         from minibroker.any_cluster.described_groups import described
@@ -146,34 +158,35 @@ class Groups:
             "lag": lag,
             "slope": self._console.lags.slope(group),
             "points": self._console.lags.of(group),
-            "seconds": max(seconds.values(), default=0.0 if lag == 0 else None),
+            "seconds": max((each for each in seconds.values() if each is not None), default=0.0 if lag == 0 else None),
             "members": None
             if found.members is None
             else [member_row(member, found.protocol_type) for member in found.members],
             "partitions": [
-                {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
+                each._asdict() | timed_row(seconds, each.topic, each.partition, each.committed)
                 for each in description.partitions
             ],
             "fetched": [
-                {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
-                for each in fetched
+                each._asdict() | timed_row(seconds, each.topic, each.partition, each.fetched) for each in fetched
             ],
         }
 
-    async def _seconds(self, read: Sequence[tuple[str, int, int | None, int | None]]) -> dict[TopicPartition, float]:
+    async def _seconds(self, read: Sequence[tuple[str, int, int | None, int | None]]) -> dict[Place, float | None]:
         """For how long the oldest unread message of each partition has waited, the furthest behind first.
 
         `read` has topic, partition, offset and lag.
         """
-        behind = {
-            topic_partition(topic, partition): offset
+        behind = [
+            (topic_partition(topic, partition), offset)
             for topic, partition, offset, lag in sorted(read, key=lambda each: -(each[-1] or 0))
             if lag and offset is not None
-        }
+        ]
         snapshot = await self._console.metadata.snapshot()
-        if any(at.topic not in snapshot.topics for at in behind):
+        if any(at.topic not in snapshot.topics for at, _ in behind):
             snapshot = await self._console.metadata.snapshot(fresh=True)
-        return await self._console.kafka.ask(lambda client: seconds_of(client, snapshot, behind)) if behind else {}
+        if not behind:
+            return {}
+        return await self._console.kafka.ask(lambda client: self._first_times.seconds(client, snapshot, behind))
 
     async def of_topic(self, request: Request) -> Any:
         """The groups that have committed offsets of a topic, or only fetch it."""
@@ -212,7 +225,8 @@ class Groups:
             return admin.reset(group, moves) if executes else moves
 
         moves = await (self._console.kafka.act(act) if executes else self._console.kafka.ask(act))
-        return {"executed": executes, "moves": [each._asdict() for each in moves]}
+        shown = [each._replace(error=each.error and advice_of_a_page(each.error)) for each in moves]
+        return {"executed": executes, "moves": [each._asdict() for each in shown]}
 
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
         from minibroker.any_cluster.group_admin import GroupAdmin
@@ -232,25 +246,37 @@ def topics_in(request: Request) -> set[str]:
     return set(names)
 
 
-def behind_seconds(client: Any, snapshot: Snapshot | None, lags: Mapping[str, GroupLag]) -> dict[str, float]:
-    """For how long the oldest unread message has waited, of the partition in which each group is furthest behind."""
-    furthest = {each.group: max(each.partitions, key=each.partitions.__getitem__) for each in lags.values() if each.lag}
-    asked = list(furthest.items())[:TIMED_MAX]
-    behind = {group: seconds_of(client, snapshot, {at: lags[group].committed[at]}).get(at) for group, at in asked}
-    known = {group: seconds for group, seconds in behind.items() if seconds is not None}
-    return known | {each.group: 0.0 for each in lags.values() if each.lag == 0}
+class FirstTimes:
+    """The time of the message at each place where a group reads on, asked for once; of a few for each page."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Place, int | None] = OrderedDict()
+        self._lock = Lock()
+
+    def seconds(self, client: Any, snapshot: Snapshot | None, places: Sequence[Place]) -> dict[Place, float | None]:
+        """For how long each has waited, as far as its batch's header tells, else None; without those not yet asked."""
+        with self._lock:
+            unasked = [each for each in places if each not in self._known]
+            untold = [each for each in places if each in self._known and self._known[each] is None]
+        asked = dict((unasked + untold)[:TIMED_MAX])
+        stamps = {} if snapshot is None else first_timestamps(client, snapshot.topics, asked)
+        now_ms = time.time() * 1000
+        with self._lock:
+            for at, offset in asked.items():
+                stamp = stamps.get(at, -1)
+                self._known[at, offset] = stamp if stamp >= 0 else None
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+            found = {place: self._known[place] for place in places if place in self._known}
+        return {at: None if stamp is None else max(0.0, (now_ms - stamp) / 1000) for at, stamp in found.items()}
 
 
-def seconds_of(
-    client: Any, snapshot: Snapshot | None, behind: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, float]:
-    """For how long the message at each offset has waited, as far as its batch's header tells."""
-    if snapshot is None or not behind:
-        return {}
-    asked = dict(list(behind.items())[:TIMED_MAX])
-    now_ms = time.time() * 1000
-    stamps = first_timestamps(client, snapshot.topics, asked)
-    return {at: max(0.0, (now_ms - stamp) / 1000) for at, stamp in stamps.items() if stamp >= 0}
+def timed_row(
+    seconds: Mapping[Place, float | None], topic: str, partition: int, offset: int | None
+) -> dict[str, float | None]:
+    """The column `seconds` of a partition, which a row lacks until it was asked for."""
+    place = topic_partition(topic, partition), offset
+    return {"seconds": seconds[place]} if place in seconds else {}  # type: ignore[index]
 
 
 def topic_partition(topic: str, partition: int) -> TopicPartition:

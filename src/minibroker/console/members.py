@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
 from minibroker.console.console import Console
-from minibroker.console.group_offsets import group_ids
+from minibroker.console.group_offsets import group_types
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.errors import BrokerError
 
@@ -60,7 +60,7 @@ def members(client: Any) -> tuple[int, list[dict[str, Any]]]:
     """A row of each member of the first groups, and how many groups there are."""
     from minibroker.any_cluster.described_groups import described
 
-    names = group_ids(client)
+    names = list(group_types(client))
     rows = [
         {**member_row(member, group.protocol_type), "group": name, "state": group.state}
         for name, group in described(client, names[:GROUPS_MAX]).items()
