@@ -1,6 +1,7 @@
 """Writes the reference pages beside it: `python docs/reference/generate.py`.
 
-python.md, pytest.md and files.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs.
+python.md, pytest.md and files.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs,
+../glossary.md from the words of the console.
 A test compares the pages with what this makes.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +85,12 @@ FILES_HEAD = """\
 
 Every file of the source with the first sentence of its docstring. [ARCHITECTURE.md](../../ARCHITECTURE.md) has how they
 work together."""
+
+TERMS = ROOT / "src" / "minibroker" / "console" / "static" / "terms.js"
+GLOSSARY_HEAD = """\
+# Glossary
+
+What words mean that the [console](console.md) and these documents use. The console's columns link to the same text."""
 
 METRICS_HEAD = """\
 # Metrics
@@ -370,8 +378,17 @@ def first_sentence(path: Path) -> str:
     return doc.split("\n\n")[0].replace("\n", " ").split(". ")[0].rstrip(".:")
 
 
+# -- ../glossary.md
+
+
+def glossary_page() -> str:
+    terms = json.loads(TERMS.read_text(encoding="utf-8").partition("TERMS = ")[2])
+    return GLOSSARY_HEAD + "\n\n" + table(("word", "meaning"), sorted(terms.items())) + "\n"
+
+
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
 PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "files.md": files_page}
+PAGES |= {"../glossary.md": glossary_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():
