@@ -46,7 +46,8 @@ CLUSTER = {
     "cluster_id": "XDyr67HYTbmw", "version": "2.0", "controller": 1, "topics": 5, "partitions": 23, "offline": 0,
     "brokers": [{"id": 1, "host": "127.0.0.1", "port": 9092}, {"id": 2, "host": "127.0.0.1", "port": 9093}],
     "internal_topics": 2, "internal_partitions": 100, "under_replicated": 2,
-    "bootstrap": "127.0.0.1:9092", "control": False, "changes": True,
+    "bootstrap": "127.0.0.1:9092", "control": False, "changes": True, "gone": [], "internal_offline": 0,
+    "internal_under_replicated": 0, "control_broker": None, "replicas": False,
 }  # fmt: skip
 
 
@@ -148,8 +149,24 @@ def fetched_partition(at: int) -> dict[str, Any]:
 
 
 BROKERS = [
-    {"id": 1, "address": "127.0.0.1:9092", "controller": True, "leads": 12, "replicas": 23, "in_sync": 23},
-    {"id": 2, "address": "127.0.0.1:9093", "controller": False, "leads": 11, "replicas": 23, "in_sync": 21},
+    {
+        "id": 1,
+        "alive": True,
+        "address": "127.0.0.1:9092",
+        "controller": True,
+        "leads": 12,
+        "replicas": 23,
+        "in_sync": 23,
+    },
+    {
+        "id": 2,
+        "alive": True,
+        "address": "127.0.0.1:9093",
+        "controller": False,
+        "leads": 11,
+        "replicas": 23,
+        "in_sync": 21,
+    },
 ]
 BROKER_SETTINGS = [
     ("advertised.listeners", "PLAINTEXT://127.0.0.1:9092", "STATIC_BROKER_CONFIG", True),

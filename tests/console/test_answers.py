@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minibroker import Broker
 from minibroker.any_cluster.record_lines import Template, records_of
+from minibroker.console.answers import advice_of_a_page
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole, console_of
 from tests.edge_records import EDGES, damage, named, stored
@@ -58,6 +59,30 @@ def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]) -> N
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, at, offset) for at, offset in offsets.items()], asynchronous=False)
     consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (
+            "topic t exists; choose another name, or see it with `minibroker topics describe t`; "
+            "`minibroker topics create --if-not-exists` accepts it",
+            "topic t exists; choose another name, or see it on the page Topics",
+        ),
+        (
+            "no broker at here:1; start one with `minibroker serve`, or name another with --bootstrap-server HOST:PORT",
+            "no broker at here:1",
+        ),
+        (
+            "g: NON_EMPTY_GROUP; stop its consumers first (`minibroker groups describe g` shows them), then try again",
+            "g: NON_EMPTY_GROUP; stop its consumers first, then try again",
+        ),
+        ("x; use `.` and `-`, or -5", "x; use `.` and `-`, or -5"),
+        ("x; leave --control out", "x"),
+    ],
+)
+def test_a_page_has_its_own_advice_in_place_of_commands(error: str, shown: str) -> None:
+    assert advice_of_a_page(error) == shown
 
 
 @pytest.mark.parametrize(("act_as", "release"), [(None, "2.0"), ("1.1", "1.1")])

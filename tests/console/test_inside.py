@@ -244,7 +244,7 @@ def test_a_fault_strikes_is_seen_and_is_lifted(live: Tab, inside_broker: Broker)
     page = opened(live, "?span=10")
     page.get_by_label("Fault", exact=True).select_option("REQUEST_TIMED_OUT")
     page.get_by_label("Which requests").select_option("each Produce")
-    page.get_by_role("button", name="Cause").click()
+    page.get_by_role("button", name="Inject").click()
     lift = page.get_by_role("button", name="Lift")
     expect(lift).to_be_visible()
     with pytest.raises(KafkaException):

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration]
 PAGES = {
     "overview": ("/", "1,629,241"),
     "topics": ("/topics", "41"),
-    "partitions": ("/topics/flights", "43,421"),
+    "partitions": ("/topics/flights/partitions", "43,421"),
     "messages": ("/topics/flights/messages?open=5:104239", "0x0001fe"),
     "topic-groups": ("/topics/flights/groups", "12,040"),
     "settings": ("/topics/flights/settings", "segment.bytes"),
@@ -35,7 +35,7 @@ PAGES = {
 # Those that a minibroker with a control socket has in full.
 CONTROLLED_PAGES = {
     "overview-controlled": ("/", "NOT_LEADER_FOR_PARTITION"),
-    "partitions-controlled": ("/topics/flights", "43,421"),
+    "partitions-controlled": ("/topics/flights/partitions", "43,421"),
     "log": ("/topics/flights/log", "HW 104,235"),
     "connection": ("/clients/7?open=90000", "27 REBALANCE_IN_PROGRESS"),
 }

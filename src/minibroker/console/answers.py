@@ -27,6 +27,16 @@ NUMBER_MAX = 2**63 - 1
 # front, and so has one that looks like it.
 GUARDED_NAME = re.compile(r"~+\.{0,2}")
 
+PAGES = {
+    "topics": "Topics", "offsets": "Topics", "producers": "Transactions", "groups": "Groups", "configs": "Settings",
+    "transactions": "Transactions", "users": "Users", "quotas": "Quotas", "acls": "ACLs", "health": "Overview",
+}  # fmt: skip
+PAGE_OF_A_COMMAND = re.compile(
+    rf"(?P<before>(?:with |in )?)`minibroker (?P<noun>{'|'.join(PAGES)})(?: (?:list|describe|moves)\b[^`]*| [^-` ]+)?`"
+)
+BESIDE_ADVICE = re.compile(r" \(`minibroker [^()]*\)")  # where it says more
+OF_A_COMMAND = re.compile(r"`minibroker |(?<![\w-])--?[A-Za-z]")
+
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Any]]
@@ -39,6 +49,19 @@ class Refused(Exception):
     def __init__(self, status: int, error: str) -> None:
         super().__init__(error)
         self.status = status
+
+
+def advice_of_a_page(error: str) -> str:
+    """The error of a command as a page shows it: without commands and options, with the page that has the same."""
+
+    def page(found: re.Match[str]) -> str:
+        return f"{found['before'] and 'on '}the page {PAGES[found['noun']]}"
+
+    reason, *advice = PAGE_OF_A_COMMAND.sub(page, BESIDE_ADVICE.sub("", error)).split("; ")
+    for clause in advice:
+        kept = "or ".join(each for each in re.split(r"\bor ", clause) if not OF_A_COMMAND.search(each)).strip(" ,")
+        reason += kept and f"; {kept}"
+    return reason
 
 
 def get(path: str, handler: Handler) -> Route:
@@ -85,9 +108,9 @@ def refusal_response(error: Exception) -> Response:
     if isinstance(error, Refused):
         return json_response({"error": str(error)}, error.status)
     if isinstance(error, (CommandFailed, BrokerError)):
-        return json_response({"error": str(error)}, 502)
+        return json_response({"error": advice_of_a_page(str(error))}, 502)
     if isinstance(error, BadValue):
-        return json_response({"error": str(error)}, 400)
+        return json_response({"error": advice_of_a_page(str(error))}, 400)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=400)
     logger.error("a request failed", exc_info=error)
@@ -98,7 +121,7 @@ def outcome_of(outcomes: Sequence[Outcome], called: str = "name") -> dict[str, s
     """The only outcome, under the name that it is called by. Raises Refused with the broker's refusal."""
     (outcome,) = outcomes
     if outcome.error is not None:
-        raise Refused(404 if outcome.outcome == "absent" else 409, outcome.error)
+        raise Refused(404 if outcome.outcome == "absent" else 409, advice_of_a_page(outcome.error))
     return {called: outcome.name, "outcome": outcome.outcome}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
+from minibroker.console.answers import advice_of_a_page
 from minibroker.console.event_stream import Event
 from minibroker.console.group_offsets import GroupLag, all_lags, by_topic
 from minibroker.errors import BadValue, CommandFailed
@@ -122,7 +123,7 @@ class LagWatch:
             control = self._console.control
             groups, lags = await self._console.kafka.ask(lambda client: all_lags(client, control))
         except CommandFailed as error:
-            self._latest = Reading(number, 0, {}, str(error))
+            self._latest = Reading(number, 0, {}, advice_of_a_page(str(error)))
             self._due = trio.current_time() + RETRY_SECONDS
             return
         for each in lags.values():

@@ -1,6 +1,7 @@
 // Asks the console for JSON and for streams of events. The token of the address is kept for this tab only.
 
 const TOKEN = 'token'
+const NOT_SERVED = 501 // the cluster does not know such a request
 
 /** Takes the token out of the address, where it would be copied with a link. */
 export function takeToken() {
@@ -23,6 +24,11 @@ export class Failure extends Error {
   constructor(status, message) {
     super(message)
     this.status = status
+  }
+
+  /** Whether it is of the console or the broker, and may pass: not of what was asked. */
+  get mayPass() {
+    return this.status === 0 || (this.status >= 500 && this.status !== NOT_SERVED)
   }
 }
 

@@ -5,6 +5,8 @@ const THOUSANDS = /\B(?=(?:\d{3})+$)/g
 // Control characters, marks of writing direction, and separators that no font draws.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g
 const LONE = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+const JOINERS = /[\u200c\u200d]/
+const JOINED = /(?:\p{Extended_Pictographic}[\ufe0f\u{1f3fb}-\u{1f3ff}]?\u200d\p{Extended_Pictographic}|[\p{sc=Arab}\p{sc=Syrc}\p{sc=Deva}\p{sc=Beng}\p{sc=Guru}\p{sc=Gujr}\p{sc=Orya}\p{sc=Taml}\p{sc=Telu}\p{sc=Knda}\p{sc=Mlym}\p{sc=Sinh}]\p{M}*[\u200c\u200d]\p{L})/u
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']
 
 /** With commas, and three decimals at most. @param {number|null|undefined} value */
@@ -47,6 +49,9 @@ export function duration(seconds) {
   const hours = Math.round(minutes / 60)
   return hours < 50 ? `${hours} h` : `${number(Math.round(hours / 24))} d`
 }
+
+/** As `duration`, of what may not have been asked for yet. @param {number|null|undefined} seconds */
+export const waited = (seconds) => (seconds === undefined ? '…' : duration(seconds))
 
 const NO_LIMIT = ['9223372036854775807', '2147483647']
 const UNIT_MS = { ms: 1, seconds: 1000, minutes: 60_000, hours: 3_600_000 }
@@ -131,10 +136,18 @@ export function visible(text) {
   return text === null || text === undefined ? '' : text.replace(UNSEEN, spelled).replace(LONE, spelled)
 }
 
-/** Text over several lines: line ends and tabs stay. @param {string} text */
+/** Text over several lines, as people write it: line ends, tabs, and joiners where a script or an emoji needs them. @param {string} text */
 export function visibleLines(text) {
-  return text.replace(UNSEEN, (each) => (each === '\n' || each === '\t' ? each : spelled(each))).replace(LONE, spelled)
+  return text.replace(UNSEEN, (each, at) => (each === '\n' || each === '\t' || joins(text, at) ? each : spelled(each))).replace(LONE, spelled)
 }
+
+/** As `visibleLines`, on one line. @param {string} text */
+export function visibleWords(text) {
+  return text.replace(UNSEEN, (each, at) => (joins(text, at) ? each : spelled(each))).replace(LONE, spelled)
+}
+
+/** Whether a joiner stands where writing needs it: between emojis, or letters of a script that joins them. */
+const joins = (text, at) => JOINERS.test(text[at]) && JOINED.test(text.slice(Math.max(0, at - 4), at + 3))
 
 const spelled = (each) => `\\u${pad(each.charCodeAt(0).toString(16), 4)}`
 

@@ -52,7 +52,7 @@ function onKey(event) {
   const inField = target instanceof Element && target.matches('input, select, textarea, [contenteditable]')
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return
   if (inField) {
-    if (event.key === 'Escape' && target instanceof HTMLElement) target.blur()
+    if (event.key === 'Escape') document.getElementById('main')?.focus({ preventScroll: true })
     return
   }
   if (document.querySelector('dialog[open]') || !areKeysOn()) return
@@ -101,10 +101,14 @@ export function onEscape(view, close) {
   document.addEventListener('keydown', pressed, { signal: view.signal })
 }
 
-/** A dialog with a heading; closed by Esc, by its button or by `close`. @param {string} title @param {...any} content */
+/**
+ * A dialog with a heading; closed by Esc, by its buttons or by `close`. What it does has a Cancel beside it.
+ * @param {string} title @param {...any} content
+ */
 export function dialog(title, ...content) {
-  const closeButton = h('button', { type: 'button', class: 'button', onclick: () => box.close() }, 'Close')
-  const box = h('dialog', { 'aria-label': title }, h('header', {}, h('h2', {}, title), closeButton), ...content)
+  const closing = (label) => h('button', { type: 'button', class: 'button', onclick: () => box.close() }, label)
+  const box = h('dialog', { 'aria-label': title }, h('header', {}, h('h2', {}, title), closing('Close')), ...content)
+  box.querySelector('footer .button:is(.main, .danger)')?.before(closing('Cancel'))
   box.addEventListener('close', () => box.remove())
   document.body.append(box)
   box.showModal()
@@ -130,7 +134,8 @@ function showHelp() {
   const on = h('input', { type: 'checkbox', onchange: () => switchKeys(on.checked) })
   on.checked = areKeysOn()
   const off = 'Off, a key that slips or is dictated does nothing. This browser remembers it; Tab, Enter and Esc always work.'
-  dialog('Keys', h('dl', { class: 'keys body' }, rows), h('footer', {}, h('div', { class: 'said' }, h('label', { class: 'check' }, on, 'Single keys are on'), h('p', { class: 'secondary' }, off))))
+  const words = h('p', { class: 'body secondary' }, 'What a word means is in the ', h('a', { href: '/glossary', onclick: () => box.close() }, 'glossary'), '; a dotted word in the head of a table leads there.')
+  const box = dialog('Keys', h('dl', { class: 'keys body' }, rows), words, h('footer', {}, h('div', { class: 'said' }, h('label', { class: 'check' }, on, 'Single keys are on'), h('p', { class: 'secondary' }, off))))
 }
 
 export function listenForKeys() {

@@ -1,8 +1,10 @@
 // Starts the page: the top bar, the keys, and the page of the address.
 
 import { Failure, get, hasToken, takeToken } from './api.js'
+import { knowBootstrap } from './commands.js'
 import { fill, h, setClass, setText } from './dom.js'
-import { listenForKeys } from './keys.js'
+import { termLink } from './glossary.js'
+import { dialog, listenForKeys } from './keys.js'
 import { onAddress, pageOf } from './router.js'
 import { PAGES, SECTIONS } from './sections.js'
 import { View, empty, live, sentences } from './view.js'
@@ -23,7 +25,7 @@ fill(/** @type {HTMLElement} */ (document.getElementById('pages')), links)
 
 const where = h('span', { class: 'wide' })
 const extra = h('span', { id: 'broker-time' }) // the page Inside shows the broker's clock here
-const readOnly = h('span', {})
+const readOnly = h('button', { type: 'button', class: 'plain', hidden: true, onclick: sayWhyReadOnly }, 'read only')
 const liveButton = h('button', { type: 'button', class: 'live', onclick: () => live.set(!live.paused) }, 'live')
 fill(/** @type {HTMLElement} */ (document.getElementById('status')), where, extra, readOnly, liveButton)
 
@@ -42,8 +44,7 @@ function report(state) {
     fill(notices)
     return
   }
-  const tries = failure.status === 0 || failure.status >= 500
-  fill(notices, h('div', { class: 'notice bad' }, h('span', {}, ...sentences(failure.message), tries && ' Trying again.')))
+  fill(notices, h('div', { class: 'notice bad' }, h('span', {}, ...sentences(failure.message), failure.mayPass && ' Trying again.')))
 }
 
 async function show() {
@@ -63,20 +64,32 @@ async function show() {
     fill(main, h('h1', {}, 'No such page'), empty('There is nothing at this address', 'Choose a page above.'))
     return
   }
-  const module = await found.page.load()
-  if (view.signal.aborted) return
+  const module = await view.until(() => found.page.load().catch(unloaded)).catch(() => null)
+  if (module === null) return
   fill(main)
   main.dataset.page = location.pathname // the page that is open, for tests
   await view.attempt(async () => module.show(view))
 }
 
+/** A token is of one tab: the address that the console printed gives it to another. */
+function sayWhyReadOnly() {
+  const why = cluster?.changes
+    ? 'This tab may change nothing: it lacks the token, which each tab has for itself. Open the address that the console printed at its start; it ends with #token=…'
+    : 'This console only shows. Start it with --allow-changes to change things.'
+  dialog('Read only', h('p', { class: 'body' }, why))
+}
+
+function unloaded() {
+  throw new Failure(0, 'the console does not answer; start it again with `minibroker console`')
+}
+
 async function learnCluster() {
   try {
     cluster = await get('/api/cluster')
-    const release = cluster.version === '' ? '' : `, acts as ${cluster.version}`
-    setText(where, cluster.bootstrap + release)
-    setText(readOnly, hasToken() && cluster.changes ? '' : 'read only')
-    readOnly.title = cluster.changes ? 'Open the address that the console printed: it has the token for changes' : 'Start the console with --allow-changes to change things'
+    knowBootstrap(cluster.bootstrap)
+    const release = cluster.version !== '' && (cluster.control ? [', ', termLink('acts as'), ` Kafka ${cluster.version}`] : `, Kafka ${cluster.version}`)
+    fill(where, cluster.bootstrap, release)
+    readOnly.hidden = hasToken() && cluster.changes
     open?.learn(cluster)
   } catch (error) {
     if (!(error instanceof Failure)) throw error

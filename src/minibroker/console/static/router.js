@@ -25,13 +25,18 @@ const announce = () => listeners.forEach((each) => each(location.pathname + loca
 
 /** Opens an address of this page. @param {string} address */
 export function go(address) {
-  if (address !== location.pathname + location.search) history.pushState(null, '', address)
+  step(address)
   announce()
 }
 
 /** Changes the address without a new page: for filters and sorting. @param {string} address */
 export function replace(address) {
   history.replaceState(history.state, '', address)
+}
+
+/** As `replace`, and the browser's Back undoes it. @param {string} address */
+export function step(address) {
+  if (address !== location.pathname + location.search) history.pushState(null, '', address)
 }
 
 /**

@@ -27,5 +27,6 @@ export const PAGES = [
   { pattern: '/acls', section: 'cluster', load: () => import('./pages/acls.js') },
   { pattern: '/users', section: 'cluster', load: () => import('./pages/users.js') },
   { pattern: '/quotas', section: 'cluster', load: () => import('./pages/quotas.js') },
+  { pattern: '/glossary', section: 'glossary', load: () => import('./pages/glossary.js') },
   { pattern: '/inside', section: 'inside', load: () => import('./inside/inside.js') },
 ]

@@ -3,8 +3,11 @@
 import { copyTo } from './copying.js'
 import { fill, h, setText } from './dom.js'
 import { counted, number, visible } from './format.js'
+import { termLink } from './glossary.js'
 
 export const ROWS_A_PAGE = 50
+const SHORT_NAME = 20 // characters
+const NAME_END = 12
 const FEW = 5 // columns, beside which a long name has half of the width
 
 /**
@@ -17,6 +20,7 @@ const FEW = 5 // columns, beside which a long name has half of the width
  * @property {string} name
  * @property {string} label
  * @property {(row: any) => Cell} cell
+ * @property {string} [term]  a word of the glossary that explains the label
  * @property {boolean} [number]  aligned to the right
  * @property {boolean} [sorts]
  * @property {string} [kind]  classes: name, clip, fill and wraps (the rest of the width), mono, extra (left out below
@@ -114,8 +118,10 @@ export class Table {
 
   #head(column) {
     const attributes = { scope: 'col', class: [column.number ? 'number' : '', column.kind ?? ''].join(' ').trim() || null }
-    if (!column.sorts) return h('th', attributes, column.label)
-    return h('th', attributes, h('button', { type: 'button', onclick: () => this.#sortBy(column) }, column.label, h('span', { 'aria-hidden': 'true' })))
+    if (!column.sorts) return h('th', attributes, column.term ? termLink(column.term, column.label) : column.label)
+    const sort = h('button', { type: 'button', onclick: () => this.#sortBy(column) }, column.label, h('span', { 'aria-hidden': 'true' }))
+    const explained = column.term && termLink(column.term, '?')
+    return h('th', attributes, column.number ? [explained, sort] : [sort, explained])
   }
 
   #sortBy(column) {
@@ -128,7 +134,7 @@ export class Table {
   #showSort() {
     const { columns, sort } = this.options
     columns.forEach((column, at) => {
-      const arrow = this.heads[at].querySelector('span')
+      const arrow = this.heads[at].querySelector('button > span')
       if (arrow === null) return
       const is = column.name === sort.column
       if (is) this.heads[at].setAttribute('aria-sort', sort.descending ? 'descending' : 'ascending')
@@ -167,12 +173,12 @@ export class Table {
       return
     }
     const text = visible(parts.text ?? '')
-    if (parts.href && before instanceof HTMLAnchorElement) {
-      before.href = parts.href
-      setText(before, text)
-      return
+    if (parts.href) {
+      const link = before instanceof HTMLAnchorElement ? before : h('a', { 'data-row-link': column.head ? '' : null })
+      link.href = parts.href
+      showName(link, text)
+      if (link !== before) fill(cell, link)
     }
-    if (parts.href) fill(cell, h('a', { href: parts.href, 'data-row-link': column.head ? '' : null }, text))
     else if (parts.kind) fill(cell, h('span', { class: parts.kind, title: parts.title ?? null }, text))
     else setText(cell, text)
     if (parts.title) cell.title = visible(parts.title)
@@ -186,6 +192,16 @@ export class Table {
     const { rows } = this.#page
     await copyTo(this.copied, JSON.stringify(rows, null, 2), counted(rows.length, 'row'))
   }
+}
+
+/** A name in its link: where it is too long for its place, it is cut in the middle, since long names differ at their ends. */
+function showName(link, name) {
+  const isLong = name.length > SHORT_NAME
+  if (isLong) fill(link, h('span', {}, name.slice(0, -NAME_END)), h('span', {}, name.slice(-NAME_END)))
+  else setText(link, name)
+  link.className = isLong ? 'placed' : ''
+  if (isLong) link.setAttribute('aria-label', name)
+  else link.removeAttribute('aria-label')
 }
 
 /**

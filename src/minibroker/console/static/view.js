@@ -2,7 +2,9 @@
 
 import { Ended, Failure, get, hasToken, pause, stream } from './api.js'
 import { fill, h } from './dom.js'
-import { replace, withQuery } from './router.js'
+import { replace, step, withQuery } from './router.js'
+
+const RETRY_MS = 1000
 
 /** Paused by the reader; pages ask before they refresh. */
 export const live = {
@@ -47,6 +49,12 @@ export class View {
     for (const element of this.#changing) element.hidden = !this.mayChange
   }
 
+  /** What is known of the cluster; waits for a broker that does not answer. @returns {Promise<any>} */
+  async known() {
+    if (this.cluster === null) this.learn(await this.until(() => this.get('/api/cluster')))
+    return this.cluster
+  }
+
   /** Whether the console allows changes, and this tab has its token. */
   get mayChange() {
     return Boolean(this.cluster?.changes) && hasToken()
@@ -73,18 +81,53 @@ export class View {
     document.title = title === '' ? 'minibroker' : `${title} – minibroker`
   }
 
-  /** Puts a part of the page's state into its address. @param {Record<string, any>} changes */
-  remember(changes) {
+  /**
+   * Puts a part of the page's state into its address. The browser's Back undoes a step: what `isStep` says, and a turn
+   * of the page alone; it does not go through each letter of a filter.
+   * @param {Record<string, any>} changes
+   * @param {boolean} [isStep]
+   */
+  remember(changes, isStep = false) {
+    /** @type {string[]} */
+    const changed = []
     for (const [name, value] of Object.entries(changes)) {
-      if (value === null || value === undefined || value === '') this.query.delete(name)
-      else this.query.set(name, String(value))
+      const text = value === null || value === undefined ? '' : String(value)
+      if ((this.query.get(name) ?? '') !== text) changed.push(name)
+      if (text === '') this.query.delete(name)
+      else this.query.set(name, text)
     }
-    replace(withQuery(location.pathname, Object.fromEntries(this.query)))
+    const address = withQuery(location.pathname, Object.fromEntries(this.query))
+    if (isStep || changed.join() === 'from') step(address)
+    else replace(address)
   }
 
   /** The JSON of an address; stops when the page is left. @param {string} path */
   get(path) {
     return get(path, this.signal)
+  }
+
+  /**
+   * What `work` returns, once the console and the broker answer: until then their failure is shown at the top. Throws
+   * what is no such failure, and whatever it is once the page has been left or `signal` is aborted.
+   * @template T
+   * @param {() => Promise<T>} work
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<T>}
+   */
+  async until(work, signal = this.signal) {
+    const ended = AbortSignal.any([signal, this.signal])
+    for (;;) {
+      try {
+        const found = await work()
+        ended.throwIfAborted()
+        this.report({ failure: null })
+        return found
+      } catch (error) {
+        if (ended.aborted || !(error instanceof Failure && error.mayPass)) throw error
+        this.report({ failure: error })
+      }
+      await pause(RETRY_MS, ended)
+    }
   }
 
   /**

@@ -39,7 +39,7 @@ export class ActionsPanel {
         { class: 'body' },
         this.form(() => this.advance(), 'Clock, by', this.seconds, submit('Advance')),
         this.form(() => this.produce(), this.to, this.value, this.produceButton),
-        this.form(() => this.cause(), 'Fault', this.fault, 'for', this.which, submit('Cause')),
+        this.form(() => this.cause(), 'Fault', this.fault, 'for', this.which, submit('Inject')),
         this.faults,
         this.trouble,
       ),

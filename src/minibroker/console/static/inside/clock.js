@@ -53,8 +53,8 @@ export function clockTime(ms) {
   return new Date(ms).toISOString().slice(11, 23)
 }
 
-/** "36.018.0": seconds, milliseconds and tenths of one. */
+/** ":36.0180": seconds with tenths of a millisecond. */
 export function secondsTime(ms) {
   const tenths = Math.floor((ms % 1) * 10 + 1e-6)
-  return `${new Date(Math.floor(ms)).toISOString().slice(17, 23)}.${tenths}`
+  return `:${new Date(Math.floor(ms)).toISOString().slice(17, 23)}${tenths}`
 }

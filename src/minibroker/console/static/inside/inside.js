@@ -5,7 +5,8 @@
  * when the stream brings it. A hidden tab and a paused page close the stream, so that the broker stops recording.
  */
 
-import { pause, stream } from '../api.js'
+import { stream } from '../api.js'
+import { termLink } from '../glossary.js'
 import { areKeysOn } from '../keys.js'
 import { path, withQuery } from '../router.js'
 import { empty, live, panel, problem } from '../view.js'
@@ -23,7 +24,6 @@ import { wheelDrawing, wheelWords } from './wheel.js'
 
 const SNAPSHOT_MS = 500
 const STILL_MS = 1_000
-const RETRY_MS = 1_000
 const STORY_MS = 1_000
 const STORY_SENTENCES = 8
 const RATE_EVENTS = 20
@@ -34,23 +34,9 @@ const stillness = matchMedia('(prefers-reduced-motion: reduce)')
 /** Opens the page; called by the router. @param {import('../view.js').View} view */
 export async function show(view) {
   view.title('Inside')
-  const cluster = await clusterOf(view)
-  if (view.signal.aborted) return
-  if (view.cluster === null) view.learn(cluster)
+  const cluster = await view.known()
   if (cluster.control) new InsidePage(view, { hasReplicas: cluster.replicas }).start()
   else fill(view.main, h('div', { class: 'head' }, h('h1', {}, 'Inside')), needsControl())
-}
-
-/** What the console may show and change; waits for a broker that does not answer. */
-async function clusterOf(view) {
-  let cluster = view.cluster
-  while (!cluster && !view.signal.aborted) {
-    await view.attempt(async () => {
-      cluster = await view.get('/api/cluster')
-    })
-    if (!cluster) await pause(RETRY_MS, view.signal)
-  }
-  return cluster ?? {}
 }
 
 /** What to do on a broker that cannot be looked into. */
@@ -104,7 +90,8 @@ export class InsidePage {
     this.logBody = h('div', { class: 'body', tabindex: 0, role: 'region', 'aria-label': 'Drawing of the log' })
     this.logPanel = panel('The log', { end: this.logAbout }, this.logBody)
     this.wheelBody = h('div', { class: 'body' })
-    this.wheelPanel = panel('Who waits: the purgatory on its wheel', {}, this.wheelBody)
+    const where = h('span', {}, 'in the ', termLink('purgatory'), ', on its ', termLink('wheel'))
+    this.wheelPanel = panel('Who waits', { about: where }, this.wheelBody)
     this.onlyThis = h('input', { type: 'checkbox', checked: true, onchange: () => this.drawStory() })
     this.storyBody = h('div', { class: 'body' })
     const only = h('label', { class: 'check about' }, this.onlyThis, 'this request only')
@@ -482,6 +469,7 @@ export class InsidePage {
   }
 
   drawStory() {
+    this.onlyThis.disabled = this.explained === null
     this.storyAt = performance.now()
     const sentences = this.isStoryOfOne ? this.explained.happened.map(([us, words]) => ({ us, words })) : this.latest()
     const none = empty('Nothing has happened yet.', 'Requests that are parked, woken or failed appear here as sentences.')

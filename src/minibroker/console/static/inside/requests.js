@@ -8,6 +8,7 @@
 import { briefMs, counted, h, label, number, s, textWidth } from './drawing.js'
 
 const LABELS = 132
+const NUMBER_END = 22
 const AXIS = 30
 const ROW = 36
 const FOOT = 24
@@ -126,12 +127,14 @@ export class RequestsDrawing {
         parts.push(label(x, 15, words, { class: 'axis', 'text-anchor': line ? 'middle' : 'start' }))
       }
     }
+    const numberEnd = Math.max(NUMBER_END, ...this.rows.map(({ number: each }) => textWidth(`#${each}`) + 4))
+    const nameAt = numberEnd + 8
     this.rows.forEach((row, index) => {
       const y = AXIS + ROW * index
       parts.push(s('line', { class: 'fine', x1: 0, x2: this.right, y1: y, y2: y }))
-      parts.push(label(22, y + 16, `#${row.number}`, { class: 'number', 'text-anchor': 'end' }))
-      parts.push(label(30, y + 16, shortened(row.name, 98), { class: 'name' }, s('title', {}, row.name)))
-      parts.push(label(30, y + 30, shortened(row.address, 98), { class: 'address' }))
+      parts.push(label(numberEnd, y + 16, `#${row.number}`, { class: 'number', 'text-anchor': 'end' }))
+      parts.push(label(nameAt, y + 16, shortened(row.name, LABELS - nameAt - 4), { class: 'name' }, s('title', {}, row.name)))
+      parts.push(label(nameAt, y + 30, shortened(row.address, LABELS - nameAt - 4), { class: 'address' }))
     })
     parts.push(label(this.right, 15, 'now', { class: 'axis', 'text-anchor': 'end' }))
     this.still.replaceChildren(...parts)

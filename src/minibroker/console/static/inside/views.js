@@ -59,7 +59,7 @@ export function logView(log, row, { isFetch }) {
       entries: ticks(segment, log),
       entry: entry ? { number: entry[2], position: entry[1] } : null,
     },
-    batches: aroundWhatLeaves(batches),
+    batches: aroundWhatLeaves(batches, log.offset),
     ends: { lso: log.last_stable_offset, hw: log.high_watermark, leo: log.log_end_offset },
   }
 }
@@ -73,13 +73,12 @@ function stateOf(batch, log, row) {
   return ''
 }
 
-/** A dozen batches: what leaves with those before it, and what comes after. */
-function aroundWhatLeaves(batches) {
+/** A dozen batches: what leaves, or else the offset, with those before it, and what comes after. */
+function aroundWhatLeaves(batches, offset) {
   if (batches.length <= BATCHES_SHOWN) return batches
-  const first = Math.max(
-    batches.findIndex(({ state }) => state === 'leaves'),
-    0,
-  )
+  const leaves = batches.findIndex(({ state }) => state === 'leaves')
+  const holds = batches.findIndex(({ lastOffset }) => lastOffset >= offset)
+  const first = leaves >= 0 ? leaves : holds >= 0 ? holds : batches.length - 1
   const begin = Math.min(Math.max(first - 4, 0), batches.length - BATCHES_SHOWN)
   return batches.slice(begin, begin + BATCHES_SHOWN)
 }

@@ -1,6 +1,7 @@
 // Access rules (ACLs): which user may do what, from where.
 
 import { change } from '../api.js'
+import { command } from '../commands.js'
 import { h, setText } from '../dom.js'
 import { visible } from '../format.js'
 import { empty } from '../view.js'
@@ -27,9 +28,9 @@ export function show(view) {
       { name: 'principal', label: 'user', sorts: true, kind: 'clip', cell: (row) => ({ text: row.principal, title: row.principal }) },
       { name: 'permission', label: 'rule', sorts: true, cell: (row) => ({ text: row.permission, kind: row.permission === 'deny' ? 'tag bad' : 'tag good' }) },
       { name: 'operation', label: 'operation', sorts: true, cell: (row) => row.operation },
-      { name: 'host', label: 'from', sorts: true, cell: (row) => (row.host === EVERY_HOST ? { text: 'anywhere', kind: 'quiet' } : row.host) },
+      { name: 'host', label: 'host', sorts: true, cell: (row) => (row.host === EVERY_HOST ? { text: 'anywhere', kind: 'quiet' } : row.host === '' ? { text: 'empty', kind: 'bad', title: 'fits no client' } : row.host) },
       actions(view, (row) => visible(row.text), {
-        Remove: (row) => ask('Remove rule', `${visible(row.text)}.`, 'Remove rule', () => change('DELETE', '/api/acls', row), refresh),
+        Remove: (row) => ask('Remove rule', `${visible(row.text)}.`, 'Remove rule', () => lineOf('remove', row), () => change('DELETE', '/api/acls', row), refresh),
       }),
     ],
     none: (found) =>
@@ -40,6 +41,13 @@ export function show(view) {
     add: 'Add rule',
     onAdd: addRule,
   })
+}
+
+/** @param {'add'|'remove'} verb @param {any} rule */
+function lineOf(verb, { permission, principal, operation, resource_type: type, name, pattern, host }) {
+  const resource = type === 'Cluster' ? ['--cluster'] : [`--${type.replace(/(?<=[a-z])[A-Z]/g, '-$&').toLowerCase()}`, name]
+  const more = [...(pattern === 'prefixed' ? ['--prefixed'] : []), ...(host === EVERY_HOST ? [] : ['--host', host])]
+  return command(['acls', verb, permission === 'deny' ? '--deny' : '--allow', principal, '--operation', operation, ...resource, ...more])
 }
 
 function addRule(done) {
@@ -64,7 +72,8 @@ function addRule(done) {
   form(
     'Add rule',
     'Add rule',
-    [...labelled(principal, 'User'), ...labelled(permission, 'Rule'), ...labelled(operation, 'Operation'), ...labelled(type, 'Resource'), ...named, ...labelled(host, 'From'), rule],
+    [...labelled(principal, 'User'), ...labelled(permission, 'Rule'), ...labelled(operation, 'Operation'), ...labelled(type, 'Resource'), ...named, ...labelled(host, 'Host'), rule],
+    () => lineOf('add', row()),
     () => change('POST', '/api/acls', row()),
     done,
   )

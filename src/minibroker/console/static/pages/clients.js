@@ -2,6 +2,7 @@
 
 import { fill, h, setText } from '../dom.js'
 import { assignment, bytes, counted, duration, number } from '../format.js'
+import { termLink } from '../glossary.js'
 import { path } from '../router.js'
 import { Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
@@ -13,6 +14,7 @@ export function show(view) {
   view.title('Clients')
   const state = { filter: view.query.get('filter') ?? '', from: 0 }
   const about = h('span', { class: 'about' })
+  const of = h('span', {}, 'of the broker with the ', termLink('control socket'))
   const connections = h('div', {})
   const members = h('div', {})
   /** @type {any} */
@@ -27,11 +29,11 @@ export function show(view) {
     onPage: (from) => { state.from = from; draw() },
     columns: [
       { name: 'client_id', label: 'client', head: true, sorts: true, kind: 'clip', cell: (row) => ({ text: row.client_id, href: path('groups', row.group), title: row.client_id }) },
-      { name: 'host', label: 'from', sorts: true, kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
+      { name: 'host', label: 'host', sorts: true, kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
       { name: 'group', label: 'group', sorts: true, kind: 'clip', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.state, kind: row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: [...row.tasks, assignment(row.partitions)].join(' '), title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'assignment', term: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: [...row.tasks, assignment(row.partitions)].join(' '), title: row.partitions.join(', ') }) },
     ],
   })
   const connectionTable = new Table({
@@ -44,20 +46,20 @@ export function show(view) {
     columns: [
       { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: path('clients', row.connection) }) },
       { name: 'client_id', label: 'client', sorts: true, kind: 'clip', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'no client id', kind: 'dim' }) },
-      { name: 'address', label: 'from', sorts: true, cell: (row) => row.address },
+      { name: 'address', label: 'address', sorts: true, cell: (row) => row.address },
       { name: 'listener', label: 'listener', kind: 'extra', cell: (row) => row.listener },
       { name: 'principal', label: 'user', kind: 'clip extra', cell: (row) => ({ text: row.principal, title: row.principal }) },
       { name: 'idle_ms', label: 'idle', number: true, sorts: true, cell: (row) => duration(row.idle_ms / 1000) },
       { name: 'requests', label: 'requests seen', number: true, cell: (row) => number(sum(row, 1)) },
       { name: 'bytes', label: 'bytes out', number: true, cell: (row) => bytes(sum(row, 3)) },
       { name: 'in_hand', label: 'now', cell: (row) => (row.in_hand ? { text: `${row.in_hand.api}, ${duration(row.in_hand.for_us / 1e6)}`, kind: 'tag' } : { text: 'idle', kind: 'quiet' }) },
-      { name: 'last_error', label: 'last error', sorts: true, cell: (row) => (row.last_error ? { text: row.last_error, kind: 'bad' } : '') },
+      { name: 'last_error', label: 'last error', sorts: true, kind: 'clip', cell: (row) => (row.last_error ? { text: row.last_error, kind: 'bad', title: row.last_error } : '') },
     ],
   })
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, 'Clients'), about, h('div', { class: 'end' }, filterField(state.filter, 'Filter clients', (filter) => { state.filter = filter; state.from = 0; view.remember({ filter }); draw() }))),
-    panel('Connections', { about: 'of the broker with the control socket' }, connections),
+    panel('Connections', { about: of }, connections),
     panel('Members of groups', {}, members),
   )
   view.every(REFRESH_MS, async () => {
@@ -86,7 +88,8 @@ export function show(view) {
   }
 }
 
-/** Over all APIs: a count of what was seen while a page was open. */
+/** Over all APIs: a count of what was seen while a page was open; null if that is nothing. */
 function sum(row, place) {
-  return Object.values(row.requests).reduce((total, each) => total + each[place], 0)
+  const seen = Object.values(row.requests)
+  return seen.length === 0 ? null : seen.reduce((total, each) => total + each[place], 0)
 }

@@ -2,6 +2,7 @@
 
 import { fill, h, setText } from '../dom.js'
 import { counted, number } from '../format.js'
+import { commandRow } from '../commands.js'
 import { closeAfter, dialog } from '../keys.js'
 import { withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, filterField } from '../table.js'
@@ -93,18 +94,22 @@ export function actions(view, what, actions) {
   }
 }
 
-/** Asks before something is done that cannot be undone. @param {string} title @param {any} body @param {string} label */
-export function ask(title, body, label, work, done) {
+/**
+ * Asks before something is done that cannot be undone.
+ * @param {string} title @param {any} body @param {string} label @param {() => string} line  the command that does it
+ */
+export function ask(title, body, label, line, work, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const button = h('button', { type: 'button', class: 'button danger', onclick: () => closeAfter(box, said, work, done) }, label)
-  const box = dialog(title, h('p', { class: 'body' }, body), h('footer', {}, said, button))
+  const box = dialog(title, h('p', { class: 'body' }, body), commandRow(line), h('footer', {}, said, button))
 }
 
 /**
  * A dialog with a form. `send` may throw a Failure, which is shown in it.
- * @param {string} title @param {string} label  of the button @param {any[]} content @param {() => Promise<unknown>} send @param {() => void} done
+ * @param {string} title @param {string} label  of the button @param {any[]} content
+ * @param {() => string} line  the command that does it @param {() => Promise<unknown>} send @param {() => void} done
  */
-export function form(title, label, content, send, done) {
+export function form(title, label, content, line, send, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const box = dialog(
     title,
@@ -112,6 +117,7 @@ export function form(title, label, content, send, done) {
       'form',
       { onsubmit: (event) => { event.preventDefault(); void closeAfter(box, said, send, done) } },
       h('div', { class: 'form body' }, content),
+      commandRow(line),
       h('footer', {}, said, h('button', { class: 'button main' }, label)),
     ),
   )

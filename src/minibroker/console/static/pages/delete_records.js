@@ -2,7 +2,8 @@
 
 import { change } from '../api.js'
 import { fill, h } from '../dom.js'
-import { counted, number } from '../format.js'
+import { command, commandRow, option } from '../commands.js'
+import { counted, number, visible } from '../format.js'
 import { dialog } from '../keys.js'
 import { path } from '../router.js'
 import { problem } from '../view.js'
@@ -18,7 +19,7 @@ export function deleteRecords(topic, partitions, done) {
   const position = positionField('delete-before', [['end', 'the end: all messages']], () => clear())
   const partition = h('select', { id: 'delete-partition', onchange: () => clear() }, h('option', { value: '' }, 'all partitions'), Array.from({ length: Math.min(partitions, PARTITIONS_LISTED) }, (_, at) => h('option', { value: at }, String(at))))
   const name = h('input', { id: 'delete-topic', autocomplete: 'off', spellcheck: 'false', oninput: () => arrange() })
-  const sure = [h('label', { for: 'delete-topic' }, 'The topic’s name, to be sure'), name]
+  const sure = [h('label', { for: 'delete-topic' }, 'Write ', h('b', {}, visible(topic)), ' to be sure'), name]
   const apply = h('button', { type: 'button', class: 'button danger', onclick: () => execute() })
   /** @type {any[]} */
   let planned = []
@@ -64,7 +65,7 @@ export function deleteRecords(topic, partitions, done) {
     done()
   })
   dialog(
-    'Delete messages',
+    `Delete messages of ${visible(topic)}`,
     h(
       'form',
       { onsubmit: (event) => { event.preventDefault(); void show() } },
@@ -78,6 +79,7 @@ export function deleteRecords(topic, partitions, done) {
         h('div', { class: 'wide' }, plan, said),
         sure,
       ),
+      commandRow(() => command(['topics', 'delete-records', '--before', position.read(), ...option('--partition', partition.value)], [topic])),
       h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
     ),
   )

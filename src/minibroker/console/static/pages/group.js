@@ -1,10 +1,12 @@
 // One group: its members and what they read, how far behind it is, and the reset of its offsets.
 
 import { Failure, change } from '../api.js'
+import { command, commandRow, option } from '../commands.js'
 import { copyTo } from '../copying.js'
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
-import { assignment, counted, duration, number, visible } from '../format.js'
+import { assignment, counted, duration, number, visible, waited } from '../format.js'
+import { termLink } from '../glossary.js'
 import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { Table, partitionName } from '../table.js'
@@ -14,6 +16,7 @@ import { setFacts, signed } from './overview.js'
 import { planTable, positionField } from './plans.js'
 
 const REFRESH_MS = 2000
+const STEADY = ['Stable', 'Empty', 'Dead', 'NotReady'] // states in which no assignment is being made
 const TELEMETRY = [
   'minibroker explain --api fetch -o json | minibroker produce telemetry &',
   'while sleep 5; do minibroker metrics show -o json; done | minibroker produce telemetry &',
@@ -49,14 +52,14 @@ export function show(view) {
   let shown = null
   const ofAnyMember = [
     { name: 'client_id', label: 'client', head: true, kind: 'clip', cell: (row) => named(row) },
-    { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
+    { name: 'host', label: 'host', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
     { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
     { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-    { name: 'partitions', label: 'assignment', kind: 'fill', cell: assigned },
+    { name: 'partitions', label: 'assignment', term: 'assignment', kind: 'fill', cell: (row) => assigned(row, withoutAny(shown)) },
   ]
   const ofNewerMember = [
     { name: 'protocol', label: 'protocol', cell: (row) => row.protocol ?? '–' },
-    { name: 'epoch', label: 'epoch', number: true, cell: (row) => number(row.epoch) },
+    { name: 'epoch', label: 'epoch', term: 'group epoch', number: true, cell: (row) => number(row.epoch) },
   ]
   const columnsOf = (type) => (type === 'consumer' ? ofNewerMember : type === 'share' || type === 'streams' ? ofNewerMember.slice(1) : [])
   const memberTable = (type) => new Table({
@@ -68,7 +71,7 @@ export function show(view) {
   })
   /** Each is made when a group of its type is first shown. @type {Map<string, Table>} */
   const memberTables = new Map()
-  const partitionTable = new Table({
+  const partitionTableOf = (/** @type {string} */ type) => new Table({
     label: 'Partitions of the group',
     noun: 'partition',
     key: (row) => `${row.topic}-${row.partition}`,
@@ -79,12 +82,14 @@ export function show(view) {
     columns: [
       { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'name', cell: (row) => ({ node: partitionName(row.topic, row.partition, { href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.committed }), 'data-row-link': true }), key: String(row.committed) }) },
       { name: 'client_id', label: 'read by', sorts: true, kind: 'clip', cell: (row) => (row.client_id === null ? { text: 'no member', kind: 'dim' } : { text: row.client_id, title: row.client_id }) },
-      { name: 'committed', label: 'committed', number: true, sorts: true, cell: (row) => (shown.type === 'share' ? { text: number(row.committed), title: 'Where a share group’s part of the partition starts' } : number(row.committed)) },
+      { name: 'committed', label: type === 'share' ? 'start' : 'committed', term: type === 'share' ? 'start' : undefined, number: true, sorts: true, cell: (row) => number(row.committed) },
       { name: 'end', label: 'end', number: true, sorts: true, cell: (row) => number(row.end) },
-      { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
-      { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
+      { name: 'lag', label: 'lag', term: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
+      { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : row.lag === null ? '–' : waited(row.seconds)) },
     ],
   })
+  /** @type {Table|null} */
+  let partitionTable = null
   const fetchTable = new Table({
     label: 'What the group fetches without a commit',
     noun: 'partition',
@@ -96,24 +101,23 @@ export function show(view) {
     columns: [
       { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'name', cell: (row) => ({ node: partitionName(row.topic, row.partition, { href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.fetched }), 'data-row-link': true }), key: String(row.fetched) }) },
       { name: 'client_id', label: 'read by', kind: 'clip', cell: (row) => ({ text: row.client_id || 'no client id', title: row.client_id }) },
-      { name: 'host', label: 'from', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
+      { name: 'host', label: 'host', kind: 'clip', cell: (row) => ({ text: row.host, title: row.host }) },
       { name: 'fetched_ms', label: 'last fetch', number: true, cell: (row) => `${duration(Math.max(0, (Date.now() - row.fetched_ms) / 1000))} ago` },
       { name: 'fetched', label: 'fetched', number: true, cell: (row) => number(row.fetched) },
       { name: 'end', label: 'end', number: true, cell: (row) => number(row.end) },
-      { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
-      { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
+      { name: 'lag', label: 'lag', term: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
+      { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : row.lag === null ? '–' : waited(row.seconds)) },
     ],
   })
   const ofMembers = panel('Members', {}, members)
   const ofPartitions = panel('Partitions', {}, partitions)
-  const ofFetches = panel('Fetches', { about: 'without a commit: what the clients got ends there' }, fetches)
+  const ofFetches = panel('Fetches', { about: h('span', {}, 'the group ', termLink('fetches only'), ': what its clients got ends there') }, fetches)
   ofFetches.hidden = true
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
     panel('Lag', { about: h('span', {}, 'of the last ten minutes; for days: ', longer) }, h('div', { class: 'body lag' }, facts, line)),
-    ofMembers,
-    ofPartitions,
+    h('div', { class: 'panels roomy' }, ofMembers, ofPartitions),
     ofFetches,
   )
   const refresh = view.every(REFRESH_MS, async () => {
@@ -137,7 +141,7 @@ export function show(view) {
     const most = Math.max(0, ...shown.points.map(([, lag]) => lag))
     fill(
       line,
-      timeLine(shown.points, { width: 640, height: 64 }),
+      timeLine(shown.points, { width: 640, height: 64, stretches: true }),
       h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${number(most)}`), h('span', {}, 'now')),
     )
     draw()
@@ -158,6 +162,7 @@ export function show(view) {
     }
     if (shown.partitions.length === 0) fill(partitions, empty('No partitions', 'It has committed nothing, and none of its members has partitions.'))
     else {
+      partitionTable ??= partitionTableOf(shown.type)
       if (partitionTable.element.parentElement !== partitions) fill(partitions, partitionTable.element)
       partitionTable.showAll(shown.partitions, state.from, sortedBy(partitionTable))
     }
@@ -173,12 +178,18 @@ function named(row) {
   return { text: `${row.client_id} as ${row.instance_id}`, title: `client ${row.client_id}, group.instance.id ${row.instance_id}` }
 }
 
-/** What a member has, with what it must give away and what it waits for. */
-function assigned(row) {
+/** Why a member may have no partitions. In a share group members share them: there are never too few. */
+function withoutAny({ state, type, members, partitions }) {
+  if (!STEADY.includes(state)) return `none yet: the group is ${state}`
+  return type !== 'share' && members.length > partitions.length ? 'none: there are more members than partitions' : 'none'
+}
+
+/** What a member has, with what it must give away and what it waits for. @param {any} row @param {string} without */
+function assigned(row, without) {
   if (row.unread) return { text: row.unread, kind: 'dim' }
   const has = [...row.tasks, ...(row.partitions.length > 0 ? [assignment(row.partitions)] : [])].join(', ')
   const moves = [...(row.revokes.length > 0 ? [`has to revoke ${assignment(row.revokes)}`] : []), ...(row.awaits.length > 0 ? [`waits for ${assignment(row.awaits)}`] : [])]
-  const none = moves.length > 0 ? 'none yet' : 'none: there are more members than partitions'
+  const none = moves.length > 0 ? 'none yet' : without
   const pattern = row.subscribed_topic_regex === null ? [] : [`subscribes to ${row.subscribed_topic_regex}`]
   return { text: [has || none, ...moves, ...pattern].join('; '), title: row.partitions.join(', ') }
 }
@@ -213,7 +224,7 @@ function reset(group, shown, done) {
     }
   }
   dialog(
-    'Reset offsets',
+    `Reset offsets of ${visible(group)}`,
     h(
       'form',
       { onsubmit: (event) => { event.preventDefault(); void ask(false) } },
@@ -226,6 +237,7 @@ function reset(group, shown, done) {
         topic,
         h('div', { class: 'wide' }, plan, said),
       ),
+      commandRow(() => command(['groups', 'reset', '--to', position.read(), ...option('--topic', topic.value), '--execute'], [group])),
       h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
     ),
   )
@@ -238,5 +250,6 @@ function remove(group) {
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
     await closeAfter(box, said, () => change('DELETE', path('api', 'groups', group)), () => go('/groups'))
   } }, 'Delete group and offsets')
-  const box = dialog('Delete group', h('p', { class: 'body' }, `Its committed offsets are lost: consumers of ${visible(group)} begin where auto.offset.reset sends them.`), h('footer', {}, said, button))
+  const line = commandRow(() => command(['groups', 'delete'], [group]))
+  const box = dialog(`Delete group ${visible(group)}`, h('p', { class: 'body' }, 'Its committed offsets are lost: its consumers begin where auto.offset.reset sends them.'), line, h('footer', {}, said, button))
 }

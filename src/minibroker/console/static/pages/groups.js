@@ -2,7 +2,7 @@
 
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
-import { counted, duration, number } from '../format.js'
+import { counted, number, waited } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
@@ -43,9 +43,9 @@ export function show(view) {
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.failure ?? [row.state, ...nature(row)].join(', '), kind: row.failure ? 'bad' : row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'members', label: 'members', number: true, sorts: true, cell: (row) => number(row.members) },
       { name: 'topics', label: 'topics', kind: 'clip', cell: (row) => (row.topics.length > 0 ? { text: row.topics.join(', '), title: row.topics.join(', ') } : { text: '–', kind: 'dim' }) },
-      { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
+      { name: 'lag', label: 'lag', term: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
       { name: 'slope', label: 'lag/s', number: true, sorts: true, cell: (row) => signed(row.slope) },
-      { name: 'seconds', label: 'oldest unread', number: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
+      { name: 'seconds', label: 'oldest unread', number: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : row.lag === null ? '–' : waited(row.seconds)) },
       { name: 'line', label: 'lag, 10 min', kind: 'fill line', cell: (row) => ({ node: timeLine(row.points, { stretches: true }), key: JSON.stringify(row.points.at(-1)) }) },
     ],
   })

@@ -16,7 +16,7 @@ const EDGES_PX = 28
 
 /** @param {import('../view.js').View} view @param {string} topic @param {Element} place */
 export async function showLog(view, topic, place) {
-  const cluster = view.cluster ?? (await view.get('/api/cluster'))
+  const cluster = await view.known()
   if (!cluster.control) {
     fill(
       place,
@@ -67,7 +67,7 @@ export async function showLog(view, topic, place) {
       { name: 'position', label: 'position', number: true, cell: (row) => number(row.position) },
       { name: 'bytes', label: 'bytes', number: true, cell: (row) => number(row.bytes) },
       { name: 'records', label: 'records', number: true, cell: (row) => number(row.records) },
-      { name: 'leader_epoch', label: 'leader epoch', number: true, cell: (row) => (row.leader_epoch < 0 ? { text: '–', kind: 'dim' } : String(row.leader_epoch)) },
+      { name: 'leader_epoch', label: 'leader epoch', term: 'leader epoch', number: true, cell: (row) => (row.leader_epoch < 0 ? { text: '–', kind: 'dim' } : String(row.leader_epoch)) },
       { name: 'codec', label: 'codec', cell: (row) => row.codec },
       { name: 'time', label: 'latest message (UTC)', kind: 'extra time', cell: (row) => time(row.max_timestamp_ms) },
       { name: 'kind', label: 'kind', cell: (row) => kindOf(row) },
@@ -89,6 +89,7 @@ export async function showLog(view, topic, place) {
   let found = null
   let segmentsFrom = 0
   let width = 0
+  let isFirst = true
   const resized = new ResizeObserver(() => {
     const now = Math.max(drawing.clientWidth - EDGES_PX, LEAST_PX)
     if (now === width) return
@@ -133,6 +134,8 @@ export async function showLog(view, topic, place) {
     if (found === null || width === 0) return
     const shown = logView(found, null, { isFetch: true })
     fill(drawing, marks(), logDrawing(shown, width, logWords(found, shown, visible(`${topic}-${state.partition}`))))
+    if (isFirst) drawing.scrollLeft = drawing.scrollWidth // where the flags of the ends are
+    isFirst = false
     if (found.batches.length === 0) drawing.append(h('p', { class: 'secondary' }, found.log_end_offset === found.log_start_offset ? 'It has no messages: nothing is in its files.' : 'No batch begins behind that offset.'))
   }
 

@@ -2,7 +2,7 @@
 
 import { Failure, stream } from '../api.js'
 import { fill, h, setText } from '../dom.js'
-import { counted, localTime, number, time, visible } from '../format.js'
+import { counted, localTime, number, time, visible, visibleWords } from '../format.js'
 import { onEscape } from '../keys.js'
 import { path, withQuery } from '../router.js'
 import { compared } from '../table.js'
@@ -13,6 +13,8 @@ import { produceTo } from './produce.js'
 
 const KEPT_WHILE_LIVE = 500
 const PARTITIONS_LISTED = 500
+const LONGEST_CURSOR = 1500 // characters
+const SIZES = ['50', '200', '500'] // messages of a page
 const WHERE = { newest: 'newest', beginning: 'beginning', offset: 'offset', time: 'time' }
 
 /**
@@ -30,12 +32,14 @@ export async function showMessages(view, topic, place) {
     header: view.query.get('header') ?? '',
     until: view.query.get('until') ?? '',
     committed: view.query.get('committed') ?? '',
-    cursor: view.query.get('cursor') ?? '',
+    cursor: view.query.get('cursor') ?? history.state?.cursor ?? '',
     open: view.query.get('open') ?? '',
     live: view.query.get('live') ?? '',
+    n: SIZES.find((each) => each === view.query.get('n')) ?? SIZES[0],
   }
-  const { partitions } = await view.get(`${path('api', 'topics', topic)}?n=1`)
+  const { partitions } = await view.until(() => view.get(`${path('api', 'topics', topic)}?n=1`))
   const table = new MessageTable(view, topic, (open) => {
+    if (open === state.open) return
     state.open = open
     remember()
   })
@@ -110,19 +114,23 @@ export async function showMessages(view, topic, place) {
     start()
   }
 
+  /** Each state is a step that Back undoes; a place in very many partitions is too long for an address. */
   function remember() {
+    const isLong = state.cursor.length > LONGEST_CURSOR
     view.remember({
       ...state,
       at: state.at === 'newest' ? null : state.at,
       in: state.in === 'any' ? null : state.in,
       op: state.op === 'contains' ? null : state.op,
-      cursor: state.cursor.length > 1500 ? null : state.cursor,
-    })
+      n: state.n === SIZES[0] ? null : state.n,
+      cursor: isLong ? null : state.cursor,
+    }, true)
+    if (isLong) history.replaceState({ cursor: state.cursor }, '')
   }
 
   function query() {
     const { open, live: isLive, ...rest } = state
-    return rest
+    return { ...rest, n: state.n === SIZES[0] ? '' : state.n }
   }
 
   function start() {
@@ -135,26 +143,20 @@ export async function showMessages(view, topic, place) {
   async function read() {
     const { signal } = reading
     setText(about, 'reading …')
-    await view.attempt(async () => {
-      let page
-      try {
-        page = await view.get(withQuery(path('api', 'topics', topic, 'messages'), query()))
-      } catch (error) {
-        if (!(error instanceof Failure) || error.status === 0 || error.status >= 500) throw error
-        setText(about, '')
-        fill(body, problem(error))
-        fill(foot)
-        return
-      }
-      if (signal.aborted) return
-      show(page)
-    })
-    if (about.textContent === 'reading …') setText(about, '')
+    try {
+      show(await view.until(() => view.get(withQuery(path('api', 'topics', topic, 'messages'), query())), signal))
+    } catch (error) {
+      if (signal.aborted || view.signal.aborted) return
+      if (!(error instanceof Failure)) throw error
+      setText(about, '')
+      fill(body, problem(error))
+      fill(foot)
+    }
   }
 
   function show(page) {
     const isBackwards = state.at === 'newest'
-    setText(about, page.rows.length === 0 ? '' : `${counted(page.rows.length, 'message')} of ${number(page.total)}${page.scanned > page.rows.length ? `, ${number(page.scanned)} read` : ''}`)
+    setText(about, page.rows.length === 0 ? '' : `${number(page.rows.length)} of ${counted(page.total, 'message')}${isSearch() ? `, found in ${number(page.scanned)}` : ''}`)
     if (page.rows.length > 0) {
       table.show(page.rows, state.open)
       fill(body, unreadable(page), table.element, page.state === 'failed' && problem(new Error(page.failure)))
@@ -166,7 +168,10 @@ export async function showMessages(view, topic, place) {
     const end = endOf(page, isBackwards)
     const save = h('button', { type: 'button', class: 'button end', onclick: () => downloadFrom(topic, query(), page) }, 'Download')
     save.hidden = page.rows.length === 0 && page.cursor === ''
-    fill(foot, end !== '' && h('span', {}, end), first, more, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`), save)
+    const size = h('select', { 'aria-label': 'Messages of a page', onchange: () => set({ n: size.value, cursor: '' }) }, SIZES.map((each) => h('option', { value: each }, `${each} a page`)))
+    size.value = state.n
+    size.hidden = page.total <= Number(SIZES[0])
+    fill(foot, end !== '' && h('span', {}, end), first, more, size, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`), save)
   }
 
   function unreadable(page) {
@@ -185,7 +190,14 @@ export async function showMessages(view, topic, place) {
     }
     if (page.state === 'stopped') return empty('Nothing found yet', `${number(page.scanned)} messages were read; there are more. Go on below.`)
     if (page.unreadable.length > 0) return empty('No other message matches', 'The rest was searched.')
-    return empty('No message matches', `All ${counted(page.total, 'message')} were searched. Search for a shorter text, or in another field.`)
+    if (isSearch()) return empty('No message matches', `${counted(page.scanned, 'message')} ${page.scanned === 1 ? 'was' : 'were'} searched: all from there on. Search for a shorter text, or in another field.`)
+    const from = kindOf(state.at) === 'time' ? 'Every message is older than that time.' : kindOf(state.at) === 'offset' ? 'The topic ends before that offset.' : ''
+    return empty('There is no message from there on', from, ' Read from the newest, or from the beginning.')
+  }
+
+  /** Whether only some messages are wanted of those that are read. */
+  function isSearch() {
+    return [state.text, state.header, state.until].some((each) => each !== '')
   }
 
   async function tail(signal, cursor) {
@@ -353,5 +365,5 @@ export function preview(data) {
   if (data === null) return h('span', { class: 'dim' }, 'null')
   if (data.size === 0) return h('span', { class: 'dim' }, 'empty')
   if (data.hex !== undefined) return h('span', { class: 'bytes' }, `0x${data.hex}`)
-  return visible(data.text)
+  return visibleWords(data.text ?? '')
 }

@@ -6,6 +6,7 @@ import { bytes, counted, number, rate, time, visible, when } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel } from '../view.js'
+import { roleOf } from './brokers.js'
 
 const REFRESH_MS = 3000
 const ACTIVITY_MS = 2000
@@ -22,10 +23,11 @@ export function show(view) {
     noun: 'broker',
     key: (row) => String(row.id),
     sort: { column: '', descending: false },
+    opens: (row) => path('brokers', row.id),
     columns: [
-      { name: 'id', label: 'broker', head: true, number: true, cell: (row) => String(row.id) },
-      { name: 'address', label: 'address', cell: (row) => `${row.host}:${row.port}` },
-      { name: 'role', label: 'role', cell: (row) => (row.controller ? { text: 'controller', kind: 'tag' } : '') },
+      { name: 'id', label: 'broker', head: true, number: true, cell: (row) => ({ text: String(row.id), href: path('brokers', row.id) }) },
+      { name: 'address', label: 'address', cell: (row) => (row.alive ? `${row.host}:${row.port}` : { text: '–', kind: 'dim' }) },
+      { name: 'role', label: 'role', cell: roleOf },
     ],
   })
   const lag = h('div', {})
@@ -53,7 +55,7 @@ export function show(view) {
         { class: 'column' },
         panel('Topics with most messages', { end: h('a', { href: withQuery('/topics', { sort: '-messages' }) }, 'All topics') }, busiest),
         errorsPanel,
-        panel('Brokers', {}, brokers.element),
+        panel('Brokers', { end: h('a', { href: '/brokers' }, 'All brokers') }, brokers.element),
       ),
     ),
   )
@@ -116,11 +118,11 @@ export function show(view) {
   function drawFacts() {
     if (cluster === null) return
     setFacts(facts, [
-      ['brokers', number(cluster.brokers.length)],
+      ['brokers', cluster.gone.length > 0 ? `${number(cluster.brokers.length)} of ${number(cluster.brokers.length + cluster.gone.length)}` : number(cluster.brokers.length), cluster.gone.length > 0],
       ['topics', number(cluster.topics)],
       ['partitions', number(cluster.partitions)],
-      ['without a leader', number(cluster.offline), cluster.offline > 0],
-      ['under-replicated', number(cluster.under_replicated), cluster.under_replicated > 0],
+      ['without a leader', number(cluster.offline - cluster.internal_offline), cluster.offline > cluster.internal_offline],
+      ['under-replicated', number(cluster.under_replicated - cluster.internal_under_replicated), cluster.under_replicated > cluster.internal_under_replicated],
       ['messages', number(totals?.messages)],
       ['on disk', bytes(totals?.bytes)],
       ['messages/s in', rate(totals?.rate)],
@@ -129,14 +131,20 @@ export function show(view) {
   view.every(REFRESH_MS, async () => {
     cluster = await view.get('/api/cluster')
     const problems = cluster.offline + cluster.under_replicated
+    const ofInternal = [
+      cluster.internal_offline > 0 && `${number(cluster.internal_offline)} without a leader`,
+      cluster.internal_under_replicated > 0 && `${number(cluster.internal_under_replicated)} under-replicated`,
+    ].filter(Boolean)
     const troubles = [
       cluster.offline > 0 && `${counted(cluster.offline, 'partition')} without a leader`,
       cluster.under_replicated > 0 && `${counted(cluster.under_replicated, 'partition')} under-replicated`,
     ].filter(Boolean)
-    fill(about, h('span', { class: problems === 0 ? 'good' : 'bad' }, troubles.join(', ') || 'all partitions have their leader and replicas'))
-    setText(internal, cluster.internal_topics > 0 ? `and ${counted(cluster.internal_topics, 'internal topic')} with ${counted(cluster.internal_partitions, 'partition')}` : '')
+    const gone = cluster.gone.length > 0 && `${cluster.gone.length === 1 ? 'broker' : 'brokers'} ${cluster.gone.join(', ')} ${cluster.gone.length === 1 ? 'does' : 'do'} not run`
+    fill(about, h('span', { class: problems === 0 && !gone ? 'good' : 'bad' }, [gone, ...troubles].filter(Boolean).join(', ') || 'all partitions have their leader and replicas'))
+    setText(internal, cluster.internal_topics > 0 ? `and ${counted(cluster.internal_topics, 'internal topic')} with ${counted(cluster.internal_partitions, 'partition')}${ofInternal.length > 0 ? `: ${ofInternal.join(', ')}` : ''}` : '')
     drawFacts()
-    brokers.show({ rows: cluster.brokers.map((each) => ({ ...each, controller: each.id === cluster.controller })), total: cluster.brokers.length, from: 0 })
+    const rows = [...cluster.brokers.map((each) => ({ ...each, alive: true, controller: each.id === cluster.controller })), ...cluster.gone.map((id) => ({ id, alive: false }))].sort((a, b) => a.id - b.id)
+    brokers.show({ rows, total: rows.length, from: 0 })
     if (cluster.topics === 0 && busiest.childElementCount === 0) {
       fill(busiest, empty('No topics yet', 'Create one on the page Topics, or with ', h('code', {}, 'minibroker topics create orders'), '.'))
     }

@@ -11,11 +11,12 @@ const TIME = '2013-01-01T06:00:00Z'
  * @param {() => void} onChange
  */
 export function positionField(id, named, onChange) {
-  const options = [...named, ['time', 'a time'], ['offset', 'an offset, or -5 from the end']]
-  const to = h('select', { id, onchange: () => { arrange(); onChange() } }, options.map(([value, label]) => h('option', { value }, label)))
+  const options = [['', 'choose …'], ...named, ['time', 'a time'], ['offset', 'an offset, or -5 from the end']]
+  const to = h('select', { id, required: true, onchange: () => { arrange(); onChange() } }, options.map(([value, label]) => h('option', { value }, label)))
   const at = h('input', { 'aria-label': 'Time or offset', spellcheck: 'false', autocomplete: 'off', oninput: () => onChange() })
   function arrange() {
-    at.hidden = named.some(([value]) => value === to.value)
+    at.hidden = to.value !== 'time' && to.value !== 'offset'
+    at.required = !at.hidden
     at.placeholder = to.value === 'time' ? TIME : '42 or -5'
   }
   arrange()

@@ -2,7 +2,8 @@
 
 import { change, get } from '../api.js'
 import { fill, h } from '../dom.js'
-import { bytesOf, number } from '../format.js'
+import { command, commandRow, option, quoted } from '../commands.js'
+import { bytesOf, number, visible } from '../format.js'
 import { dialog } from '../keys.js'
 import { path, withQuery } from '../router.js'
 import { problem } from '../view.js'
@@ -42,6 +43,13 @@ export async function produceTo(topic, partitions, filled, done) {
     if (kept.size === original.length && list.children.length === original.length) return {}
     return { headers: [...list.children].map((row) => kept.get(row) ?? [...row.querySelectorAll('input')].map((each) => each.value)) }
   }
+  /** The record as a line of JSON, which has room for all that the form takes; of one that is there, that one. */
+  const line = () => {
+    const produce = command(['produce', ...option('--partition', partition.value), '--json'], [topic])
+    if (filled.offset !== undefined) return `${command(['consume', '--partition', filled.partition, '--from', filled.offset, '-n', '1', '-o', 'json'], [topic])} | ${produce}`
+    const record = quoted(JSON.stringify({ ...key.read(), ...value.read(), ...readHeaders() }))
+    return `${Number(times.value) > 1 ? `yes ${record} | head -n ${times.value}` : `printf '%s\\n' ${record}`} | ${produce}`
+  }
   const form = h(
     'form',
     {
@@ -75,9 +83,10 @@ export async function produceTo(topic, partitions, filled, done) {
       h('label', { for: 'produce-partition' }, 'Partition'),
       h('div', { class: 'toolbar' }, partition, h('label', { class: 'field', for: 'produce-times' }, 'times'), times),
     ),
+    commandRow(line),
     h('footer', {}, said, h('button', { class: 'button main' }, filled.offset === undefined ? 'Produce' : 'Produce again')),
   )
-  const box = dialog(filled.offset === undefined ? 'Produce' : 'Produce again', form)
+  const box = dialog(filled.offset === undefined ? `Produce to ${visible(topic)}` : `Produce again to ${visible(topic)}`, form)
   value.area.focus()
   form.addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit()

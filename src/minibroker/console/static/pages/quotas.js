@@ -1,6 +1,7 @@
 // Quotas: how fast users and client ids may produce, consume and ask.
 
 import { change, Failure } from '../api.js'
+import { command } from '../commands.js'
 import { h } from '../dom.js'
 import { bytes, number, visible } from '../format.js'
 import { empty } from '../view.js'
@@ -22,9 +23,9 @@ export function show(view) {
   showList(view, {
     at: '/quotas',
     title: 'Quotas',
-    about: 'of each broker; a client above its own is answered later',
-    noun: 'entity',
-    plural: 'entities',
+    about: 'of each broker: it has a client above its own wait',
+    noun: 'entity with quotas',
+    plural: 'entities with quotas',
     sort: 'entity',
     key: (row) => row.text,
     columns: (refresh) => [
@@ -32,7 +33,7 @@ export function show(view) {
       ...QUOTAS.map(([name, label, shown]) => ({ name, label, number: true, sorts: true, cell: (row) => (row.quotas[name] === undefined ? { text: '–', kind: 'dim', title: 'no limit here' } : { text: shown(row.quotas[name]), title: `${name}=${row.quotas[name]}`, kind: 'plain' }) })),
       actions(view, (row) => `the quotas of ${visible(row.text)}`, {
         Change: (row) => setQuotas(row, refresh),
-        Remove: (row) => ask('Remove quotas', `All limits of ${visible(row.text)} are lifted.`, 'Remove quotas', () => change('POST', '/api/quotas', { entity: row.entity, unset: Object.keys(row.quotas) }), refresh),
+        Remove: (row) => ask(`Remove the quotas of ${visible(row.text)}`, `All limits of ${visible(row.text)} are lifted.`, 'Remove quotas', () => command(['quotas', 'remove', ...optionsOf(row.entity)]), () => change('POST', '/api/quotas', { entity: row.entity, unset: Object.keys(row.quotas) }), refresh),
       }),
     ],
     none: () => empty('No quotas', 'No client is limited. On the command line: ', h('code', {}, 'minibroker quotas set --client-id slow consumer_byte_rate=10000'), '.'),
@@ -40,6 +41,9 @@ export function show(view) {
     onAdd: (refresh) => setQuotas(null, refresh),
   })
 }
+
+/** @param {Record<string, string|null>} entity */
+const optionsOf = (entity) => Object.entries(entity).flatMap(([kind, name]) => (name === null ? [`--default-${kind}`] : [`--${kind}`, name]))
 
 /** Sets the quotas of an entity: a new one, or that of a row. @param {any} row @param {() => void} done */
 function setQuotas(row, done) {
@@ -54,6 +58,7 @@ function setQuotas(row, done) {
       ...limits.flatMap(({ name, label, field }) => [h('label', { for: field.id }, `${label[0].toUpperCase()}${label.slice(1)}`), h('div', { class: 'toolbar' }, field, h('span', { class: 'secondary' }, UNITS[name]))]),
       h('p', { class: 'wide secondary' }, 'The most specific quota counts: user and client id before user before client id, a name before the default.'),
     ],
+    () => command(['quotas', 'set', ...optionsOf(entity())], limits.filter(({ field }) => field.value !== '').map(({ name, field }) => `${name}=${field.value}`)),
     async () => {
       if (Object.keys(entity()).length === 0) throw new Failure(400, 'neither a user nor a client id is chosen; choose one of them or both')
       const set = Object.fromEntries(limits.filter(({ field }) => field.value !== '').map(({ name, field }) => [name, Number(field.value)]))

@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js'
 import { meant, visible } from '../format.js'
+import { command, commandRow } from '../commands.js'
 import { closeAfter, dialog } from '../keys.js'
 import { Table } from '../table.js'
 
@@ -17,13 +18,14 @@ const SOURCES = {
  * @typedef {{set?: Record<string, string>, unset?: string[]}} Changes
  * @param {object} its
  * @param {boolean} its.mayChange
+ * @param {string[]} its.subject  whose they are, as options of a command
  * @param {(changes: Changes) => Promise<unknown>} its.change  throws Failure
  * @param {() => void} its.done
  * @param {() => void} its.onSort
  */
-export function settingsTable({ mayChange, change, done, onSort }) {
+export function settingsTable({ mayChange, subject, change, done, onSort }) {
   const isOpen = (row) => mayChange && !row.read_only
-  const opener = (row) => h('button', { type: 'button', class: 'opener', 'data-row-link': true, 'aria-haspopup': 'dialog', onclick: () => edit(row, change, done) }, row.name)
+  const opener = (row) => h('button', { type: 'button', class: 'opener', 'data-row-link': true, 'aria-haspopup': 'dialog', onclick: () => edit(row, subject, change, done) }, row.name)
   return new Table({
     label: 'Settings',
     noun: 'setting',
@@ -35,14 +37,14 @@ export function settingsTable({ mayChange, change, done, onSort }) {
     columns: [
       { name: 'name', label: 'setting', head: true, sorts: true, cell: (row) => (isOpen(row) ? { node: opener(row), key: JSON.stringify(row) } : row.name) },
       { name: 'value', label: 'value', kind: 'clip mono', cell: (row) => (row.sensitive ? { text: 'secret', kind: 'dim' } : { text: row.value ?? '', title: row.value ?? '' }) },
-      { name: 'meant', label: 'that is', cell: (row) => meant(row.name, row.value) },
-      { name: 'source', label: 'from', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
-      { name: 'about', label: 'what it sets', kind: 'wraps secondary', cell: (row) => row.about ?? '' },
+      { name: 'meant', label: 'means', cell: (row) => meant(row.name, row.value) },
+      { name: 'source', label: 'set by', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
+      { name: 'about', label: 'description', kind: 'wraps secondary', cell: (row) => row.about ?? '' },
     ],
   })
 }
 
-function edit(row, change, done) {
+function edit(row, subject, change, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const means = h('output', { class: 'secondary wide', for: 'setting-value' })
   const value = h('input', { id: 'setting-value', value: row.value ?? '', spellcheck: 'false', autocomplete: 'off', oninput: () => show() })
@@ -50,7 +52,7 @@ function edit(row, change, done) {
   const send = (changes) => closeAfter(box, said, () => change(changes), done)
   show()
   const box = dialog(
-    `Change ${row.name}`,
+    `Change ${row.name} of ${visible(subject.join(' ').replace(/^--/, ''))}`,
     h(
       'form',
       { onsubmit: (event) => { event.preventDefault(); void send({ set: { [row.name]: value.value } }) } },
@@ -62,6 +64,7 @@ function edit(row, change, done) {
         value,
         means,
       ),
+      commandRow(() => command(['configs', 'set', ...subject], [`${row.name}=${value.value}`])),
       h(
         'footer',
         {},

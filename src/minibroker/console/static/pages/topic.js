@@ -3,6 +3,7 @@
 import { Failure, change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { bytes, counted, number, rate, visible } from '../format.js'
+import { command, commandRow } from '../commands.js'
 import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
@@ -13,18 +14,18 @@ import { showMessages } from './messages.js'
 import { settingsTable } from './settings.js'
 
 const REFRESH_MS = 3000
-const TABS = ['partitions', 'messages', 'groups', 'settings', 'log']
+const TABS = ['messages', 'partitions', 'groups', 'settings', 'log']
 
 /** @param {import('../view.js').View} view */
 export async function show(view) {
   const { topic } = view.params
-  const tab = view.params.tab ?? 'partitions'
+  const tab = view.params.tab ?? TABS[0]
   view.title(`${topic}, ${tab}`)
   const about = h('span', { class: 'about' })
   const end = view.forChanges(h('div', { class: 'end' }))
   const place = h('div', {})
   const links = TABS.map((each) =>
-    h('a', { href: path('topics', topic, ...(each === 'partitions' ? [] : [each])), 'aria-current': each === tab ? 'page' : null }, each[0].toUpperCase() + each.slice(1)),
+    h('a', { href: path('topics', topic, each), 'aria-current': each === tab ? 'page' : null }, each[0].toUpperCase() + each.slice(1)),
   )
   fill(
     view.main,
@@ -48,7 +49,7 @@ export async function show(view) {
   /** What the heading has, beside the part that is shown: neither waits for the other. */
   async function describe() {
     try {
-      described(await view.get(`${path('api', 'topics', topic)}?n=0`))
+      described(await view.until(() => view.get(`${path('api', 'topics', topic)}?n=0`)))
     } catch (error) {
       if (view.signal.aborted || !(error instanceof Failure) || error.status !== 404) return // the part shows others
       view.close()
@@ -85,18 +86,18 @@ function showPartitions(view, topic, place) {
     opens: (row) => withQuery(path('topics', topic, 'messages'), { partition: row.partition }),
     columns: [
       { name: 'partition', label: 'partition', head: true, sorts: true, number: true, cell: (row) => ({ text: String(row.partition), href: withQuery(path('topics', topic, 'messages'), { partition: row.partition }) }) },
-      { name: 'start', label: 'start', number: true, cell: (row) => number(row.start) },
-      { name: 'stable', label: 'last stable', number: true, cell: (row) => (row.stable !== null && row.stable < row.end ? { text: number(row.stable), kind: 'held', title: 'an open transaction holds it back' } : number(row.stable)) },
-      { name: 'end', label: 'high watermark', number: true, cell: (row) => number(row.end) },
-      { name: 'log_end', label: 'log end', number: true, kind: 'own', cell: (row) => number(row.log_end) },
+      { name: 'start', label: 'start', term: 'start', number: true, cell: (row) => number(row.start) },
+      { name: 'stable', label: 'last stable', term: 'last stable', number: true, cell: (row) => (row.stable !== null && row.stable < row.end ? { text: number(row.stable), kind: 'held', title: 'an open transaction holds it back' } : number(row.stable)) },
+      { name: 'end', label: 'high watermark', term: 'high watermark', number: true, cell: (row) => number(row.end) },
+      { name: 'log_end', label: 'log end', term: 'log end', number: true, kind: 'own', cell: (row) => number(row.log_end) },
       { name: 'messages', label: 'messages', number: true, kind: 'less', cell: (row) => number(row.end === null || row.start === null ? null : row.end - row.start) },
       { name: 'bytes', label: 'on disk', number: true, cell: (row) => bytes(row.bytes) },
       { name: 'segments', label: 'segments', number: true, kind: 'own', cell: (row) => ({ text: number(row.segments), href: row.segments === null ? undefined : withQuery(path('topics', topic, 'log'), { partition: row.partition }) }) },
       { name: 'rate', label: '/s in', number: true, kind: 'less', cell: (row) => rate(row.rate) },
       { name: 'leader', label: 'leader', number: true, sorts: true, cell: (row) => (row.leader === null ? { text: 'none', kind: 'bad' } : String(row.leader)) },
-      { name: 'epoch', label: 'epoch', number: true, kind: 'extra', cell: (row) => (row.epoch === null ? { text: '–', kind: 'dim' } : number(row.epoch)) },
+      { name: 'epoch', label: 'epoch', term: 'leader epoch', number: true, kind: 'extra', cell: (row) => (row.epoch === null ? { text: '–', kind: 'dim' } : number(row.epoch)) },
       { name: 'replicas', label: 'on brokers', cell: (row) => row.replicas.join(', ') },
-      { name: 'isr', label: 'in sync', cell: (row) => (row.isr.length < row.replicas.length ? { text: row.isr.length === 0 ? 'none' : `only ${row.isr.join(', ')}`, kind: 'bad' } : 'all') },
+      { name: 'isr', label: 'in sync', term: 'in sync', cell: (row) => (row.isr.length < row.replicas.length ? { text: row.isr.length === 0 ? 'none' : `only ${row.isr.join(', ')}`, kind: 'bad' } : 'all') },
     ],
   })
   fill(place, panel('Partitions', {}, table.element))
@@ -128,9 +129,9 @@ function showGroups(view, topic, place) {
     onPage: (start) => draw(start),
     columns: [
       { name: 'group', label: 'group', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
-      { name: 'only_fetches', label: 'position', sorts: true, cell: (row) => (row.only_fetches ? { text: ONLY_FETCHES, kind: 'tag' } : 'committed') },
+      { name: 'only_fetches', label: 'position', sorts: true, term: 'fetches only', cell: (row) => (row.only_fetches ? { text: ONLY_FETCHES, kind: 'tag' } : 'committed') },
       { name: 'partitions', label: 'partitions', number: true, sorts: true, cell: (row) => number(row.partitions) },
-      { name: 'lag', label: 'lag here', number: true, sorts: true, cell: (row) => number(row.lag) },
+      { name: 'lag', label: 'lag here', number: true, sorts: true, term: 'lag', cell: (row) => number(row.lag) },
     ],
   })
   /** @type {any[]} */
@@ -156,15 +157,16 @@ function showGroups(view, topic, place) {
 
 /** @param {import('../view.js').View} view */
 function showSettings(view, topic, place) {
-  return showSettingsAt(view, path('api', 'topics', topic, 'settings'), 'of this topic, or what it takes from its broker', place)
+  return showSettingsAt(view, ['--topic', topic], path('api', 'topics', topic, 'settings'), 'of this topic, or what it takes from its broker', place)
 }
 
 /**
  * The settings of a topic or a broker, which its address below /api answers and takes.
- * @param {import('../view.js').View} view @param {string} address @param {string} about @param {Element} place
+ * @param {import('../view.js').View} view @param {string[]} subject  as options of a command
+ * @param {string} address @param {string} about @param {Element} place
  */
-export async function showSettingsAt(view, address, about, place) {
-  if (view.cluster === null) view.learn(await view.get('/api/cluster'))
+export async function showSettingsAt(view, subject, address, about, place) {
+  await view.known()
   const state = { filter: view.query.get('filter') ?? '' }
   /** @type {any[]} */
   let rows = []
@@ -175,6 +177,7 @@ export async function showSettingsAt(view, address, about, place) {
   }
   const table = settingsTable({
     mayChange: view.mayChange,
+    subject,
     change: (changes) => change('POST', address, changes),
     done: () => refresh(),
     onSort: draw,
@@ -202,14 +205,14 @@ function grow(topic, partitions) {
   const said = h('span', { class: 'said', role: 'alert' })
   const value = h('input', { id: 'grow-to', type: 'number', min: partitions + 1, value: partitions + 1 })
   const box = dialog(
-    'Add partitions',
+    `Add partitions to ${visible(topic)}`,
     h(
       'form',
       {
         onsubmit: async (event) => {
           event.preventDefault()
           const grown = () => change('POST', path('api', 'topics', topic, 'partitions'), { partitions: Number(value.value) })
-          await closeAfter(box, said, grown, () => go(path('topics', topic)))
+          await closeAfter(box, said, grown, () => go(path('topics', topic, 'partitions')))
         },
       },
       h(
@@ -219,6 +222,7 @@ function grow(topic, partitions) {
         value,
         h('p', { class: 'wide secondary' }, 'Messages stay where they are. New messages of a key may go to another partition than those before them.'),
       ),
+      commandRow(() => command(['topics', 'grow', '--partitions', value.value], [topic])),
       h('footer', {}, said, h('button', { class: 'button main' }, 'Add partitions')),
     ),
   )
@@ -229,7 +233,7 @@ function remove(topic) {
   const confirm = h('input', { id: 'delete-name', autocomplete: 'off', spellcheck: 'false', oninput: () => { button.disabled = confirm.value !== topic } })
   const button = h('button', { class: 'button danger', disabled: true }, 'Delete topic and messages')
   const box = dialog(
-    'Delete topic',
+    `Delete topic ${visible(topic)}`,
     h(
       'form',
       {
@@ -238,7 +242,8 @@ function remove(topic) {
           await closeAfter(box, said, () => change('DELETE', path('api', 'topics', topic)), () => go('/topics'))
         },
       },
-      h('div', { class: 'form body' }, h('label', { for: 'delete-name' }, 'Its name, to be sure'), confirm),
+      h('div', { class: 'form body' }, h('p', { class: 'wide' }, 'All its messages are lost.'), h('label', { for: 'delete-name' }, 'Write ', h('b', {}, visible(topic)), ' to be sure'), confirm),
+      commandRow(() => command(['topics', 'delete'], [topic])),
       h('footer', {}, said, button),
     ),
   )

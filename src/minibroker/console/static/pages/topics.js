@@ -3,12 +3,14 @@
 import { change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { bytes, counted, number, rate } from '../format.js'
+import { command, commandRow } from '../commands.js'
 import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
 
 const REFRESH_MS = 3000
+const GROUPS_NAMED = 2
 const FIGURES = ['messages', 'bytes', 'rate']
 
 /** @param {import('../view.js').View} view */
@@ -33,9 +35,9 @@ export function show(view) {
     onSort: (sort) => set({ sort: (sort.descending ? '-' : '') + sort.column, from: 0 }),
     onPage: (from) => set({ from }),
     columns: [
-      { name: 'name', label: 'topic', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
+      { name: 'name', label: 'topic', head: true, sorts: true, kind: 'name long', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
       { name: 'partitions', label: 'partitions', number: true, sorts: true, cell: (row) => number(row.partitions) },
-      { name: 'replication', label: 'replicas', number: true, sorts: true, kind: 'extra', cell: (row) => number(row.replication) },
+      { name: 'replication', label: 'replicas', number: true, sorts: true, kind: 'extra own', cell: (row) => number(row.replication) },
       { name: 'messages', label: 'messages', number: true, sorts: true, cell: (row) => number(row.messages) },
       { name: 'bytes', label: 'on disk', number: true, sorts: true, cell: (row) => bytes(row.bytes) },
       { name: 'rate', label: '/s in', number: true, sorts: true, cell: (row) => rate(row.rate) },
@@ -53,7 +55,7 @@ export function show(view) {
       'All topics',
       {
         end: [
-          h('label', { class: 'check' }, internal, 'internal too'),
+          h('label', { class: 'check' }, internal, 'show internal'),
           filterField(state.filter, 'Filter topics', (filter) => set({ filter, from: 0 })),
           create,
         ],
@@ -112,6 +114,7 @@ export function show(view) {
       return
     }
     if (table.element.parentElement !== place) fill(place, table.element)
+    table.element.classList.toggle('without-own', view.cluster !== null && view.cluster.brokers.length + view.cluster.gone.length < 2)
     shown = found
     table.show(known(found))
     hearLags(found.rows.map((row) => row.name))
@@ -155,13 +158,13 @@ export function show(view) {
 function groupsOf(groups) {
   if (!groups || groups.length === 0) return { text: '–', kind: 'dim' }
   const text = groups.map((each) => `${each.group} ${number(each.lag)}`).join(', ')
-  return { text, title: text }
+  return { text: groups.length <= GROUPS_NAMED ? text : `${number(groups.length)} groups, worst ${number(groups[0].lag)}`, title: text }
 }
 
 function stateOf(row) {
   if (row.offline > 0) return { text: `${number(row.offline)} without a leader`, kind: 'tag bad' }
   if (row.under_replicated > 0) return { text: `${number(row.under_replicated)} under-replicated`, kind: 'tag bad' }
-  return row.internal ? { text: 'internal', kind: 'tag' } : { text: 'ok', kind: 'quiet' }
+  return row.internal ? { text: 'internal', kind: 'tag' } : ''
 }
 
 function noTopics() {
@@ -211,6 +214,7 @@ function createTopic(done) {
       h('label', { for: 'new-settings', class: 'top' }, 'Settings'),
       settings,
     ),
+    commandRow(() => command(['topics', 'create', '--partitions', partitions.value, '--replication-factor', replication.value, ...Object.entries(settingsIn(settings.value)).flatMap(([key, value]) => ['--config', `${key}=${value}`])], [name.value.trim() || 'NAME'])),
     h('footer', {}, said, h('button', { class: 'button main' }, 'Create topic')),
   )
   const box = dialog('Create topic', form)

@@ -3,6 +3,7 @@
 import { change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { assignment, counted, duration, number, time, visible } from '../format.js'
+import { command, commandRow } from '../commands.js'
 import { closeAfter, dialog } from '../keys.js'
 import { path } from '../router.js'
 import { Table, filterField } from '../table.js'
@@ -30,10 +31,10 @@ export function show(view) {
       { name: 'transactional_id', label: 'transactional id', head: true, sorts: true, kind: 'clip', cell: (row) => ({ text: row.transactional_id, title: row.transactional_id }) },
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.state, kind: OPEN.includes(row.state) ? 'tag held' : 'tag' }) },
       { name: 'producer_id', label: 'producer', number: true, sorts: true, cell: (row) => String(row.producer_id) },
-      { name: 'producer_epoch', label: 'epoch', number: true, cell: (row) => number(row.producer_epoch) },
+      { name: 'producer_epoch', label: 'epoch', term: 'producer epoch', number: true, cell: (row) => number(row.producer_epoch) },
       { name: 'started', label: 'open for', number: true, sorts: true, cell: (row) => (row.started === null ? { text: '–', kind: 'dim' } : { text: duration(Math.max(0, (Date.now() - row.started) / 1000)), title: `since ${time(row.started)} UTC`, kind: 'plain' }) },
       { name: 'timeout', label: 'times out after', number: true, cell: (row) => (row.timeout_ms === null ? { text: '–', kind: 'dim' } : duration(row.timeout_ms / 1000)) },
-      { name: 'partitions', label: 'holds back the last stable offset of', kind: 'fill', cell: (row) => ({ text: assignment(row.partitions), title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'holds back the last stable offset of', term: 'held', kind: 'fill', cell: (row) => ({ text: assignment(row.partitions), title: row.partitions.join(', ') }) },
       { name: 'abort', label: 'abort', cell: (row) => (view.mayChange && row.state === 'Ongoing' ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Abort ${visible(row.transactional_id)}`, onclick: () => abort(row.transactional_id, refresh) }, 'Abort'), key: row.transactional_id } : '') },
     ],
   })
@@ -73,5 +74,6 @@ function abort(id, done) {
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
     await closeAfter(box, said, () => change('POST', path('api', 'transactions', id, 'abort')), done)
   } }, 'Abort transaction')
-  const box = dialog('Abort transaction', h('p', { class: 'body' }, `The producer of ${visible(id)} is fenced: its next request fails.`), h('footer', {}, said, button))
+  const line = commandRow(() => command(['transactions', 'abort'], [id]))
+  const box = dialog(`Abort the transaction of ${visible(id)}`, h('p', { class: 'body' }, 'Its producer is fenced: its next request fails.'), line, h('footer', {}, said, button))
 }

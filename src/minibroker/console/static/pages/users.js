@@ -1,6 +1,7 @@
 // The users that log in by SCRAM. A password is sent to the console, which hashes it; no broker gets it.
 
 import { change } from '../api.js'
+import { command, option } from '../commands.js'
 import { h } from '../dom.js'
 import { number, visible } from '../format.js'
 import { path } from '../router.js'
@@ -25,7 +26,7 @@ export function show(view) {
       ...MECHANISMS.slice(1).map(([name]) => ({ name, label: name, number: true, cell: (row) => (row.mechanisms[name] === undefined ? { text: '–', kind: 'dim' } : `${number(row.mechanisms[name])} iterations`) })),
       actions(view, (row) => visible(row.user), {
         Change: (row) => setPassword(row.user, Object.keys(row.mechanisms), refresh),
-        Remove: (row) => ask('Remove user', `${visible(row.user)} can no longer log in. Connections that are open stay open.`, 'Remove user', () => change('DELETE', path('api', 'users', row.user)), refresh),
+        Remove: (row) => ask(`Remove user ${visible(row.user)}`, `${visible(row.user)} can no longer log in. Connections that are open stay open.`, 'Remove user', () => command(['users', 'remove'], [row.user]), () => change('DELETE', path('api', 'users', row.user)), refresh),
       }),
     ],
     none: () => empty('No users yet', 'Only those that log in by SCRAM are listed; a broker’s JAAS settings may have others. On the command line: ', h('code', {}, 'minibroker users add alice'), '.'),
@@ -47,7 +48,7 @@ function setPassword(user, known, done) {
   const generate = h('button', { type: 'button', class: 'button', onclick: () => { password.value = generated(); shown.checked = true; password.type = 'text'; password.select() } }, 'Generate')
   const chosen = () => (mechanisms.value === BOTH ? MECHANISMS.slice(1).map(([each]) => each) : [mechanisms.value])
   form(
-    user === null ? 'Add user' : 'Change password',
+    user === null ? 'Add user' : `Change the password of ${visible(user)}`,
     user === null ? 'Add user' : 'Change password',
     [
       ...labelled(name, 'User'),
@@ -56,6 +57,8 @@ function setPassword(user, known, done) {
       ...labelled(mechanisms, 'Mechanism'),
       h('p', { class: 'wide secondary' }, 'The brokers get a hash of the password: it cannot be read later. A user that exists gets the new one.'),
     ],
+    // It asks for the password: one in a command would stay in the shell's history.
+    () => command(['users', 'add', ...option('--mechanism', mechanisms.value)], [name.value || 'USER']),
     () => change('POST', '/api/users', { user: name.value, password: password.value, mechanisms: chosen() }),
     done,
   )
