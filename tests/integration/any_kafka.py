@@ -6,7 +6,7 @@ The tests of commands and of pages name what is made here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,9 @@ CHECKPOINT = {
     "offsets/0": ["v1", '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}', '{"orders":{"0":2,"1":4}}'],
     "commits/0": ["v1", '{"nextBatchWatermarkMs":0}'],
 }
+
+# What only a minibroker with a control socket has; and the streams, which repeat what the pages ask.
+UNTRIED = re.compile("/healthz|/api/(inside|clients/|faults|stream)")
 
 
 class AnyKafka(NamedTuple):
@@ -148,3 +151,19 @@ def populated(kafka: AnyKafka) -> Iterator[Callable[[], object]]:
                 return "orders 0-1" in run(["groups", "describe", group, "-b", kafka.bootstrap], b"")[1]
 
             wait_until(has_partitions, f"{group} has its partitions")
+
+
+def names_of(command: Any, name: str = "") -> Iterator[str]:
+    """The commands that take -b."""
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from names_of(inner, f"{name} {word}".strip())
+    if any("-b" in option.opts for option in command.params):
+        yield name
+
+
+def untried(addresses: Mapping[str, Any], lines: Sequence[str]) -> list[str]:
+    """The console's addresses to read that none of these lines is one of."""
+    read = [path for path, methods in addresses.items() if "get" in methods and not UNTRIED.match(path)]
+    patterns = {path: re.sub(r"{\w+}", "[^/]+", path) for path in read}
+    paths = [line.partition("?")[0] for line in lines]
+    return [path for path in read if not any(re.fullmatch(patterns[path], each) for each in paths)]

@@ -9,7 +9,7 @@ import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from typer.main import get_command
@@ -18,7 +18,16 @@ from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.cli.app import app
 from tests.console.asking import ask, get
 from tests.console.conftest import console_of
-from tests.integration.any_kafka import CONSUMER_PROTOCOL, MINIBROKER, NEWER_GROUPS, AnyKafka, any_kafka, numbers
+from tests.integration.any_kafka import (
+    CONSUMER_PROTOCOL,
+    MINIBROKER,
+    NEWER_GROUPS,
+    AnyKafka,
+    any_kafka,
+    names_of,
+    numbers,
+    untried,
+)
 from tests.minibroker.command_sessions import run
 from tests.minibroker.commands import running
 from tests.recipes import Command, commands_of, files_of, recipe_text, shell
@@ -154,8 +163,6 @@ PAGES = [
     Try("/api/quotas", '"rows":', "2.6"),
     Try("/metrics", 'kafka_consumergroup_members{consumergroup="classic"} 1.0'),
 ]
-# What only a minibroker with a control socket has; and the streams, which repeat what the pages ask.
-UNTRIED = re.compile("/healthz|/api/(inside|clients/|faults|stream)")
 
 
 @pytest.fixture(
@@ -192,10 +199,7 @@ def test_every_page_works(kafka: AnyKafka) -> None:
                 wrong.append(f"{each.line}: {answer.status} {text[:1000]}")
         addresses = get(console, "/api/openapi.json")["paths"]
     assert not wrong, "\n".join(wrong)
-    read = [path for path, methods in addresses.items() if "get" in methods and not UNTRIED.match(path)]
-    patterns = {path: re.sub(r"{\w+}", "[^/]+", path) for path in read}
-    lines = [each.line.partition("?")[0] for each in PAGES]
-    assert [path for path in read if not any(re.fullmatch(patterns[path], line) for line in lines)] == []
+    assert untried(addresses, [each.line for each in PAGES]) == []
 
 
 def test_metrics_are_served(kafka: AnyKafka) -> None:
@@ -227,11 +231,3 @@ def test_every_command_with_a_cluster_is_tried() -> None:
     assert [
         name for name in names_of(get_command(app)) if not any(f"{line} ".startswith(f"{name} ") for line in lines)
     ] == TRIED_ALONE
-
-
-def names_of(command: Any, name: str = "") -> Iterator[str]:
-    """The commands that take -b."""
-    for word, inner in getattr(command, "commands", {}).items():
-        yield from names_of(inner, f"{name} {word}".strip())
-    if any("-b" in option.opts for option in command.params):
-        yield name

@@ -14,8 +14,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from minibroker.any_cluster import codecs
 from minibroker.any_cluster.address import Address
@@ -70,11 +72,16 @@ __all__ = [
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 T = TypeVar("T")
+T2 = TypeVar("T2")
+K = TypeVar("K")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
-COORDINATOR_SECONDS = 4.0
+COORDINATOR_SECONDS = 3.5
 NEXT_ADDRESS_SECONDS = 0.25  # without an answer, until the next address is tried too
 RETRY_SECONDS = 0.1
+QUESTIONS_AT_ONCE = 16
+PATIENCE_SECONDS = 4.2  # with a broker that is slower than the others
+REQUEST_TIMEOUT = "request.timeout.ms"
 OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = OF_COMMANDS
@@ -124,6 +131,8 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         client = AdminClient(**settings, kafka_client=Client)
     except (errors.KafkaError, OSError, AssertionError) as error:  # OSError, such as of a certificate's file
         raise CommandFailed(not_connected(address, properties, error)) from error
+    waits = REQUEST_TIMEOUT in properties
+    client.patience_seconds = settings["request_timeout_ms"] / 1000 if waits else PATIENCE_SECONDS
     with closing(client), failures_explained(address):
         yield client
 
@@ -419,33 +428,73 @@ def broker_ids(client: Any) -> list[int]:
     return sorted(broker.node_id for broker in client._manager.cluster.brokers())
 
 
-def of_each(brokers: Iterable[int], ask_one: Callable[[int], T], what: str) -> dict[int, T]:
-    """Return the answer of each of these brokers, all asked at once.
-
-    One that does not answer is left out, and noted: `what` it has is lacking. Raises NoAnswer if none answers.
+def of_each(client: Any, brokers: Iterable[int], ask_one: Callable[[int], T], what: str) -> dict[int, T]:
+    """Ask each of these brokers, all at once. One that does not answer is left out, and noted: `what` is not shown.
+    So is one that is slower than the others by the patience of the client. Raises NoAnswer if none answers.
     """
-    found: dict[int, T] = {}
-    failures: dict[int, Exception] = {}
-
-    def ask_in_thread(broker: int) -> None:
-        try:
-            found[broker] = ask_one(broker)
-        except Exception as error:
-            failures[broker] = error
-
-    ids = list(brokers)
-    threads = [threading.Thread(target=ask_in_thread, args=(broker,), daemon=True) for broker in ids[1:]]
-    for thread in threads:
-        thread.start()
-    if ids:
-        ask_in_thread(ids[0])
-    for thread in threads:
-        thread.join()
-    for _, error in sorted(failures.items()):
-        if not isinstance(error, NoAnswer) or not found:
+    answers = at_once({broker: partial(ask_one, broker) for broker in brokers}, client.patience_seconds)
+    failures = {broker: answer for broker, answer in answers.items() if isinstance(answer, Exception)}
+    for broker, error in failures.items():
+        if not isinstance(error, (NoAnswer, TooSlow)) or len(failures) == len(answers):
             raise error
-        lacks(f"{error}; {what} is not shown; `minibroker health` checks the cluster")
-    return {broker: found[broker] for broker in ids if broker in found}
+        if isinstance(error, TooSlow):
+            lacks(f"broker {broker} is slow, and {what} is not shown; -X request.timeout.ms=30000 waits for it")
+        else:
+            lacks(f"{error}; {what} is not shown; `minibroker health` checks the cluster")
+    return {broker: answer for broker, answer in answers.items() if not isinstance(answer, Exception)}
+
+
+def both(first: Callable[[], T], second: Callable[[], T2]) -> tuple[T, T2]:
+    """The answers to two questions that are asked at once. Raises what either raises."""
+    return cast(tuple[T, T2], tuple(all_of(cast(Any, {1: first, 2: second})).values()))
+
+
+def all_of(questions: Mapping[K, Callable[[], T]]) -> dict[K, T]:
+    """The answer to each question, all asked at once. Raises what one of them raises."""
+    answers = at_once(questions)
+    for answer in answers.values():
+        if isinstance(answer, Exception):
+            raise answer
+    return cast(dict[K, T], answers)
+
+
+class TooSlow(Exception):
+    """Others have been answered, and this question has not."""
+
+
+def at_once(questions: Mapping[K, Callable[[], T]], patience_seconds: float | None = None) -> dict[K, T | Exception]:
+    """The answer to each question, or what it raised; up to QUESTIONS_AT_ONCE are asked in threads.
+
+    Once one is answered, the others have until `patience_seconds` from the beginning: then TooSlow is theirs.
+    """
+    found: dict[K, T | Exception] = {}
+    waiting = list(questions.items())
+    settled: queue.Queue[bool] = queue.Queue()
+
+    def work() -> None:
+        with suppress(IndexError):
+            while True:
+                name, question = waiting.pop()
+                try:
+                    found[name] = question()
+                except Exception as error:
+                    found[name] = error
+                settled.put(not isinstance(found[name], Exception))
+
+    deadline = None if patience_seconds is None else time.monotonic() + patience_seconds
+    if len(questions) == 1:
+        work()
+        return found
+    for _ in range(min(len(questions), QUESTIONS_AT_ONCE)):
+        threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
+    is_answered = False
+    for _ in questions:
+        try:
+            left = None if deadline is None or not is_answered else max(0.0, deadline - time.monotonic())
+            is_answered |= settled.get(timeout=left)
+        except queue.Empty:
+            break
+    return {name: found.get(name, TooSlow()) for name in questions}
 
 
 def explained(error: Exception, address: Address) -> str:
@@ -467,7 +516,8 @@ def explained(error: Exception, address: Address) -> str:
     if isinstance(error, errors.InconsistentGroupProtocolError):
         return f"the members of the group use another protocol, as Kafka Connect's do, or assignor; {CHOOSE_A_GROUP}"
     if isinstance(error, NOT_THERE_YET):
-        return f"the coordinator is not there yet ({error_name(error.errno)}); try again in a few seconds"
+        name = error_name(error.errno)
+        return f"the coordinator is not there yet ({name}); try again in a few seconds, and see `minibroker health`"
     if isinstance(error, (RuntimeError, errors.NodeNotReadyError)):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:

@@ -7,17 +7,22 @@ protocol does not have is None: the leader epoch before Kafka 2.1, and what a te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.cluster import (
     FetchRequest,
+    NoAnswer,
     TopicPartition,
     administering,
+    all_of,
     answer_to,
+    both,
     described_cluster,
 )
 from minibroker.any_cluster.partition_offsets import listed, topic_rows
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.protocol.message_values import DEBUGGING_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 NEWEST_FETCH = 10
@@ -69,24 +74,33 @@ class ClusterStatus:
         """The replicas on live brokers; one that does not answer has no offsets."""
         (row,) = (each for each in self._rows(topic) if each["partition_index"] == partition)
         alive = {each["broker_id"] for each in self.status()["brokers"]}
-        return {each: self._replica(topic, row, each) for each in sorted(row["replica_nodes"]) if each in alive}
+        return all_of(
+            {each: partial(self._seen, topic, row, each) for each in sorted(row["replica_nodes"]) if each in alive}
+        )
 
     def _rows(self, topic: str) -> Sequence[dict[str, Any]]:
         (row,) = topic_rows(self._client, [topic])
         found: Sequence[dict[str, Any]] = row["partitions"]
         return found
 
-    def _replica(self, topic: str, row: dict[str, Any], broker_id: int) -> SeenReplica:
+    def _seen(self, topic: str, row: dict[str, Any], broker_id: int) -> SeenReplica:
         partition = row["partition_index"]
-        start = self._offset(topic, partition, broker_id, EARLIEST_TIMESTAMP)
-        end = self._offset(topic, partition, broker_id, LATEST_TIMESTAMP)
+        try:
+            start, end = both(
+                lambda: self._offset(topic, partition, broker_id, EARLIEST_TIMESTAMP),
+                lambda: self._offset(topic, partition, broker_id, LATEST_TIMESTAMP),
+            )
+            high_watermark = None if end is None else self._high_watermark(topic, partition, broker_id, end)
+        except NoAnswer as error:
+            lacks(f"{error}; the offsets of its replicas are not shown")
+            start = end = high_watermark = None
         epoch = row.get("leader_epoch", UNKNOWN)
         return SeenReplica(
             broker_id,
             "leader" if row["leader_id"] == broker_id else "follower",
             row["leader_id"],
             None if epoch in (None, UNKNOWN) else epoch,
-            None if end is None else self._high_watermark(topic, partition, broker_id, end),
+            high_watermark,
             end,
             start,
             frozenset(row["isr_nodes"]),

@@ -47,6 +47,9 @@ class NoAnswer(errors.KafkaError):  # type: ignore[misc]
         super().__init__(f"{broker} does not answer" + (f" ({reason})" if reason else ""))
         self.is_silent = is_silent
 
+    def __str__(self) -> str:
+        return str(self.args[0])
+
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]
     """The connections of one client."""
@@ -178,7 +181,7 @@ def asks(request: Any) -> bool:
 
 
 class Client(KafkaNetClient):  # type: ignore[misc]
-    """The manager from which kafka-python's clients have their connections."""
+    """The layer of kafka-python between a client and its connections."""
 
     def __init__(self, **configs: Any) -> None:
         net = NetworkSelector(**configs)
@@ -187,6 +190,8 @@ class Client(KafkaNetClient):  # type: ignore[misc]
 
 class AdminClient(KafkaAdminClient):  # type: ignore[misc]
     """kafka-python's client over these connections."""
+
+    patience_seconds: float
 
     async def _refresh_controller_id(self, timeout_ms: int = CONTROLLER_MS) -> int | None:
         """None where any broker passes a request on to the controller: where the brokers have a quorum."""

@@ -106,7 +106,9 @@ class Group(NamedTuple):
 
 def groups_listed(client: Any) -> dict[str, Mapping[str, Any]]:
     """The row of ListGroups of every group of the cluster, by name in order; old brokers list no state and no type."""
-    answers = of_each(broker_ids(client), lambda broker: client.list_groups(broker_ids=[broker]), "what it coordinates")
+    answers = of_each(
+        client, broker_ids(client), lambda broker: client.list_groups(broker_ids=[broker]), "what it coordinates"
+    )
     return dict(sorted((row["group_id"], row) for rows in answers.values() for row in rows))
 
 
@@ -136,6 +138,7 @@ def asked_for(
     def ask() -> list[Group]:
         names = by_coordinator(client, groups)
         answers = of_each(
+            client,
             names,
             lambda broker: checked(asked(client, api_key, broker=broker, **{field: names[broker]}).groups),
             "what it coordinates",

@@ -14,6 +14,7 @@ from minibroker.any_cluster.cluster import (
     TopicPartition,
     administering,
     at_coordinators,
+    both,
     by_coordinator,
     errors,
     of_each,
@@ -224,10 +225,11 @@ class GroupAdmin:
         return f"group {group} {what}; {next_step(group, others, GROUPS_ARE_LISTED)}"
 
     def _group(self, group: str) -> tuple[Group, dict[TopicPartition, int]]:
-        found = described(self._client, [group])[group]
+        groups, committed = both(lambda: described(self._client, [group]), lambda: committed_of(self._client, [group]))
+        found = groups[group]
         if found.error is not None:
             raise CommandFailed(found.error)
-        return found, committed_of(self._client, [group])[group]
+        return found, committed[group]
 
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Keep those of the partitions that exist."""
@@ -259,7 +261,7 @@ def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPart
 
     def ask() -> dict[int, Any]:
         names = by_coordinator(client, groups)
-        return of_each(names, lambda broker: client.list_group_offsets(names[broker]), "what it coordinates")
+        return of_each(client, names, lambda broker: client.list_group_offsets(names[broker]), "what it coordinates")
 
     committed = {
         group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}

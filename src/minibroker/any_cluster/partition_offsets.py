@@ -21,6 +21,7 @@ from minibroker.any_cluster.cluster import (
     OffsetSpec,
     TopicPartition,
     answer_to,
+    both,
     error_name,
     errors,
     of_each,
@@ -120,8 +121,10 @@ def ranges_of(
     client: Any, partitions: Collection[TopicPartition], *, committed_only: bool = False
 ) -> dict[TopicPartition, OffsetRange]:
     """`committed_only` ends before the first transaction that is still open."""
-    earliest = asked(client, partitions, OffsetSpec.EARLIEST)
-    latest = latest_of(client, partitions, committed_only=committed_only)
+    earliest, latest = both(
+        lambda: asked(client, partitions, OffsetSpec.EARLIEST),
+        lambda: latest_of(client, partitions, committed_only=committed_only),
+    )
     return {at: OffsetRange(earliest[at], latest[at]) for at in partitions if at in earliest and at in latest}
 
 
@@ -183,7 +186,7 @@ def asked(
             return listed(client, leader, led[leader], timestamp, committed_only=committed_only)
 
         try:
-            answers = of_each(led, ask_one, "what it leads")
+            answers = of_each(client, led, ask_one, "what it leads")
         except NoAnswer as error:
             lacks(f"{error}; `minibroker health` checks the cluster")
             break

@@ -1,4 +1,4 @@
-"""Notes of what an answer lacks, and why: taken while a cluster is asked, for the command or page that shows it."""
+"""Notes what an answer lacks, and why, for the command or the page that shows the answer."""
 
 from __future__ import annotations
 

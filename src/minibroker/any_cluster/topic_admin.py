@@ -16,6 +16,7 @@ from minibroker.any_cluster.cluster import (
     OffsetSpec,
     TopicPartition,
     administering,
+    both,
     error_name,
     errors,
 )
@@ -194,7 +195,9 @@ class TopicAdmin:
             raise CommandFailed(refusal(name, topic["error_code"]))
         rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
         led = [TopicPartition(name, row["partition_index"]) for row in rows if row["leader_id"] >= 0]
-        earliest, latest = (asked(self._client, led, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
+        earliest, latest = both(
+            lambda: asked(self._client, led, OffsetSpec.EARLIEST), lambda: asked(self._client, led, OffsetSpec.LATEST)
+        )
         configs = self._configs(name)
         return TopicDescription(
             name,

@@ -83,7 +83,7 @@ class TransactionAdmin:
         def ask(broker: int) -> Any:
             return self._client.list_transactions([broker], state_filters=list(states) or None)[broker]
 
-        found = of_each(broker_ids(self._client), ask, "the transactions that it coordinates")
+        found = of_each(self._client, broker_ids(self._client), ask, "what it coordinates")
         return sorted(
             Listed(row.transactional_id, row.state.value, row.producer_id, broker)
             for broker, rows in found.items()
@@ -140,7 +140,10 @@ class TransactionAdmin:
         """
         led = by_leader(self._client, chosen(partitions_of(self._client, [topic]), numbers))
         found = of_each(
-            led, lambda broker: self._client.describe_producers(led[broker], broker_id=broker), "what it leads"
+            self._client,
+            led,
+            lambda broker: self._client.describe_producers(led[broker], broker_id=broker),
+            "what it leads",
         )
         return sorted(
             ActiveProducer(

@@ -17,6 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 import minibroker
+from minibroker.any_cluster.shortfalls import noting
 from minibroker.cli import (
     acls,
     check,
@@ -130,9 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Any = typer.main.get_command(part_of(app, words))
     prepare(command)
     try:
-        status = command.main(words, prog_name="minibroker", standalone_mode=False)
+        with noting(complain) as shortfalls:
+            status = command.main(words, prog_name="minibroker", standalone_mode=False)
         sys.stdout.flush()
-        return EXIT_OK if status is None else int(status)
+        return int(status or (EXIT_FAILED if shortfalls else EXIT_OK))
     except CommandFailed as failure:
         complain(str(failure))
         return EXIT_FAILED

@@ -207,10 +207,13 @@ def state_text(row: dict[str, Any]) -> str:
 
 
 def show_replicas(cluster: ServedCluster | ClusterStatus, topic: str, output: Output) -> None:
+    from minibroker.any_cluster.cluster import all_of
+
     partitions = cluster.partitions(topic)
     if not partitions:
         raise CommandFailed(f"topic {topic} does not exist; `minibroker topics list` shows them all")
-    found = [(number, each) for number in partitions for each in cluster.replicas(topic, number).values()]
+    replicas: Any = all_of({number: functools.partial(cluster.replicas, topic, number) for number in partitions})
+    found = [(number, each) for number in partitions for each in replicas[number].values()]
     documents = [
         {
             "partition": number,

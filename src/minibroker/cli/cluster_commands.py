@@ -154,7 +154,10 @@ def log_dirs(
         if topics:
             partitions_of(client, topics)  # fails for a missing topic
         answers = of_each(
-            broker_ids(client), lambda broker: client.describe_log_dirs(topics or None, brokers=[broker]), "what it has"
+            client,
+            broker_ids(client),
+            lambda broker: client.describe_log_dirs(topics or None, brokers=[broker]),
+            "what it has",
         )
         brokers = [row for rows in answers.values() for row in rows]
         internal = set() if topics else {row["name"] for row in client.describe_topics() if row["is_internal"]}

@@ -26,10 +26,8 @@ from minibroker.any_cluster.bootstrap import (
     parse_setting,
 )
 from minibroker.any_cluster.positions import HOW, Position, parse_position
-from minibroker.any_cluster.shortfalls import noting
 from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import Output, Partitions, parse_partitions
-from minibroker.errors import EXIT_FAILED
 
 CONTROL_VARIABLE = "MINIBROKER_CONTROL"
 
@@ -127,12 +125,6 @@ def options_of(group: Any) -> list[inspect.Parameter]:
     return [each.replace(annotation=hints[each.name]) for each in given]
 
 
-def complain(line: str) -> None:
-    from minibroker.cli import terminal
-
-    terminal.complain(line)
-
-
 def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options that name a cluster, before --output."""
 
@@ -142,9 +134,7 @@ def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     ) -> int:
         for name, group in groups.items():
             arguments[name] = group(**{field: arguments.pop(field) for field in group._fields})
-        with noting(complain) as shortfalls:
-            status = command(cluster=cluster_of(bootstrap, properties, command_config), **arguments)
-        return EXIT_FAILED if shortfalls else status
+        return command(cluster=cluster_of(bootstrap, properties, command_config), **arguments)
 
     given = inspect.signature(command, eval_str=True).parameters
     types = {name: each.annotation for name, each in given.items() if isinstance(each.annotation, type)}

@@ -62,7 +62,7 @@ def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPar
             return client.describe_log_dirs(asked, brokers=[broker])
 
         try:
-            answers = of_each(broker_ids(client), ask, "what it has on disk")
+            answers = of_each(client, broker_ids(client), ask, "what it has on disk")
         except (errors.UnsupportedVersionError, errors.BrokerResponseError, NoAnswer):
             return {}
         for broker in (row for rows in answers.values() for row in rows):

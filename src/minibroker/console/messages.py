@@ -213,6 +213,8 @@ async def message_at(console: Console, topic: TopicRow, partition: int, offset: 
     if found is None:
         unreadable = (str(each) for row in fetched for each in row.unreadable if each.first <= offset < each.next)
         failure = next(unreadable, None) or next((row.failure for row in fetched if row.failure), None)
+        if not fetched:
+            failure = "the partition has no leader now"
         reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
         raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
     return FoundAlone(found, fetched[0].data)
@@ -295,6 +297,7 @@ def read_page(client: Any, topic: TopicRow, query: Query, position: Position | N
     else:
         positions = query.cursor or starts_at(client, topic, spans, position, committed=query.committed)
     scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed, budget)
+    budget.renew()  # another leader may have taken all of it, by not answering where its partitions end
     return Reading(spans, positions, read_backwards(scan) if position is None else read_forward(scan))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, connected, errors, live_brokers
+from minibroker.any_cluster.cluster import OffsetSpec, TopicPartition, both, connected, errors, live_brokers
 from minibroker.any_cluster.described_groups import described, group_ids
 from minibroker.any_cluster.group_admin import committed_of
 from minibroker.any_cluster.partition_offsets import asked
@@ -24,7 +24,9 @@ def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
             for row in topic["partitions"]
         }
         led = [TopicPartition(*key) for key, row in sorted(rows.items()) if row["leader_id"] >= 0]
-        oldest, current = (asked(client, led, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
+        oldest, current = both(
+            lambda: asked(client, led, OffsetSpec.EARLIEST), lambda: asked(client, led, OffsetSpec.LATEST)
+        )
         for key, row in sorted(rows.items()):
             facts.partitions[key] = PartitionFacts(
                 row["leader_id"] if row["leader_id"] >= 0 else None,
