@@ -74,11 +74,44 @@ A topic's own config comes first, then the broker's setting, then the default. T
 APIS_HEAD = """\
 # APIs
 
-All APIs that the broker serves, with its versions of them and those of Apache Kafka 2.0.1. *Since* is the release of
+All APIs that the broker serves, with its versions of them and those of Apache Kafka 2.0.1. The last versions are those
+of Apache Kafka 4.4.0. *Since* is the release of
 Kafka that brought an API: before 2.0 the first that has it of those that [`--act-as`](../profiles.md) names.
 
 *Rights* are what a broker with an authorizer asks for, in this order ([recipe](../recipes/acls.md)): on topics, groups
 and transactional ids for each that the request names, or that its answer would name."""
+
+NOT_OFFERED_HEAD = """\
+Whatever release of Kafka up to 4.4 a client takes this broker for, it finds the versions of each API that this release
+has, except of these. `tests/protocol/test_releases.py` compares."""
+# What releases of Kafka up to 4.4 offer besides, by the reason: the first key of a range, and its names.
+NOT_OFFERED = {
+    "between brokers and controllers; a broker of a cluster of several serves the first four": (
+        (4, "LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown"),
+        (56, "AlterPartition"),
+        (58, "Envelope"),
+        (67, "AllocateProducerIds"),
+        (83, "InitializeShareGroupState ReadShareGroupState WriteShareGroupState DeleteShareGroupState"),
+        (87, "ReadShareGroupStateSummary"),
+    ),
+    "there is no quorum of controllers": (
+        (55, "DescribeQuorum"),
+        (64, "UnregisterBroker"),
+        (80, "AddRaftVoter RemoveRaftVoter"),
+        (94, "UnregisterController"),
+    ),
+    "Kafka offers them with a receiver of client metrics, which this broker has not": (
+        (71, "GetTelemetrySubscriptions PushTelemetry"),
+    ),
+    "there are no share groups": (
+        (76, "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge"),
+        (90, "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets"),
+    ),
+    "there are no streams groups": (
+        (88, "StreamsGroupHeartbeat StreamsGroupDescribe"),
+        (93, "StreamsGroupTopologyDescriptionUpdate"),
+    ),
+}
 
 FILES_HEAD = """\
 # Files
@@ -259,7 +292,15 @@ def metrics_page() -> str:
 
 def apis_page() -> str:
     head = ("key", "API", "versions", "Apache Kafka 2.0.1", "since", "rights")
-    return f"{APIS_HEAD}\n\n{table(head, map(api_row, sorted(API_TABLE.values())))}\n"
+    missing = [
+        (str(first + place), name, reason)
+        for reason, ranges in NOT_OFFERED.items()
+        for first, names in ranges
+        for place, name in enumerate(names.split())
+    ]
+    parts = [APIS_HEAD, table(head, map(api_row, sorted(API_TABLE.values()))), "## Not offered", NOT_OFFERED_HEAD]
+    parts.append(table(("key", "API", "why not"), iter(sorted(missing, key=lambda row: int(row[0])))))
+    return "\n\n".join(parts) + "\n"
 
 
 def api_row(api: Api) -> tuple[str, ...]:

@@ -10,4 +10,5 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer as KafkaConsumer
     from kafka import KafkaProducer as KafkaProducer
     from kafka import TopicPartition as TopicPartition
+    from kafka.protocol.broker_version_data import BROKER_API_VERSIONS as BROKER_API_VERSIONS
     from kafka.structs import OffsetAndMetadata as OffsetAndMetadata
