@@ -15,7 +15,7 @@ settings do (KAFKA_PORT=tcp://10.0.35.234:9092), and are none. As kubernetes 1.3
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import ConfigError
@@ -28,6 +28,7 @@ from minibroker.broker.config.other_images import (
     translated,
     warning_of_variables,
     with_values_of_files,
+    without_defaults,
 )
 
 PREFIX = "KAFKA_"
@@ -54,10 +55,12 @@ class EnvironmentSettings(NamedTuple):
     notes: list[str]
 
 
-def settings_of_environment(environment: Mapping[str, str], *, is_alone: bool = True) -> EnvironmentSettings:
+def settings_of_environment(
+    environment: Mapping[str, str], *, is_alone: bool = True, of_file: Collection[str] = ()
+) -> EnvironmentSettings:
     """Read the settings in the environment. Raises ConfigError.
 
-    `is_alone`: the broker is to be a cluster of its own.
+    `is_alone`: the broker is to be a cluster of its own. `of_file` are the names of settings in its file.
     """
     variables = with_values_of_files(
         {variable: value for variable, value in environment.items() if not is_of_a_service(variable, value)}
@@ -67,7 +70,7 @@ def settings_of_environment(environment: Mapping[str, str], *, is_alone: bool = 
         for variable in sorted(variables, key=lambda each: each.startswith(CFG))
         if variable.startswith(PREFIX) and not is_of_another_image(variable, variables[variable])
     }
-    settings = translated(variables, found)
+    settings = translated(variables, without_defaults(found, of_file))
     check_quorum(settings, is_alone=is_alone)
     warnings = filter(None, [warning_of_variables(variables, settings)])
     notes = filter(None, [note_of_variables(variables), note_of_services(environment)])

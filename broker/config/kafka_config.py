@@ -386,9 +386,8 @@ def load_config(
         notes.append(_leave_quorum_out(given, sources, is_alone=is_alone))
     if environment:
         from minibroker.broker.config.environment import settings_of_environment
-        from minibroker.broker.config.other_images import without_defaults
 
-        found = settings_of_environment(without_defaults(environment, given), is_alone=is_alone)
+        found = settings_of_environment(environment, is_alone=is_alone, of_file=given)
         warnings += found.warnings
         notes += found.notes
         for name, (value, variable) in found.settings.items():

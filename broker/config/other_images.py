@@ -106,10 +106,14 @@ CREDENTIALS = {
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "ssl.truststore.password",
 }
 
-LISTENERS = "listeners"
-LISTENERS_VARIABLE, ADVERTISED_VARIABLE = "KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"
-# Set by this project's Dockerfile; no choice of the user's.
-OF_THE_DOCKERFILE = {LISTENERS_VARIABLE: "PLAINTEXT://0.0.0.0:9092", "KAFKA_LOG_DIRS": "/var/lib/minibroker"}
+LISTENERS, LOG_DIRS = "listeners", "log.dirs"
+ADVERTISED_VARIABLE = "KAFKA_ADVERTISED_LISTENERS"
+# Set by this project's Dockerfile; no choice of the user's, who may choose by other settings.
+OF_THE_DOCKERFILE = {
+    LISTENERS: ("PLAINTEXT://0.0.0.0:9092", "KAFKA_LISTENERS"),
+    LOG_DIRS: ("/var/lib/minibroker", "KAFKA_LOG_DIRS"),
+}
+CHOSEN_BY = {LISTENERS: {LISTENERS, "host.name", "port"}, LOG_DIRS: {LOG_DIRS, "log.dir"}}
 HOST = re.compile("://[^,]*:")
 MOUNTED_FILE = "server.properties"
 MOUNTED_IN = ("/mnt/shared/config", "/bitnami/kafka/config")
@@ -145,14 +149,11 @@ def mounted_file(environment: Mapping[str, str]) -> Path | None:
     return next((file for folder in folders if (file := Path(folder, MOUNTED_FILE)).is_file()), None)
 
 
-def without_defaults(environment: Mapping[str, str], given: Collection[str]) -> dict[str, str]:
-    """Leave out what this image sets by itself, where a file has the setting."""
-    of_file = {"KAFKA_LISTENERS": {LISTENERS}, "KAFKA_LOG_DIRS": {"log.dirs", "log.dir"}}
-    return {
-        variable: value
-        for variable, value in environment.items()
-        if OF_THE_DOCKERFILE.get(variable) != value or not of_file[variable] & {*given}
-    }
+def without_defaults(found: Found, of_file: Collection[str]) -> Found:
+    """Leave out what this image sets by itself, where the user or a file chooses."""
+    own = {name for name, each in found.items() if OF_THE_DOCKERFILE.get(name) == each}
+    chosen = {*of_file, *found.keys() - own}
+    return {name: each for name, each in found.items() if name not in own or not chosen & CHOSEN_BY[name]}
 
 
 def translated(environment: Mapping[str, str], found: Found) -> Found:
@@ -189,10 +190,9 @@ def jvm_options(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]
 
 def add_listeners(environment: Mapping[str, str], settings: Found) -> None:
     """Listen at the advertised ports, unless the user says where."""
-    default = OF_THE_DOCKERFILE[LISTENERS_VARIABLE]
-    text, variable = settings.get(LISTENERS, (default, LISTENERS_VARIABLE))
+    default = OF_THE_DOCKERFILE[LISTENERS]
     advertised = environment.get(ADVERTISED_VARIABLE)
-    if advertised and (text, variable) == (default, LISTENERS_VARIABLE):
+    if advertised and settings.get(LISTENERS, default) == default and not settings.keys() & {"host.name", "port"}:
         settings[LISTENERS] = HOST.sub("://0.0.0.0:", advertised), ADVERTISED_VARIABLE
 
 
