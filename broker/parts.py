@@ -22,6 +22,7 @@ from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
 from minibroker.broker.apis.delegation_tokens import DelegationTokenApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
+from minibroker.broker.apis.features import FeatureApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import GroupApis
 from minibroker.broker.apis.inter_broker import InterBrokerApis
@@ -34,6 +35,7 @@ from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.broker_channels import BrokerChannels
 from minibroker.broker.cluster.controller_loop import ControllerLoop
+from minibroker.broker.cluster.features import SUPPORTED, Features
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.producer_ids import ProducerIds
@@ -67,8 +69,9 @@ from minibroker.broker.shared_settings import SharedSettings
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
-from minibroker.broker.transaction.marker_channels import MarkerChannels
+from minibroker.broker.transaction.marker_channels import AdditionChannels, MarkerChannels
 from minibroker.broker.transaction.markers import MarkerWriter
+from minibroker.broker.transaction.participation import Participation
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
@@ -80,6 +83,7 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.messages.inter_broker import ControlledShutdownRequest
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
 
@@ -112,6 +116,7 @@ class BrokerParts:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     marker_channels: MarkerChannels
+    addition_channels: AdditionChannels
     scram_users: ScramUsers
     client_quotas: ClientQuotas
     charging: Charging
@@ -133,6 +138,7 @@ class BrokerParts:
             nursery.start_soon(self.channels.run)
         nursery.start_soon(self._watch_followers)
         self.marker_channels.start(nursery)
+        self.addition_channels.start(nursery)
 
     async def shut_down(self, controller_id: int) -> bool:
         """Ask the controller to have others lead in place of this broker; return whether it did.
@@ -228,7 +234,8 @@ def build(
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
-    marker_channels = MarkerChannels(peers.to, broker_id=config.broker_id)
+    marker_channels = MarkerChannels(peers.to, client_id=f"broker-{config.broker_id}-txn-marker-sender")
+    addition_channels = AdditionChannels(peers.to, client_id=f"AddPartitionsToTxnSenderThread-{config.broker_id}")
     markers = MarkerWriter(
         replica_manager,
         clock,
@@ -247,6 +254,22 @@ def build(
         clock=clock,
         afterwards=afterwards,
         run_steps=background.run_steps,
+    )
+    apis = offered(config.profile, is_cluster_broker=state.is_shared, is_beside_kafka=state.is_beside_kafka)
+    features = Features(state, SUPPORTED if config.profile is EVERYTHING and not state.is_beside_kafka else ())
+
+    def coordinator_of(transactional_id: str) -> int | None:
+        number = transaction_log.partition_for(transactional_id)
+        return None if number is None else metadata_cache.leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, number))
+
+    participation = Participation(
+        transactions,
+        replica_manager.partitions,
+        broker_id=config.broker_id,
+        coordinator_of=coordinator_of,
+        channels=addition_channels,
+        is_asked=not state.is_beside_kafka,
+        allows_adding=lambda: features.allows_transactions_v2,
     )
     fetch_positions = FetchPositions(clock)
     own = OwnBroker(
@@ -287,19 +310,19 @@ def build(
     for entity, limits in state.client_quotas.items():
         quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
-    apis = offered(config.profile, is_cluster_broker=state.is_shared, is_beside_kafka=state.is_beside_kafka)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
         topic_admin=topic_admin,
         reset_topics=reset_topics,
         listed=[api for api in apis.values() if not api.is_unlisted],
+        features=features,
         authorizer=authorizer,
     )
     scram_users = ScramUsers(state)
     families = (
         metadata,
-        ProduceApis(replica_manager, metadata_cache, authorizer),
+        ProduceApis(replica_manager, metadata_cache, participation, authorizer),
         FetchApis(
             replica_manager,
             metadata_cache,
@@ -338,10 +361,11 @@ def build(
         ),
         ConsumerGroupApis(groups, positions=fetch_positions, authorizer=authorizer),
         OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config, authorizer),
-        TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
+        TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features, authorizer),
         DescribeTransactionApis(transactions, replica_manager, clock),
         ClientQuotaApis(state, quotas),
         DelegationTokenApis(),
+        FeatureApis(features),
         InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
     return BrokerParts(
@@ -362,6 +386,7 @@ def build(
         groups=groups,
         transactions=transactions,
         marker_channels=marker_channels,
+        addition_channels=addition_channels,
         scram_users=scram_users,
         client_quotas=quotas,
         charging=Charging(quotas, clock),

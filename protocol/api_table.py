@@ -199,12 +199,17 @@ def fenced_since(first: int) -> LaterCode:
     return LaterCode(ErrorCode.PRODUCER_FENCED, first, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
+def abortable_since(first: int) -> LaterCode:
+    """A transaction that can only be aborted was in a wrong state (KIP-890)."""
+    return LaterCode(ErrorCode.TRANSACTION_ABORTABLE, first, ErrorCode.INVALID_TXN_STATE)
+
+
 # fmt: off
 DECLARATIONS = (
     Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, since("0.10", 2, 3, 5, 6),
         rights=(WRITE.on(TRANSACTIONAL_ID).by_handler(), IDEMPOTENT_WRITE.on(CLUSTER).by_handler(),
                 WRITE.on(TOPIC).by_handler()),
-        later_codes=(storage_error_since(4),), failed=produce.failed_produce, is_brief=True),
+        later_codes=(storage_error_since(4), abortable_since(11)), failed=produce.failed_produce, is_brief=True),
     Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, since("0.10", 3, 5, 7, 8),
         rights=(CLUSTER_ACTION.on(CLUSTER).by_handler(), READ.on(TOPIC).by_handler()),
         later_codes=(storage_error_since(6),)),
@@ -271,7 +276,8 @@ DECLARATIONS = (
     Api(ApiKey.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse,
         since("0.11", 0, 0, 0), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True),
     Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse,
-        since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), READ.on(GROUP), READ.on(TOPIC)), is_brief=True),
+        since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), READ.on(GROUP), READ.on(TOPIC)),
+        later_codes=(abortable_since(4),), is_brief=True),
     Api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse, since("0.11", 0, 0, 1),
         rights=(DESCRIBE.on(CLUSTER),), denials=(NOT_AUTHORIZED, NOT_AUTHORIZED)),
     Api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse, since("0.11", 0, 0, 1),

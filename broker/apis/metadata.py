@@ -3,7 +3,7 @@
 ApiVersions v0-v5: the APIs and their versions. An unknown version gets UNSUPPORTED_VERSION in v0, with the versions of
 ApiVersions alone (KIP-511); before kafka 2.4 without any. Version notes: v1 throttle time · v3 the client's software,
 features · v5 which broker the client means to ask.
-UpdateFeatures v0-v2: no feature can be changed. DescribeTopicPartitions v0 (KIP-966): topics in parts.
+DescribeTopicPartitions v0 (KIP-966): topics in parts.
 Metadata v0-v13. Version notes: v0 an empty list means all topics, only live replicas · v1 null means all topics, an
 empty list none; racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
 v6 LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations · v10 topic ids · v11 without the cluster's
@@ -21,9 +21,10 @@ from minibroker.broker.apis import authorized_operations
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.features import Features
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.cluster.reset_topics import ResetTopics
-from minibroker.broker.cluster.state import TopicState
+from minibroker.broker.cluster.state import FeatureLevels, TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
@@ -37,7 +38,6 @@ from minibroker.protocol.messages.metadata import (
     DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
-    UpdateFeaturesResponse,
 )
 from minibroker.protocol.primitives import ZERO_UUID, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
@@ -50,12 +50,9 @@ FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 NO_BROKER = -1
 FIRST_VERSION_WITH_SOFTWARE: int = ApiVersionsRequest.field("client_software_name").first
-# The features of a cluster (KIP-584) that are on, each at its level; none of them can be changed.
-FEATURES = {"group.version": 1}
-FEATURES_EPOCH = 0
-NO_ERROR = "NONE"  # what kafka 4.4 has for a message
 NO_CURSOR = DescribeTopicPartitionsRequest.row("cursor")("", 0)
 MOST_PARTITIONS = 2000  # of an answer, as max.request.partition.size.limit
+FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
 ROWS_KEPT = 1000  # besides two for each topic
 PARTITION_ROW = MetadataResponse.row("topics.partitions")
 DESCRIBED_PARTITION = DescribeTopicPartitionsResponse.row("topics.partitions")
@@ -74,6 +71,7 @@ class MetadataApis:
         topic_admin: TopicAdmin,
         reset_topics: ResetTopics,
         listed: Sequence[Api],
+        features: Features,
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
@@ -82,9 +80,9 @@ class MetadataApis:
         self._topic_admin = topic_admin
         self._reset_topics = reset_topics
         self._listed = listed
-        has_consumer_groups = any(api.key == ApiKey.CONSUMER_GROUP_HEARTBEAT for api in listed)
-        self._features = FEATURES if has_consumer_groups else {}
-        self._offer: Body | None = None  # the same for all clients, made at the first request
+        self._features = features
+        # The same for all clients, made at the first request of versions that show the same features.
+        self._offers: dict[bool, tuple[FeatureLevels, Body]] = {}
         # The rows of topics by listener, made at the first request for these values.
         self._rows: dict[tuple[str, str], tuple[TopicMetadata, object, Body]] = {}
 
@@ -92,7 +90,6 @@ class MetadataApis:
         return {
             ApiKey.METADATA: self.metadata,
             ApiKey.API_VERSIONS: self.api_versions,
-            ApiKey.UPDATE_FEATURES: self.update_features,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
         }
 
@@ -110,16 +107,22 @@ class MetadataApis:
         refusal = self._refusal(request.body)
         if refusal is not ErrorCode.NONE:
             return ApiVersionsResponse(error_code=refusal, api_keys=[])
-        if self._offer is None:
-            features = [(name, level, level) for name, level in self._features.items()]
-            self._offer = ApiVersionsResponse(
-                api_keys=self._offered_rows(),
-                supported_features=features,
-                finalized_features_epoch=FEATURES_EPOCH if features else -1,
-                finalized_features=features,
-            )
-            ApiVersionsResponse.remember(self._offer)
-        return self._offer
+        shows_zero = request.api_version >= FIRST_VERSION_WITH_FEATURES_FROM_ZERO
+        made = self._offers.get(shows_zero)
+        if made is None or made[0] is not self._features.changed:
+            made = self._offers[shows_zero] = self._features.changed, self._offer(shows_zero=shows_zero)
+        return made[1]
+
+    def _offer(self, *, shows_zero: bool) -> Body:
+        supported = self._features.supported
+        offer = ApiVersionsResponse(
+            api_keys=self._offered_rows(),
+            supported_features=[(name, *both) for name, both in supported.items() if both[0] or shows_zero],
+            finalized_features_epoch=self._features.changed.epoch if supported else -1,
+            finalized_features=[(name, level, level) for name, level in self._features.levels.items()],
+        )
+        ApiVersionsResponse.remember(offer)
+        return offer
 
     def _offered_rows(self) -> list[tuple[int, int, int]]:
         return [(api.key, *api.versions) for api in self._listed]
@@ -132,21 +135,6 @@ class MetadataApis:
         here = self._metadata_cache.cluster_id, self._config.broker_id
         is_here = asked.cluster_id is None or (asked.cluster_id, asked.node_id) == here
         return ErrorCode.NONE if is_here else ErrorCode.REBOOTSTRAP_REQUIRED
-
-    def update_features(self, request: Request, client: Client) -> Body:
-        """Refuse every level but the one that a feature has, as a kafka 4.4 that supports only that one."""
-        asked = request.body.feature_updates
-        for feature, level, *_ in asked:
-            if self._features.get(feature) != level:
-                here = f"Local controller {self._metadata_cache.controller_id}"
-                only = self._features.get(feature)
-                why = "does not support this feature." if only is None else f"only supports versions {only}-{only}"
-                raise KafkaError(
-                    ErrorCode.INVALID_UPDATE_VERSION,
-                    "The update failed for all features since the following feature had an error: Invalid update "
-                    f"version {level} for feature {feature}. {here} {why}",
-                )
-        return UpdateFeaturesResponse(results=[(each.feature, ErrorCode.NONE, NO_ERROR) for each in asked])
 
     # -- DescribeTopicPartitions ------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ the in-sync replicas have the records, acks=0 never. A failed acks=0 produce clo
 notice nothing else. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
 v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v7 may carry zstd · v8 error messages,
 the invalid records, and producers that stay known when their records are deleted · v10 names
-the leader in place of this broker · v12 would add partitions to the transaction, if transaction.version were 2: it is
-refused in one · v13 ids of topics.
+the leader in place of this broker · v12 adds partitions to the transaction, in transactions v2 (KIP-890); up to it the
+coordinator is asked whether they are there, but not up to the version of kafka 2.0.1 · v13 ids of topics.
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.append import AppendResult, AppendResults, failed_append
+from minibroker.broker.replica.append import AppendResults, failed_append
 from minibroker.broker.replica.leading import ACKS_ALL, ACKS_NONE
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.protocol.api import ApiKey, Request
-from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, kinds_of_producers
+from minibroker.broker.transaction.marker_channels import Errors
+from minibroker.broker.transaction.participation import Participation
+from minibroker.broker.transaction.transaction import ProducerIdentity
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
+from minibroker.protocol.batches import (
+    is_one_batch_of_magic_2,
+    is_zstd_batch,
+    kinds_of_producers,
+    transactional_producer,
+)
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition, UnknownTopicById, new
@@ -42,26 +50,27 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_RECORD_ERRORS: int = ProduceResponse.field("topics.partitions.record_errors").first
 FIRST_VERSION_THAT_REMEMBERS_PRODUCERS = 8  # of kafka 2.4, with KIP-360
 FIRST_VERSION_WITH_LEADERS: int = ProduceResponse.field("node_endpoints").first
-FIRST_VERSION_THAT_ADDS_PARTITIONS = 12  # to a transaction of transaction.version 2 (KIP-890)
-NOT_ADDED = AppendResult(
-    ErrorCode.INVALID_TXN_STATE,
-    None,
-    NO_OFFSET,
-    f"in a transaction Produce goes up to version {FIRST_VERSION_THAT_ADDS_PARTITIONS - 1} here, without the feature "
-    "transaction.version 2",
-)
+FIRST_VERIFIED_VERSION = API_TABLE[ApiKey.PRODUCE].last_of_2_0 + 1  # as kafka 3.6
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
+NOT_ADDED = "Partition was not added to the transaction"
 # As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 
 Body = Any
+Entries = dict[TopicPartition, memoryview]
 
 
 class ProduceApis:
     """The handler of Produce."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, metadata_cache: MetadataCache, authorizer: Authorizer | None = None
+        self,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        participation: Participation,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._participation = participation
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._authorizer = authorizer
@@ -80,6 +89,31 @@ class ProduceApis:
             if denied:
                 entries = {each: records for each, records in entries.items() if each not in denied}
                 refused = refused | denied
+        if body.transactional_id is not None and entries and request.api_version >= FIRST_VERIFIED_VERSION:
+            return then(self._admit(request, entries), partial(self._append, request, client, entries, refused))
+        return self._append(request, client, entries, refused, {})
+
+    def _admit(self, request: Request, entries: Entries) -> AppendResults | Pending[AppendResults]:
+        """Return the partitions that cannot take part in the transaction."""
+        asked: dict[ProducerIdentity, list[TopicPartition]] = {}
+        for topic_partition, records in entries.items():
+            producer = transactional_producer(records)
+            if producer is not None:
+                asked.setdefault(ProducerIdentity(*producer), []).append(topic_partition)
+        adds = request.api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
+        outcome: AppendResults | Pending[AppendResults] = {}
+        for each, partitions in asked.items():
+            errors = self._participation.admit(request.body.transactional_id, each, partitions, adds=adds)
+            outcome = then(outcome, partial(with_refusals, errors))
+        return outcome
+
+    def _append(
+        self, request: Request, client: Client, entries: Entries, refused: AppendResults, not_admitted: AppendResults
+    ) -> Body | Pending[Body]:
+        body = request.body
+        if not_admitted:
+            entries = {each: records for each, records in entries.items() if each not in not_admitted}
+            refused = refused | not_admitted
         results = self._replica_manager.append(
             entries,
             required_acks=body.acks,
@@ -91,9 +125,9 @@ class ProduceApis:
             leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
         return then(results, partial(answer, request, refused, leaders))
 
-    def _split_refused(self, request: Request) -> tuple[dict[TopicPartition, memoryview], AppendResults]:
+    def _split_refused(self, request: Request) -> tuple[Entries, AppendResults]:
         """Split into the partitions to append to, and those refused before they reach a log."""
-        entries: dict[TopicPartition, memoryview] = {}
+        entries: Entries = {}
         refused: AppendResults = {}
         partitions_here = self._replica_manager.partitions
         for topic, partitions in request.body.topics:
@@ -110,8 +144,6 @@ class ProduceApis:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 elif request.api_version < FIRST_VERSION_WITH_ZSTD and is_zstd_batch(records):
                     refused[topic_partition] = failed_append(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                elif request.api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS and kinds_of_producers(records)[0]:
-                    refused[topic_partition] = NOT_ADDED
                 else:
                     entries[topic_partition] = records
         return entries, refused
@@ -127,6 +159,11 @@ class ProduceApis:
             )
             for topic_partition in asked
         }
+
+
+def with_refusals(errors: Errors | Pending[Errors], known: AppendResults) -> AppendResults | Pending[AppendResults]:
+    """Add the refusals of partitions that cannot take part in a transaction."""
+    return then(errors, lambda errors: known | {each: failed_append(error) for each, error in errors.items()})
 
 
 def refusals(authorizer: Authorizer, client: Client, body: Body) -> AppendResults:
@@ -192,6 +229,8 @@ def answer(
                 )
             else:
                 code = known_code(ApiKey.PRODUCE, version, error)
+                if code is not error and error is ErrorCode.TRANSACTION_ABORTABLE:
+                    message = NOT_ADDED
                 if record_errors and code is ErrorCode.CORRUPT_MESSAGE and version >= FIRST_VERSION_WITH_RECORD_ERRORS:
                     code = ErrorCode.INVALID_RECORD  # as kafka 2.4: a retry would not help
                 if isinstance(topic, UnknownTopicById):

@@ -1,10 +1,12 @@
 """The APIs of transactional producers, and WriteTxnMarkers of other coordinators.
 
-InitProducerId, AddPartitionsToTxn v0-v5 · AddOffsetsToTxn, TxnOffsetCommit, EndTxn v0-v4 · WriteTxnMarkers v0-v1.
+InitProducerId, TxnOffsetCommit v0-v6 · AddPartitionsToTxn, EndTxn v0-v5 · AddOffsetsToTxn v0-v4 · WriteTxnMarkers
+v0-v2.
 Behavior: as kafka 2.0.1 KafkaApis; AddPartitionsToTxn adds none if one of the partitions does not exist.
 Version notes: InitProducerId v3 has the producer's previous identity (KIP-360), v4 knows PRODUCER_FENCED, which the
 others know from v2; TxnOffsetCommit v3 has the group member that consumed the records (KIP-447); AddPartitionsToTxn v4
-is of other brokers, which add partitions to several transactions, or ask whether they are in them (KIP-890).
+is of other brokers, which add partitions to several transactions, or ask whether they are in them; of transactions v2
+(KIP-890) are EndTxn v5, which has the epoch of the next one, and TxnOffsetCommit v5, which adds the group's partition.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import known_code
+from minibroker.broker.apis.offsets import unknown_topic
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.features import Features
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.member import MemberIdentity
@@ -23,9 +27,10 @@ from minibroker.broker.group.offsets import Commit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
+from minibroker.broker.transaction.coordinator import Identified, TransactionCoordinator
 from minibroker.broker.transaction.marker_channels import Errors, Marker
 from minibroker.broker.transaction.markers import MarkerWriter
+from minibroker.broker.transaction.participation import Participation
 from minibroker.broker.transaction.transaction import NO_PRODUCER, ProducerIdentity
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -33,6 +38,7 @@ from minibroker.protocol.group_records import GROUP_METADATA_TOPIC, OffsetRecord
 from minibroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    EndTxnResponse,
     InitProducerIdResponse,
     TxnOffsetCommitResponse,
     WriteTxnMarkersResponse,
@@ -41,7 +47,11 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
+from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION
 
+FIRST_VERSION_WITH_EPOCHS: int = EndTxnResponse.field("producer_epoch").first
+FIRST_VERIFIED_COMMIT = API_TABLE[ApiKey.TXN_OFFSET_COMMIT].last_of_2_0 + 1  # as kafka 3.6
+FIRST_COMMIT_THAT_ADDS = 5
 FIRST_VERSION_OF_BROKERS: int = AddPartitionsToTxnRequest.field("transactions").first  # clients stay below
 ADDED_ROW = AddPartitionsToTxnResponse.row("transactions")
 
@@ -59,8 +69,12 @@ class TransactionApis:
         groups: GroupCoordinator,
         metadata_cache: MetadataCache,
         clock: Clock,
+        participation: Participation,
+        features: Features,
         authorizer: Authorizer | None = None,
     ) -> None:
+        self._participation = participation
+        self._features = features
         self._authorizer = authorizer
         self._coordinator = coordinator
         self._markers = markers
@@ -89,8 +103,11 @@ class TransactionApis:
             expected = None
         elif body.producer_id == NO_PRODUCER_ID or body.producer_epoch == NO_PRODUCER_EPOCH:
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)  # one without the other
+        if body.transactional_id is not None and (body.enable_2pc or body.keep_prepared_txn):  # which are off, as there
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if body.enable_2pc else ErrorCode.UNSUPPORTED_VERSION
+            return InitProducerIdResponse(error_code=code)
 
-        def answer(result: Initialized) -> Body:
+        def answer(result: Identified) -> Body:
             producer_id, epoch = result.producer
             error = known_code(ApiKey.INIT_PRODUCER_ID, request.api_version, result.error)
             return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
@@ -136,7 +153,9 @@ class TransactionApis:
             return add(errors | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if row.verify_only:
             return add(self._coordinator.verify(row.transactional_id, producer_of(row), partitions.keys()))
-        outcome = self._coordinator.add_partitions(row.transactional_id, producer_of(row), partitions.keys())
+        outcome = self._coordinator.add_partitions(
+            row.transactional_id, producer_of(row), partitions.keys(), EPOCHS_PER_TRANSACTION
+        )
         return then(outcome, lambda error: add(dict.fromkeys(partitions, error)))
 
     def _may(self, client: Client, operation: Operation, resource_type: ResourceType, name: str) -> bool:
@@ -155,14 +174,31 @@ class TransactionApis:
     def add_offsets_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Add the group's partition of `__consumer_offsets` to the transaction."""
         body = request.body
-        partition = TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(body.group_id))
+        partition = self._offsets_partition(body.group_id)
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), frozenset({partition}))
         return then(outcome, partial(answer_with, request))
 
+    def _offsets_partition(self, group_id: str) -> TopicPartition:
+        return TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(group_id))
+
     def end_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        outcome = self._coordinator.end(body.transactional_id, producer_of(body), is_commit=body.is_commit)
-        return then(outcome, partial(answer_with, request))
+        has_epochs = request.api_version >= FIRST_VERSION_WITH_EPOCHS
+        if has_epochs and not self._features.allows_transactions_v2:
+            return EndTxnResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+        def answer(result: Identified) -> Body:
+            error = known_code(ApiKey.END_TXN, request.api_version, result.error)
+            producer_id, epoch = result.producer
+            return EndTxnResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+
+        outcome = self._coordinator.end(
+            body.transactional_id,
+            producer_of(body),
+            is_commit=body.is_commit,
+            client_version=EPOCHS_PER_TRANSACTION if has_epochs else 0,
+        )
+        return then(outcome, answer)
 
     def txn_offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Commit offsets that count once the transaction commits; refuse those of unknown partitions."""
@@ -175,18 +211,35 @@ class TransactionApis:
             for topic, partitions in body.topics
             for row in partitions
         }
-        refused = {each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in commits if not self._exists(each)}
+        refused = {each: unknown_topic(each.topic) for each in commits if not self._exists(each)}
         for topic_partition in refused:
             del commits[topic_partition]
 
+        version = request.api_version
+
         def answer(errors: Errors) -> Body:
-            return TxnOffsetCommitResponse(topics=rows_of(errors | refused))
+            known = {each: known_code(ApiKey.TXN_OFFSET_COMMIT, version, error) for each, error in errors.items()}
+            return TxnOffsetCommitResponse(topics=rows_of(known | refused))
 
         if not commits:
             return answer({})
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         commit = Commit(body.group_id, identity, commits, {}, body.producer_id, body.producer_epoch)
-        return then(self._groups.offsets.commit_transactional(commit), answer)
+
+        def store(errors: Errors) -> Body | Pending[Body]:
+            error = next(iter(errors.values()), ErrorCode.NONE)
+            if error is ErrorCode.NOT_ENOUGH_REPLICAS:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if error is not ErrorCode.NONE:
+                return answer(commit.ended_with(error))
+            return then(self._groups.offsets.commit_transactional(commit), answer)
+
+        if version < FIRST_VERIFIED_COMMIT:
+            return store({})
+        partition = self._offsets_partition(body.group_id)
+        adds = version >= FIRST_COMMIT_THAT_ADDS
+        admitted = self._participation.admit(body.transactional_id, producer_of(body), (partition,), adds=adds)
+        return then(admitted, store)
 
     def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Write the markers of another coordinator, one after the other; answer by producer id, as Kafka does.

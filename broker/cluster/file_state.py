@@ -1,14 +1,14 @@
 """The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
-brokers under ""), the configs of groups, the quotas of clients, the id, configs and partitions of each topic, the
-offsets of OffsetCommit v0, the ACLs, the SCRAM credentials of users, and the topics of which directories may be left
-because the broker ended during their deletion. It is written whole, to a temporary file that is fsynced and renamed; a
-change of few topics among many is written to `change_journal.py`'s file first. Both happen before the change is
-answered, and a broker that has stopped in order leaves one file. Apache Kafka ignores it; if it is missing (Apache
-Kafka wrote the data directory), topics are read off the partition directories, with their ids where there are some
-(Kafka 2.8). A topic of an older file, which has no ids, gets one at load. The versions of partition states begin at 0
-with each start.
+brokers under ""), the configs of groups, the quotas of clients, the levels of features, the id, configs and partitions
+of each topic, the offsets of OffsetCommit v0, the ACLs, the SCRAM credentials of users, and the topics of which
+directories may be left because the broker ended during their deletion. It is written whole, to a temporary file that
+is fsynced and renamed; a change of few topics among many is written to `change_journal.py`'s file first. Both happen
+before the change is answered, and a broker that has stopped in order leaves one file. Apache Kafka ignores it; if it is
+missing (Apache Kafka wrote the data directory), topics are read off the partition directories, with their ids where
+there are some (Kafka 2.8). A topic of an older file, which has no ids, gets one at load. The versions of partition
+states begin at 0 with each start.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from minibroker.broker.cluster.change_journal import ChangeJournal
 from minibroker.broker.cluster.state import (
     Change,
     Configs,
+    FeatureLevels,
     OldOffsets,
     Reassignment,
     Sections,
@@ -201,6 +202,7 @@ class FileState(Sections):
             "being_deleted": sorted(self.being_deleted),
             "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in self.old_offsets.items()},
             "acls": self.acls,
+            "features": self.features._asdict(),
         }
         is_private = bool(self.scram_credentials or self.scram_salt_key)
         if is_private:
@@ -231,11 +233,17 @@ class FileState(Sections):
         self.being_deleted = frozenset(map(str, document.get("being_deleted", ())))
         self.old_offsets = parse_old_offsets(document.get("old_offsets", {}))
         self.acls = [text_pairs(rule) for rule in document.get("acls", ())]
+        self.features = parse_features(document.get("features", {}))
         self.scram_credentials = {
             str(user): {str(mechanism): parse_credential(each) for mechanism, each in credentials.items()}
             for user, credentials in document.get("scram_credentials", {}).items()
         }
         self.scram_salt_key = base64.b64decode(document.get("scram_salt_key", ""), validate=True)
+
+
+def parse_features(document: dict[str, Any]) -> FeatureLevels:
+    levels = {str(name): int(level) for name, level in document.get("levels", {}).items()}
+    return FeatureLevels(int(document.get("epoch", 0)), levels)
 
 
 def lines_of(document: dict[str, Any]) -> str:

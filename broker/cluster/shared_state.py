@@ -33,6 +33,7 @@ from minibroker.broker.cluster.file_state import (
     configs_by_name,
     credential_document,
     parse_credential,
+    parse_features,
     parse_old_offsets,
     parse_quotas,
     parse_topic,
@@ -49,6 +50,7 @@ from minibroker.broker.cluster.state import (
     BrokerReturned,
     Change,
     ControllerChanged,
+    FeatureLevels,
     News,
     OldOffsets,
     ScramCredentials,
@@ -512,6 +514,7 @@ WRITERS: Mapping[str, Callable[[Any], Any]] = {
     "acls": list,
     "scram_credentials": credentials_document,
     "scram_salt_key": base64_text,
+    "features": FeatureLevels._asdict,
 }
 READERS: Mapping[str, Callable[[Any], Any]] = {
     "being_deleted": frozenset,
@@ -523,5 +526,6 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "acls": lambda documents: list(map(text_pairs, documents)),
     "scram_credentials": parse_credentials,
     "scram_salt_key": base64.b64decode,
+    "features": parse_features,
 }
 SECTIONS = (*WRITERS, "old_offsets")

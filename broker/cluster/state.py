@@ -51,6 +51,14 @@ class TopicState(NamedTuple):
     reassignments: Mapping[int, Reassignment] = NO_REASSIGNMENTS
 
 
+class FeatureLevels(NamedTuple):
+    """The levels of features that were changed, and how often some were."""
+
+    epoch: int = 0
+    levels: Mapping[str, int] = {}
+
+
+NO_FEATURES = FeatureLevels()
 NO_CONTROLLER = -1
 NO_TOPICS: Mapping[str, TopicState | None] = {}
 
@@ -75,6 +83,7 @@ class Change(NamedTuple):
     acls: Sequence[Mapping[str, str]] | None = None
     scram_credentials: ScramCredentials | None = None
     scram_salt_key: bytes | None = None
+    features: FeatureLevels | None = None
     controller_epoch: int | None = None
 
     def fits(self, topics: Mapping[str, TopicState]) -> bool:
@@ -135,6 +144,7 @@ class Sections:
         self.acls: Sequence[Mapping[str, str]] = []
         self.scram_credentials: ScramCredentials = {}
         self.scram_salt_key = b""
+        self.features = NO_FEATURES
         self.being_deleted: frozenset[str] = frozenset()
         self.asked_elections: frozenset[TopicPartition] = frozenset()
         self.asked_moves: Moves = NO_MOVES
@@ -205,6 +215,9 @@ class ClusterState(Protocol):
     @property
     def scram_salt_key(self) -> bytes:
         """Makes up the salts of unknown users."""
+
+    @property
+    def features(self) -> FeatureLevels: ...
 
     def look(self) -> None:
         """Read what other brokers have changed. Raises OSError."""

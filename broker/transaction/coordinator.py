@@ -54,8 +54,8 @@ MARKER_IS_DONE = frozenset(
 MARKER_IS_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
-class Initialized(NamedTuple):
-    """The result of InitProducerId; NO_PRODUCER with an error."""
+class Identified(NamedTuple):
+    """The result of InitProducerId or EndTxn, with the identity to go on with; NO_PRODUCER with an error."""
 
     error: ErrorCode
     producer: ProducerIdentity
@@ -131,7 +131,7 @@ class TransactionCoordinator:
 
     def initialize(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Initialized | Pending[Initialized]:
+    ) -> Identified | Pending[Identified]:
         """Give a producer an identity, without a transactional id always a new one.
 
         This fences the id's previous producer. If its transaction is open, the coordinator aborts it, and answers
@@ -139,14 +139,14 @@ class TransactionCoordinator:
         """
         try:
             if transactional_id is None:
-                return Initialized(ErrorCode.NONE, ProducerIdentity(self._next_producer_id(), 0))
+                return Identified(ErrorCode.NONE, ProducerIdentity(self._next_producer_id(), 0))
             return self._initialize(transactional_id, timeout_ms, expected)
         except KafkaError as error:
-            return Initialized(error.code, NO_PRODUCER)
+            return Identified(error.code, NO_PRODUCER)
 
     def _initialize(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Initialized | Pending[Initialized]:
+    ) -> Identified | Pending[Identified]:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -160,18 +160,23 @@ class TransactionCoordinator:
             self._add(transaction, self._log.partition_for(transactional_id))
         transaction.check_initialize(expected)
         if transaction.state is ONGOING:
-            transaction.prepare_fence(now_ms)
+            transaction.prepare_fence(now_ms, self._next_producer_id)
             return then(self._append_decision(transaction), retry_later)
         transaction.prepare_identity(timeout_ms, expected, self._next_producer_id, now_ms)
-        return then(self._append(transaction), partial(initialized, transaction))
+        return then(self._append(transaction), partial(identified, transaction))
 
     def add_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Set[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Set[TopicPartition],
+        client_version: int = 0,
     ) -> ErrorCode | Pending[ErrorCode]:
         """Add partitions to the transaction; begin it with the first."""
+        now_ms = self._clock.wall_ms()
         try:
             transaction = self._transaction_of(transactional_id)
-            if transaction.prepare_add_partitions(producer, partitions, self._clock.wall_ms()) is None:
+            if transaction.prepare_add_partitions(producer, partitions, now_ms, client_version) is None:
                 return ErrorCode.NONE
         except KafkaError as error:
             return error.code
@@ -188,16 +193,23 @@ class TransactionCoordinator:
         return {each: ErrorCode.NONE if each in added else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
     def end(
-        self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool
-    ) -> ErrorCode | Pending[ErrorCode]:
+        self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int = 0
+    ) -> Identified | Pending[Identified]:
         """Commit or abort. Return NONE once the decision is in the log."""
         try:
             transaction = self._transaction_of(transactional_id)
-            if transaction.prepare_end(producer, is_commit=is_commit, now_ms=self._clock.wall_ms()) is None:
-                return ErrorCode.NONE
+            decision = transaction.prepare_end(
+                producer,
+                is_commit=is_commit,
+                now_ms=self._clock.wall_ms(),
+                client_version=client_version,
+                next_producer_id=self._next_producer_id,
+            )
         except KafkaError as error:
-            return error.code
-        return self._append_decision(transaction)
+            return Identified(error.code, NO_PRODUCER)
+        if decision is None:
+            return identified(transaction, ErrorCode.NONE)
+        return then(self._append_decision(transaction), partial(identified, transaction))
 
     def _transaction_of(self, transactional_id: str) -> Transaction:
         """Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, and as `_check_owned`."""
@@ -222,7 +234,7 @@ class TransactionCoordinator:
         now_ms = self._clock.wall_ms()
         for transaction in [each for each in self.transactions.values() if each.is_timed_out(now_ms)]:
             logger.info("%s: aborting a transaction that timed out", transaction.transactional_id)
-            transaction.prepare_fence(now_ms)
+            transaction.prepare_fence(now_ms, self._next_producer_id)
             self._append_decision(transaction)
 
     def forget_expired(self) -> None:
@@ -344,13 +356,12 @@ class Timeout(TimerTask):
         self._action()
 
 
-def initialized(transaction: Transaction, error: ErrorCode) -> Initialized:
+def identified(transaction: Transaction, error: ErrorCode) -> Identified:
     if error is not ErrorCode.NONE:
-        return Initialized(error, NO_PRODUCER)
-    metadata = transaction.metadata
-    return Initialized(error, ProducerIdentity(metadata.producer_id, metadata.producer_epoch))
+        return Identified(error, NO_PRODUCER)
+    return Identified(error, transaction.metadata.next_identity)
 
 
-def retry_later(error: ErrorCode) -> Initialized:
+def retry_later(error: ErrorCode) -> Identified:
     """The answer after an open transaction was aborted: the producer retries until the abort is complete."""
-    return Initialized(ErrorCode.CONCURRENT_TRANSACTIONS if error is ErrorCode.NONE else error, NO_PRODUCER)
+    return Identified(ErrorCode.CONCURRENT_TRANSACTIONS if error is ErrorCode.NONE else error, NO_PRODUCER)

@@ -3,7 +3,8 @@
 Pure: the caller passes the time, and writes to the log. `prepare_...` makes a change `pending`, the coordinator appends
 it, then `complete` applies it; until then another change fails with CONCURRENT_TRANSACTIONS. Errors are those of kafka
 2.0.1 TransactionCoordinator and TransactionMetadata; later versions of InitProducerId (a producer that goes on after an
-error, KIP-360) are as in Kafka 2.8.
+error, KIP-360) are as in Kafka 2.8, transactions v2 (KIP-890) as in Kafka 4.4: each end raises the epoch, which is that
+of the markers and of the next transaction, so that nothing that comes late from the one before is taken for its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION
 
 NO_TIME = -1
 MAX_EPOCH = 2**15 - 1
@@ -52,26 +54,13 @@ PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     ONGOING: frozenset({EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT}),
     PREPARE_COMMIT: frozenset({ONGOING}),
-    PREPARE_ABORT: frozenset({ONGOING, PREPARE_EPOCH_FENCE}),
+    PREPARE_ABORT: frozenset({ONGOING, PREPARE_EPOCH_FENCE, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
     DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
 
-# The answers to EndTxn (commit, abort) in each state but ONGOING, which it ends; NONE if the transaction has ended so.
-# As long as markers are missing, either is asked again.
-ANSWERS_TO_END: dict[TransactionState, tuple[ErrorCode, ErrorCode]] = {
-    EMPTY: (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
-    PREPARE_COMMIT: (
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-    ),  # until its markers are there
-    PREPARE_ABORT: (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
-    COMPLETE_COMMIT: (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE),
-    COMPLETE_ABORT: (ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE),
-    DEAD: (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-}
 PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})  # decided, with markers still to write
 MAY_EXPIRE = PREVIOUS_STATES[DEAD]
 
@@ -94,9 +83,18 @@ class TransactionMetadata(NamedTuple):
     partitions: Set[TopicPartition]  # in a PREPARED state: those still without a marker
     last_update_ms: int
     start_ms: int
-    # The identity before this one, to recognize a repeated InitProducerId; not stored (as kafka 2.0.1's format).
+    # The identity before this one, to recognize a repeated request. Only the id is stored, in transactions v2.
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = 0  # of transactions, by the requests of this one
+    next_producer_id: int = NO_PRODUCER_ID  # takes the place of an exhausted one with the completion
+
+    @property
+    def next_identity(self) -> ProducerIdentity:
+        """The identity that the producer goes on with."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -178,7 +176,7 @@ class Transaction:
     # -- the life of a transaction ----------------------------------------------------------------------------
 
     def prepare_add_partitions(
-        self, producer: ProducerIdentity, partitions: Set[TopicPartition], now_ms: int
+        self, producer: ProducerIdentity, partitions: Set[TopicPartition], now_ms: int, client_version: int = 0
     ) -> TransactionMetadata | None:
         """Begin the transaction, or add to it; return None if it has all `partitions`.
 
@@ -190,7 +188,13 @@ class Transaction:
         if self.state is ONGOING and partitions <= metadata.partitions:
             return None
         start_ms = metadata.start_ms if self.state is ONGOING else now_ms
-        return self._prepare(ONGOING, now_ms, partitions=metadata.partitions | partitions, start_ms=start_ms)
+        return self._prepare(
+            ONGOING,
+            now_ms,
+            partitions=metadata.partitions | partitions,
+            start_ms=start_ms,
+            client_version=client_version,
+        )
 
     def added_partitions(self, producer: ProducerIdentity) -> Set[TopicPartition]:
         """The partitions of the producer's transaction.
@@ -202,27 +206,66 @@ class Transaction:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return self.metadata.partitions
 
-    def prepare_end(self, producer: ProducerIdentity, *, is_commit: bool, now_ms: int) -> TransactionMetadata | None:
+    def prepare_end(
+        self,
+        producer: ProducerIdentity,
+        *,
+        is_commit: bool,
+        now_ms: int,
+        client_version: int = 0,
+        next_producer_id: Callable[[], int],
+    ) -> TransactionMetadata | None:
         """Decide the transaction; return None if it has ended so already.
 
+        In transactions v2 a repeated request has the epoch before, and an abort without a transaction raises the epoch.
         Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
-        self._check_producer(producer)
-        if self.pending is not None:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if self.state is ONGOING:
-            return self._prepare(PREPARE_COMMIT if is_commit else PREPARE_ABORT, now_ms)
-        error = ANSWERS_TO_END[self.state][0 if is_commit else 1]
-        if error is not ErrorCode.NONE:
-            raise KafkaError(error, f"{self.transactional_id} is {self.state.title}")
-        return None
+        has_epochs = client_version >= EPOCHS_PER_TRANSACTION
+        is_repeated = has_epochs and self._has_ended(producer)
+        if not is_repeated:
+            self._check_producer(producer)
+        self._check_settled()  # until its markers are there either decision is asked again
+        if self.state is ONGOING or (has_epochs and not is_repeated and not is_commit):
+            state = PREPARE_COMMIT if is_commit else PREPARE_ABORT
+            return self._prepare_decision(state, now_ms, client_version, next_producer_id)
+        if self.state is (COMPLETE_COMMIT if is_commit else COMPLETE_ABORT) and is_repeated == has_epochs:
+            return None
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self.transactional_id} is {self.state.title}")
 
-    def prepare_fence(self, now_ms: int) -> TransactionMetadata:
+    def _has_ended(self, producer: ProducerIdentity) -> bool:
+        """Return whether the end of the last transaction has given another epoch, or id, to this producer."""
+        if self.state in (EMPTY, ONGOING):
+            return False
+        metadata = self.metadata
+        if producer.producer_id == metadata.producer_id:
+            return producer.epoch + 1 == metadata.producer_epoch
+        is_before = producer.producer_id == metadata.last_producer_id and metadata.producer_epoch == 0
+        return is_before and producer.epoch == MAX_EPOCH - 1
+
+    def _prepare_decision(
+        self, state: TransactionState, now_ms: int, client_version: int, next_producer_id: Callable[[], int]
+    ) -> TransactionMetadata:
+        metadata = self.metadata
+        if client_version < EPOCHS_PER_TRANSACTION:
+            return self._prepare(state, now_ms, client_version=client_version)
+        return self._prepare(
+            state,
+            now_ms,
+            client_version=client_version,
+            producer_epoch=min(metadata.producer_epoch + 1, MAX_EPOCH),
+            last_producer_epoch=metadata.producer_epoch,
+            next_producer_id=next_producer_id() if is_exhausted(metadata.producer_epoch) else NO_PRODUCER_ID,
+            start_ms=metadata.start_ms if self.state is ONGOING else now_ms,
+        )
+
+    def prepare_fence(self, now_ms: int, next_producer_id: Callable[[], int]) -> TransactionMetadata:
         """Abort an ongoing transaction under a greater epoch, which fences its producer.
 
         It passes through PrepareEpochFence, which is never appended: the epoch counts at once, even if the append of
-        the abort fails.
+        the abort fails. In transactions v2 each end raises the epoch.
         """
+        if self.metadata.client_version >= EPOCHS_PER_TRANSACTION:
+            return self._prepare_decision(PREPARE_ABORT, now_ms, self.metadata.client_version, next_producer_id)
         raised = 0 if self.has_failed_epoch_fence else 1
         epoch = min(self.metadata.producer_epoch + raised, MAX_EPOCH)
         fenced = self._prepare(
@@ -239,7 +282,15 @@ class Transaction:
     def prepare_complete(self, now_ms: int) -> TransactionMetadata:
         """Prepare the completion, after all markers were written."""
         state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
-        return self._prepare(state, now_ms, partitions=frozenset())
+        producer_id, epoch = self.metadata.next_identity
+        return self._prepare(
+            state,
+            now_ms,
+            partitions=frozenset(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            next_producer_id=NO_PRODUCER_ID,
+        )
 
     def prepare_dead(self) -> TransactionMetadata:
         """Prepare the removal of the id."""

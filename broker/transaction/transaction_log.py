@@ -111,6 +111,9 @@ def record_of(metadata: TransactionMetadata) -> TransactionRecord:
         frozenset(metadata.partitions),
         metadata.last_update_ms,
         metadata.start_ms,
+        metadata.client_version,
+        metadata.last_producer_id,
+        metadata.next_producer_id,
     )
 
 
@@ -130,4 +133,7 @@ def metadata_of(record: TransactionRecord) -> TransactionMetadata:
         record.partitions,
         record.last_update_ms,
         record.start_ms,
+        client_version=record.client_version,
+        last_producer_id=record.previous_producer_id,
+        next_producer_id=record.next_producer_id,
     )

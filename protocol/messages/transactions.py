@@ -25,9 +25,9 @@ from minibroker.protocol.primitives import (
     TopicName,
     TransactionalId,
 )
-from minibroker.protocol.schema import array, array_of, default, since, until, versions
+from minibroker.protocol.schema import array, array_of, default, id_since, since, until, versions
 
-InitProducerIdRequest = versions("InitProducerIdRequest", 0, 5,
+InitProducerIdRequest = versions("InitProducerIdRequest", 0, 6,
     "transactional_id" / NullableTransactionalId,
     "transaction_timeout_ms" / Int32sb,
     "producer_id" / ProducerId @ since(3, default=-1),         # of a producer that goes on after an error
@@ -37,7 +37,7 @@ InitProducerIdRequest = versions("InitProducerIdRequest", 0, 5,
     flexible=2,
 )  # fmt: skip
 
-InitProducerIdResponse = versions("InitProducerIdResponse", 0, 5,
+InitProducerIdResponse = versions("InitProducerIdResponse", 0, 6,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
     "producer_id" / ProducerId @ default(-1),
@@ -98,7 +98,7 @@ AddOffsetsToTxnResponse = versions("AddOffsetsToTxnResponse", 0, 4,
     flexible=3,
 )  # fmt: skip
 
-TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 4,
+TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 6,
     "transactional_id" / TransactionalId,
     "group_id" / GroupId,
     "producer_id" / ProducerId,
@@ -107,7 +107,7 @@ TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 4,
     "member_id" / String @ since(3, default=""),
     "group_instance_id" / NullableString @ since(3, default=None),
     "topics" / array(
-        "name" / TopicName,
+        "name" / TopicName @ id_since(6),
         "partitions" / array(
             "partition" / PartitionIndex,
             "offset" / Int64sb,
@@ -116,17 +116,17 @@ TxnOffsetCommitRequest = versions("TxnOffsetCommitRequest", 0, 4,
     flexible=3,
 )  # fmt: skip
 
-TxnOffsetCommitResponse = versions("TxnOffsetCommitResponse", 0, 4,
+TxnOffsetCommitResponse = versions("TxnOffsetCommitResponse", 0, 6,
     "throttle_time_ms" / Int32sb,
     "topics" / array(
-        "name" / TopicName,
+        "name" / TopicName @ id_since(6),
         "partitions" / array(
             "partition" / PartitionIndex,
             "error_code" / ErrorCode16)),
     flexible=3,
 )  # fmt: skip
 
-EndTxnRequest = versions("EndTxnRequest", 0, 4,
+EndTxnRequest = versions("EndTxnRequest", 0, 5,
     "transactional_id" / TransactionalId,
     "producer_id" / ProducerId,
     "producer_epoch" / Int16sb,
@@ -134,7 +134,7 @@ EndTxnRequest = versions("EndTxnRequest", 0, 4,
     flexible=3,
 )  # fmt: skip
 
-EndTxnResponse = versions("EndTxnResponse", 0, 4,
+EndTxnResponse = versions("EndTxnResponse", 0, 5,
     "throttle_time_ms" / Int32sb,
     "error_code" / ErrorCode16,
     "producer_id" / ProducerId @ since(5, default=-1),         # of the next transaction, with the epoch

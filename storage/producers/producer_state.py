@@ -55,6 +55,7 @@ class ProducerStateManager:
         "_remembered",
         "map_end_offset",
         "topic_partition",
+        "transactions_ended",
     )
 
     def __init__(
@@ -66,6 +67,7 @@ class ProducerStateManager:
     ) -> None:
         self.topic_partition = topic_partition
         self.map_end_offset = 0
+        self.transactions_ended = 0  # since it was loaded
         self._directory = directory
         self._expiration_ms = expiration_ms
         # The coordinator's batches of offsets committed in a transaction have no sequence.
@@ -86,6 +88,11 @@ class ProducerStateManager:
             return self._producers
         known = self._producers
         return {each: self._with_remembered(each, known.get(each)) for each in (*known, *self._remembered)}
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a producer has records here in a transaction that is open, of this epoch."""
+        entry = self._producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset is not None and entry.epoch == epoch
 
     @property
     def is_empty(self) -> bool:
@@ -168,6 +175,7 @@ class ProducerStateManager:
 
     def complete_txn(self, completed: CompletedTxn) -> int:
         """Note that the marker is written; return the last stable offset after it, without the high watermark."""
+        self.transactions_ended += 1
         transaction = self._ongoing.remove(completed.first_offset)
         transaction.complete(completed.last_offset)
         self._completed.add(transaction)

@@ -1,4 +1,5 @@
-"""Transactions over partitions of two brokers: the coordinator's broker 0 has broker 1 write its markers."""
+"""Transactions over partitions of two brokers: the coordinator's broker 0 has broker 1 write its markers, and broker 1
+asks it whether its partitions take part."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 
+from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from minibroker.broker.replica.decisions import Broker, LeaderAndIsr, PartitionState, StopReplica, UpdateMetadata
 from minibroker.broker.transaction.marker_channels import Marker, MarkerChannels
 from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT
@@ -32,6 +35,7 @@ class Line:
         self.connected: list[tuple[int, str]] = []
         self.asked: list[Any] = []
         self.failures: list[Exception] = []
+        self.delay_seconds = 0.0
 
     def connect_to(self, broker_id: int, client_id: str) -> Line:
         self.connected.append((broker_id, client_id))
@@ -42,7 +46,9 @@ class Line:
         await trio.sleep(0.01)
         if self.failures:
             raise self.failures.pop(0)
-        return await self.answer(api_key, version, request)
+        answer = await self.answer(api_key, version, request)
+        await trio.sleep(self.delay_seconds)
+        return answer
 
     def close(self) -> None:
         self.connected.append((-1, "closed"))
@@ -57,8 +63,12 @@ class Pair:
         async def answer(api_key: int, version: int, request: Any) -> Any:
             return await self.other.call(ApiKey(api_key), version, **request._asdict())
 
-        self.line = Line(answer)
+        async def answer_back(api_key: int, version: int, request: Any) -> Any:
+            return await self.coordinator.call(ApiKey(api_key), version, **request._asdict())
+
+        self.line, self.line_back = Line(answer), Line(answer_back)
         self.coordinator.parts.marker_channels._connect_to = self.line.connect_to
+        self.other.parts.addition_channels._connect_to = self.line_back.connect_to
 
     def decide(self, broker: InMemoryBroker, leader: int, epoch: int) -> None:
         state = PartitionState(leader, epoch, (leader,), (0, 1))
@@ -71,7 +81,8 @@ class Pair:
         state = topic.partitions[1]._replace(leader=leader)
         topic = topic._replace(partitions={**topic.partitions, 1: state})
         for broker in (self.coordinator, self.other):
-            broker.parts.own.obey(UpdateMetadata(0, 1, brokers, {"a": topic}))
+            states = cache.topics[TRANSACTION_STATE_TOPIC]
+            broker.parts.own.obey(UpdateMetadata(0, 1, brokers, {"a": topic, TRANSACTION_STATE_TOPIC: states}))
 
     async def transaction(self) -> Producer:
         """An open transaction, with a record in each of the partitions."""
@@ -154,6 +165,54 @@ async def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again(pair
     assert state_of(pair.coordinator) is COMPLETE_COMMIT
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_partition_elsewhere_takes_part_with_its_first_records(pair: Pair, is_commit: bool) -> None:
+    producer, (state,) = pair.producer, pair.coordinator.parts.transactions.transactions.values()
+    producer.broker = pair.other
+    assert await producer.write("a", b"1", partition=1, version=12) is NONE
+    assert await producer.write("a", b"2", partition=1, version=12) is NONE
+    assert state.metadata.partitions == {THERE}
+    assert [[row[3] for row in request.transactions] for request in pair.line_back.asked] == [[False]]
+    producer.broker = pair.coordinator
+    body = producer.identity() | {"is_commit": is_commit}
+    assert (await pair.coordinator.call(ApiKey.END_TXN, 5, **body)).producer_epoch == 1
+    await trio.sleep(1)
+    assert await pair.committed() == ([b"1", b"2"] if is_commit else [])
+    producer.broker = pair.other
+    assert await producer.write("a", b"late", partition=1, version=12) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_a_partition_elsewhere_that_was_not_added_is_refused(pair: Pair) -> None:
+    producer = pair.producer
+    producer.broker = pair.other
+    assert await producer.write("a", b"1", partition=1, version=10) is ErrorCode.INVALID_TXN_STATE
+    assert await producer.write("a", b"1", partition=1, version=11) is ErrorCode.TRANSACTION_ABORTABLE
+    pair.line_back.failures.append(REFUSED)
+    assert await producer.write("a", b"1", partition=1, version=11) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [row[3] for request in pair.line_back.asked for row in request.transactions] == [True] * 3
+
+
+async def test_a_transaction_that_ends_while_its_coordinator_answers_is_looked_for_again(
+    pair: Pair, nursery: trio.Nursery
+) -> None:
+    """Else the record would come behind the marker, and stay open."""
+    producer = pair.producer
+    assert await producer.add("a", 1) == [NONE]
+    found: list[ErrorCode] = []
+
+    async def write() -> None:
+        found.append(await producer.write("a", b"late", partition=1, version=10))
+
+    producer.broker = pair.other
+    nursery.start_soon(write)
+    while not pair.line_back.asked:
+        await trio.lowlevel.checkpoint()
+    pair.line_back.delay_seconds = 5
+    assert await pair.coordinator.call(ApiKey.END_TXN, 4, **producer.identity(), is_commit=False)
+    await trio.sleep(20)
+    assert found == [ErrorCode.INVALID_TXN_STATE]
+
+
 async def test_markers_that_wait_for_an_answer_go_in_one_request(nursery: trio.Nursery) -> None:
     async def answer(api_key: int, version: int, request: Any) -> Any:
         rows = [(marker[0], [("a", [(0, 7), (1, 1234)])]) for marker in request.markers]
@@ -161,7 +220,7 @@ async def test_markers_that_wait_for_an_answer_go_in_one_request(nursery: trio.N
         return response.decode(version, b"".join(response.encode(version, response(markers=rows))))[0]
 
     line = Line(answer)
-    channels = MarkerChannels(line.connect_to, broker_id=0)
+    channels = MarkerChannels(line.connect_to, client_id="marker")
     markers = [Marker(producer_id, 0, 3, True, {HERE, THERE}) for producer_id in range(3)]
     first = channels.send(1, markers[0])
     channels.start(nursery)

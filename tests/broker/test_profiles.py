@@ -215,6 +215,7 @@ async def test_a_partitions_code_is_replaced_and_the_rest_stays(make_broker: Mak
 
 
 STORAGE_ERROR, NOT_LEADER = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_FOR_PARTITION
+ABORTABLE, WRONG_STATE = ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE
 FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -222,6 +223,8 @@ FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
     ("key", "first", "code", "before"),
     [
         (ApiKey.PRODUCE, 4, STORAGE_ERROR, NOT_LEADER),
+        (ApiKey.PRODUCE, 11, ABORTABLE, WRONG_STATE),
+        (ApiKey.TXN_OFFSET_COMMIT, 4, ABORTABLE, WRONG_STATE),
         (ApiKey.FETCH, 6, STORAGE_ERROR, NOT_LEADER),
         (ApiKey.INIT_PRODUCER_ID, 4, FENCED, OLD_EPOCH),
         (ApiKey.ADD_PARTITIONS_TO_TXN, 2, FENCED, OLD_EPOCH),
@@ -235,7 +238,7 @@ def test_a_code_is_not_given_to_versions_before_it(key: ApiKey, first: int, code
     assert (known_code(key, first - 1, code), known_code(key, first, code)) == (before, code)
     assert known_code(key, 0, ErrorCode.UNKNOWN_SERVER_ERROR) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert known_code(key, 0, ErrorCode.NONE) is ErrorCode.NONE
-    assert len([api for api in API_TABLE.values() if api.later_codes]) == 8
+    assert len([api for api in API_TABLE.values() if api.later_codes]) == 9
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)

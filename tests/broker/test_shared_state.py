@@ -22,6 +22,7 @@ from minibroker.broker.cluster.state import (
     BrokerReturned,
     Change,
     ControllerChanged,
+    FeatureLevels,
 )
 from minibroker.broker.quota.entities import DEFAULT, Entity
 from minibroker.protocol.errors import KafkaError
@@ -104,6 +105,7 @@ def test_every_section_comes_back_as_it_was(joined: Joined) -> None:
         acls=[{"name": "a"}],
         scram_credentials={"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}},
         scram_salt_key=b"key",
+        features=FeatureLevels(3, {"transaction.version": 1}),
     )
     first, second = joined(1), joined(2)
     assert first.save("everything", change)

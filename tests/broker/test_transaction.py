@@ -24,6 +24,7 @@ TIMEOUT_MS = 60_000
 PID = 7
 PRESENT = ProducerIdentity(PID, 3)
 NEXT_PID = 8
+NEXT = lambda: NEXT_PID  # noqa: E731
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 WITH_PARTITIONS = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
@@ -49,6 +50,38 @@ def initialize(
     identity = None if expected is None else ProducerIdentity(*expected)
     transaction.check_initialize(identity)
     return transaction.prepare_identity(TIMEOUT_MS, identity, lambda: NEXT_PID, now_ms)
+
+
+def test_the_last_epoch_gives_way_to_another_producer_id() -> None:
+    """As kafka 4.4.0 answered to a producer of transactions v2 whose epoch was 32766."""
+    last = ProducerIdentity(PID, MAX_EPOCH - 1)
+    transaction = transaction_in(State.ONGOING, epoch=last.epoch)
+    end = partial(transaction.prepare_end, last, is_commit=True, now_ms=NOW_MS, client_version=2, next_producer_id=NEXT)
+
+    marked = end()
+    assert marked is not None
+    assert (marked.producer_id, marked.producer_epoch, marked.next_identity) == (PID, MAX_EPOCH, (NEXT_PID, 0))
+    transaction.complete()
+    assert refusal_of(end) is ErrorCode.CONCURRENT_TRANSACTIONS
+    transaction.prepare_complete(NOW_MS)
+    transaction.complete()
+    assert end() is None
+    assert transaction.metadata.next_identity == (NEXT_PID, 0)
+    assert initialize(transaction, last).producer_id == NEXT_PID
+    transaction.discard_pending()
+    transaction.prepare_add_partitions(ProducerIdentity(NEXT_PID, 0), frozenset({A0}), NOW_MS, 2)
+    transaction.complete()
+    assert refusal_of(end) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_transaction_with_the_last_epoch_is_aborted_under_another_producer_id() -> None:
+    transaction = transaction_in(State.ONGOING, epoch=MAX_EPOCH - 1)
+    transaction.metadata = transaction.metadata._replace(client_version=2)
+
+    aborted = transaction.prepare_fence(NOW_MS, NEXT)
+
+    assert (aborted.producer_epoch, aborted.last_producer_epoch) == (MAX_EPOCH, MAX_EPOCH - 1)
+    assert aborted.next_identity == (NEXT_PID, 0)
 
 
 def refusal_of(ask: Callable[[], object]) -> ErrorCode:
@@ -83,11 +116,11 @@ def test_a_change_counts_only_once_it_is_complete() -> None:
 def test_a_change_that_was_not_written_down_is_as_if_it_never_was(ongoing: Transaction) -> None:
     before = ongoing.metadata
 
-    ongoing.prepare_end(PRESENT, is_commit=True, now_ms=NOW_MS)
+    ongoing.prepare_end(PRESENT, is_commit=True, now_ms=NOW_MS, next_producer_id=NEXT)
     ongoing.discard_pending()
 
     assert ongoing.metadata == before
-    assert ongoing.prepare_end(PRESENT, is_commit=False, now_ms=NOW_MS) is not None
+    assert ongoing.prepare_end(PRESENT, is_commit=False, now_ms=NOW_MS, next_producer_id=NEXT) is not None
 
 
 def test_a_new_id_begins_with_epoch_0_and_goes_up_by_one() -> None:
@@ -174,7 +207,9 @@ def test_partitions_are_added_to_those_that_are_there(ongoing: Transaction) -> N
 )
 def test_only_the_producer_adds_and_ends(ongoing: Transaction, producer: ProducerIdentity, error: ErrorCode) -> None:
     assert refusal_of(lambda: ongoing.prepare_add_partitions(producer, frozenset({A1}), NOW_MS)) is error
-    assert refusal_of(lambda: ongoing.prepare_end(producer, is_commit=True, now_ms=NOW_MS)) is error
+    assert (
+        refusal_of(lambda: ongoing.prepare_end(producer, is_commit=True, now_ms=NOW_MS, next_producer_id=NEXT)) is error
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +219,7 @@ def test_only_the_producer_adds_and_ends(ongoing: Transaction, producer: Produce
 def test_an_ongoing_transaction_is_decided_with_its_partitions_and_completes_as_decided(
     ongoing: Transaction, is_commit: bool, prepared: State, complete: State
 ) -> None:
-    decided = ongoing.prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS + 1)
+    decided = ongoing.prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS + 1, next_producer_id=NEXT)
     ongoing.complete()
     completed = ongoing.prepare_complete(NOW_MS + 2)
 
@@ -207,7 +242,9 @@ def test_a_transaction_ends_once_and_the_same_end_again_changes_nothing(
     state: State, of_commit: ErrorCode | None, of_abort: ErrorCode | None
 ) -> None:
     for is_commit, error in ((True, of_commit), (False, of_abort)):
-        end = partial(transaction_in(state).prepare_end, PRESENT, is_commit=is_commit, now_ms=NOW_MS)
+        end = partial(
+            transaction_in(state).prepare_end, PRESENT, is_commit=is_commit, now_ms=NOW_MS, next_producer_id=NEXT
+        )
         if error is None:
             assert end() is None
         else:
@@ -215,7 +252,7 @@ def test_a_transaction_ends_once_and_the_same_end_again_changes_nothing(
 
 
 def test_fencing_aborts_under_a_greater_epoch_that_does_not_know_the_producer_before(ongoing: Transaction) -> None:
-    following = ongoing.prepare_fence(NOW_MS)
+    following = ongoing.prepare_fence(NOW_MS, NEXT)
     assert (following.state, following.producer_epoch, following.partitions) == (State.PREPARE_ABORT, 4, {A0})
 
     ongoing.complete()
@@ -226,11 +263,11 @@ def test_fencing_aborts_under_a_greater_epoch_that_does_not_know_the_producer_be
 
 
 def test_a_fence_that_was_not_written_down_shuts_out_at_once_and_raises_the_epoch_once(ongoing: Transaction) -> None:
-    ongoing.prepare_fence(NOW_MS)
+    ongoing.prepare_fence(NOW_MS, NEXT)
     ongoing.discard_pending()
 
     assert (ongoing.state, ongoing.metadata.producer_epoch) == (State.ONGOING, 4)
-    assert ongoing.prepare_fence(NOW_MS).producer_epoch == 4
+    assert ongoing.prepare_fence(NOW_MS, NEXT).producer_epoch == 4
     ongoing.complete()
     assert not ongoing.has_failed_epoch_fence
 

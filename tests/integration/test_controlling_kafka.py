@@ -98,7 +98,9 @@ async def control(kafka: ApacheKafka) -> None:
         stale = await controlling.perform(delete_topics(image._replace(controller_epoch=EPOCH - 1), ["t"]))
         assert [each.error for each in stale] == [ErrorCode.STALE_CONTROLLER_EPOCH] * 2
 
-        markers = MarkerChannels(lambda _, client_id: Peer(kafka.host, kafka.port, client_id=client_id), broker_id=9)
+        markers = MarkerChannels(
+            lambda _, client_id: Peer(kafka.host, kafka.port, client_id=client_id), client_id="marker"
+        )
         markers.start(nursery)
         marker = Marker(7, 0, 0, True, {T0, T1, TopicPartition("unknown", 0)})
         assert await markers.send(KAFKA, marker).wait() == {

@@ -25,6 +25,9 @@ from typing import IO
 import pytest
 from confluent_kafka import Producer
 
+from minibroker.broker.transaction.transaction import TransactionState
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION, TransactionRecord, decode_value
 from tests.integration.clients import UnavailableError, go_program, java_driver, node_program, python_driver
 from tests.integration.conftest import StartMinibroker
 from tests.integration.drivers.line_protocol import Deadline
@@ -51,9 +54,13 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "confluent-kafka": lambda: [*python_driver("transformer"), "confluent-kafka"],
     "kafka-python": lambda: [*python_driver("transformer"), "kafka-python"],
     "java": lambda: java_driver("3.9.0", "JavaTransformer"),
+    "java of 4.4": lambda: java_driver("4.4.0", "JavaTransformer"),
     "franz-go": partial(go_program, "transform"),
     "kafkajs": partial(node_program, "kafkajs_transformer"),
 }
+
+
+WITH_V2 = ("java of 4.4", "franz-go")
 
 
 class Reader(threading.Thread):
@@ -148,8 +155,8 @@ def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> It
     ("libraries", "share"),
     [
         pytest.param(("kafka-python", "java"), 2, id="kafka-python and java"),
+        pytest.param(WITH_V2, 2, id="transactions v2"),
         pytest.param(("confluent-kafka", "confluent-kafka"), 1, id="confluent-kafka", marks=pytest.mark.nightly),
-        pytest.param(("franz-go", "franz-go"), 2, id="franz-go", marks=pytest.mark.nightly),
         pytest.param(("kafkajs",), 3, id="kafkajs", marks=pytest.mark.nightly),
     ],
 )
@@ -188,9 +195,23 @@ def test_each_record_comes_out_once_and_in_order_after_kills(
         written = values_in(broker.bootstrap, SOURCE, PARTITIONS)
         found = values_in(broker.bootstrap, TARGET, PARTITIONS)
 
+    has_epochs = {each.client_version == EPOCHS_PER_TRANSACTION for each in ended_transactions(broker.data_dir)}
+    assert has_epochs == {libraries == WITH_V2}
+
     have = {"source": written, "target": found, "reader": reader.values}
     wrong = {name: differences(values, source.values) for name, values in have.items()}
     assert wrong == {"source": [], "target": [], "reader": []}
+
+
+def ended_transactions(data_dir: Path) -> Iterator[TransactionRecord]:
+    """The stored states of transactions that have ended."""
+    for path in data_dir.glob("__transaction_state-*/*.log"):
+        data = path.read_bytes()
+        for batch in scan_batches(data, 0, len(data)):
+            for record in iter_all_records(data, batch, max_decompressed_bytes=len(data)):
+                state = decode_value(record.value or b"")
+                if state.status >= TransactionState.COMPLETE_COMMIT:
+                    yield state
 
 
 def differences(found: list[list[bytes]], wanted: list[list[bytes]]) -> list[str]:

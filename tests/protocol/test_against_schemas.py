@@ -28,6 +28,7 @@ KAFKAS_NAMES = {
     "commit_timestamp_ms": "commit_timestamp",
     "current_state_timestamp_ms": "current_state_timestamp",
     "duration_filter_ms": "duration_filter",
+    "enable_2pc": "enable2_pc",
     "error_code": "partition_error_code",
     "expire_timestamp_ms": "expire_timestamp",
     "forgotten_topics": "forgotten_topics_data",

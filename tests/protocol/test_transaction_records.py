@@ -1,4 +1,7 @@
-"""The records of `__transaction_state`: those that Apache Kafka 2.0.1 wrote are read, and written to the same bytes."""
+"""The records of `__transaction_state`: those that Apache Kafka wrote are read, and written to the same bytes.
+
+It was 2.0.1, and for clients of transactions v2 4.4.0.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from minibroker.protocol.transaction_records import (
 )
 from tests.refusals import refusal_of
 
+A0 = frozenset({TopicPartition("a", 0)})
 # From the log of a 2.0.1 broker: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, a timeout.
 RECORDED = {
     "Empty": (
@@ -52,6 +56,24 @@ RECORDED = {
         "000000000000000000000003000003e80500000000000001a1fe2665d7000001a1fe2665d3",
         TransactionRecord(0, 3, 1000, 5, frozenset(), 1795265291735, 1795265291731),
     ),
+    "Empty of v2": (
+        "0001000000000000000e00010000ea600000000001a222870d64ffffffffffffffff020008000000000000000e02020002",
+        TransactionRecord(14, 1, 60_000, 0, frozenset(), 1795875605860, -1, 2, 14),
+    ),
+    "Ongoing of v2": (
+        "0001000000000000000a7ffe0000ea6001020261020000000000000001a222870716000001a222870716020008000000000000000a"
+        "02020002",
+        TransactionRecord(10, 32766, 60_000, 1, A0, 1795875604246, 1795875604246, 2, 10),
+    ),
+    "PrepareCommit of v2, with the last epoch": (
+        "0001000000000000000a7fff0000ea6002020261020000000000000001a22287073d000001a222870716030008000000000000000a"
+        "0108000000000000000c02020002",
+        TransactionRecord(10, 32767, 60_000, 2, A0, 1795875604285, 1795875604246, 2, 10, 12),
+    ),
+    "CompleteCommit of v2, with the next id": (
+        "0001000000000000000c00000000ea600401000001a22287074a000001a222870716020008000000000000000a02020002",
+        TransactionRecord(12, 0, 60_000, 4, frozenset(), 1795875604298, 1795875604246, 2, 10),
+    ),
 }
 
 
@@ -59,6 +81,15 @@ RECORDED = {
 def test_what_kafka_wrote_is_read_and_written_the_same(written: str, record: TransactionRecord) -> None:
     assert decode_value(bytes.fromhex(written)) == record
     assert encode_value(record).hex() == written
+
+
+def test_what_kafka_4_4_wrote_for_a_client_of_transactions_v1_is_written_as_by_2_0() -> None:
+    later = "0001000000000000000700000000ea6002020261020000000000000001a2226d7fa9000001a2226d7fa50100080000000000000007"
+
+    record = decode_value(bytes.fromhex(later))
+
+    assert record == TransactionRecord(7, 0, 60_000, 2, A0, 1795873931177, 1795873931173, 0, 7)
+    assert decode_value(encode_value(record)) == record._replace(previous_producer_id=-1)
 
 
 def test_keys_are_those_of_kafka() -> None:

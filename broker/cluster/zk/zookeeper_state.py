@@ -23,11 +23,13 @@ from typing import Final
 from minibroker.broker.cluster.shared_state import SharedStateError
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
+    NO_FEATURES,
     BrokerGone,
     BrokerReturned,
     Change,
     Configs,
     ControllerChanged,
+    FeatureLevels,
     LogDirectoryFailed,
     Moves,
     News,
@@ -160,6 +162,11 @@ class ZooKeeperState:
     def client_metrics(self) -> Mapping[str, Configs]:
         """None, likewise."""
         return {}
+
+    @property
+    def features(self) -> FeatureLevels:
+        """None: neither has it features."""
+        return NO_FEATURES
 
     @property
     def client_quotas(self) -> Mapping[Entity, Quotas]:

@@ -1,0 +1,114 @@
+"""Has partitions take part in the transactions of producers, as their leader asks (KIP-890).
+
+A client of transactions v2 asks for neither AddPartitionsToTxn nor AddOffsetsToTxn: the leader of a partition adds it
+with the first records of a transaction. For other clients it asks whether the partition was added: records that come
+late, after the end of their transaction, would stay open for ever. The coordinator is this broker or another one.
+As Apache Kafka 4.4.0 AddPartitionsToTxnManager and ReplicaManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.partitions import Partitions
+from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.marker_channels import Addition, AdditionChannels, Errors
+from minibroker.broker.transaction.transaction import ProducerIdentity
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION
+from minibroker.storage.producers.producer_state import ProducerStateManager
+
+NO_ERRORS: Errors = {}
+# What a client of the partition's leader gets in place of the coordinator's errors.
+OF_LEADER = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH} | dict.fromkeys(
+    (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+
+
+class Participation:
+    """Asks the coordinator of a transaction, which is this broker if `coordinator_of` returns `broker_id`.
+
+    Without `is_asked`, beside Apache Kafka 2.0.1, no coordinator is asked.
+    """
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        partitions: Partitions,
+        *,
+        broker_id: int,
+        coordinator_of: Callable[[str], int | None],
+        channels: AdditionChannels,
+        is_asked: bool,
+        allows_adding: Callable[[], bool],
+    ) -> None:
+        self._coordinator = coordinator
+        self._partitions = partitions
+        self._broker_id = broker_id
+        self._coordinator_of = coordinator_of
+        self._channels = channels
+        self._is_asked = is_asked
+        self._allows_adding = allows_adding
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        topic_partitions: Collection[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Errors | Pending[Errors]:
+        """Add partitions to a transaction, or look whether they are in it; return the errors of those that are not.
+
+        TRANSACTION_ABORTABLE stands for a partition that was not added, UNSUPPORTED_VERSION for a client of
+        transactions v2 where those are off. Partitions that others lead have no error: an append refuses them.
+        """
+        if adds and not self._allows_adding():
+            return dict.fromkeys(topic_partitions, ErrorCode.UNSUPPORTED_VERSION)
+        states = {
+            each: state
+            for each in topic_partitions
+            if (state := self._producers_of(each)) is not None and not state.is_in_transaction(*producer)
+        }
+        if not states or not self._is_asked:
+            return NO_ERRORS
+        ends = {each: state.transactions_ended for each, state in states.items()}
+        errors = self._ask(Addition(transactional_id, producer, frozenset(states), is_only_verified=not adds))
+
+        def checked(errors: Errors) -> Errors | Pending[Errors]:
+            if not adds and any(state.transactions_ended != ends[each] for each, state in states.items()):
+                return self.admit(transactional_id, producer, topic_partitions, adds=False)  # perhaps this one ended
+            return {each: self._for_client(error, adds=adds) for each, error in errors.items() if error}
+
+        return then(errors, checked)
+
+    def _producers_of(self, topic_partition: TopicPartition) -> ProducerStateManager | None:
+        try:
+            return self._partitions.led(topic_partition).log.producer_state
+        except KafkaError:
+            return None
+
+    def _ask(self, addition: Addition) -> Errors | Pending[Errors]:
+        transactional_id, producer, partitions, is_only_verified = addition
+        coordinator = self._coordinator_of(transactional_id)
+        if coordinator is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if coordinator != self._broker_id:
+            return self._channels.send(coordinator, addition)
+        if is_only_verified:
+            return self._coordinator.verify(transactional_id, producer, partitions)
+        added = self._coordinator.add_partitions(transactional_id, producer, partitions, EPOCHS_PER_TRANSACTION)
+        return then(added, lambda error: dict.fromkeys(partitions, error))
+
+    @staticmethod
+    def _for_client(error: ErrorCode, *, adds: bool) -> ErrorCode:
+        if error is ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
+            return ErrorCode.NOT_ENOUGH_REPLICAS  # which such a client asks again
+        return OF_LEADER.get(error, error)
