@@ -59,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 PLAINTEXT = "PLAINTEXT"
 STOP_GRACE_SECONDS = 10.0
+REFUSED_ROLES_INTERVAL_MS = 1000
 ROLES_SECONDS = 10.0  # for which a broker that knows its cluster waits for the last of its roles
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
@@ -163,7 +164,7 @@ class BrokerApp:
         with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
-                self._start_upkeep(parts, upkeep, compaction)
+                self._start_upkeep(parts, upkeep, compaction, member)
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member, opening)
                     if member is not None:
@@ -271,7 +272,21 @@ class BrokerApp:
 
         return logins_of(self._config, parts.scram_users, parts.timers)
 
-    def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction) -> None:
+    def _take_refused_roles(self, parts: BrokerParts, member: Member | None) -> None:
+        """Ask the controller for the roles that this broker had to refuse, once it can take them."""
+        try:
+            if not parts.own.can_take_refused():
+                return
+        except KafkaError:  # logged; there is still no room
+            return
+        if member is None:
+            parts.controller_loop.on_news(BrokerReturned(self._config.broker_id))
+        else:
+            member.rejoin()
+
+    def _start_upkeep(
+        self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction, member: Member | None = None
+    ) -> None:
         config = self._config
         upkeep = Upkeep(config, self._log_manager, self._clock)
         upkeep.every(
@@ -281,6 +296,7 @@ class BrokerApp:
         if config.auto_leader_rebalance_enable:
             interval_ms = 1000 * max(1, config.leader_imbalance_check_interval_seconds)
             upkeep.every(interval_ms, parts.controller_loop.rebalance_leaders)
+        upkeep.every(REFUSED_ROLES_INTERVAL_MS, partial(self._take_refused_roles, parts, member))
         nursery.start_soon(upkeep.run)
         nursery.start_soon(compaction.run)
         if self._options.control is not None:

@@ -279,6 +279,7 @@ class ControllerLoop:
         match news:
             case BrokerReturned(broker_id):
                 self._unattended.discard(broker_id)
+                self._offline = {replica for replica in self._offline if replica[1] != broker_id}
             case BrokerGone(broker_id):
                 self._leaving.discard(broker_id)
                 self._offline = {replica for replica in self._offline if replica[1] != broker_id}

@@ -120,6 +120,11 @@ class ClusterMember:
         self._state.register(self._broker())
         self._has_joined = True
 
+    def rejoin(self) -> None:
+        """Have the controller give this broker its roles again, those that it had to refuse too."""
+        self._try_to(self.join)
+        self._try_to(self.look)
+
     def look(self) -> None:
         """Read the journal, and hand on its news, those of this broker's own changes too."""
         state = self._state

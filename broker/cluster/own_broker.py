@@ -85,6 +85,19 @@ class OwnBroker:
             self.has_roles.set()
             self._decided.clear()
 
+    def can_take_refused(self) -> bool:
+        """Whether this broker can take the roles now that it had to refuse. Raises KafkaError if it still cannot."""
+
+        def is_mine(where: TopicPartition) -> bool:
+            topic = self._state.topics.get(where.topic)
+            return (
+                topic is not None
+                and where.partition in topic.partitions
+                and self._broker_id in logs_of(topic, where.partition)
+            )
+
+        return self._replica_manager.partitions.make_refused(is_mine)
+
     def drop_moved(self, names: Collection[str] | None = None) -> None:
         """Delete the logs of partitions that have moved to other brokers, of all topics without names.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.cluster.open_files import descriptors_of_connections
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.settings.endpoints import Endpoint
 from minibroker.broker.network.congestion import keep_default_outside
@@ -129,6 +130,10 @@ class Server:
 
     def _admit(self, sock: socket.socket, address: tuple[str, int], endpoint: Endpoint, nursery: trio.Nursery) -> None:
         host = address[0]
+        if sock.fileno() >= descriptors_of_connections():
+            logger.warning("refusing a connection from %s: too many files and connections are open (ulimit -n)", host)
+            sock.close()
+            return
         if self._per_host[host] >= self._config.max_connections_for(host):
             logger.warning("refusing a connection from %s: it has reached max.connections.per.ip", host)
             sock.close()

@@ -41,7 +41,7 @@ class Partitions:
     clients ask for its leader again then.
     """
 
-    __slots__ = ("_clock", "_config", "_fetchers", "_is_known", "_log_manager", "_on_change", "_roles")
+    __slots__ = ("_clock", "_config", "_fetchers", "_is_known", "_log_manager", "_on_change", "_roles", "refused")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Partitions:
         self._clock = clock
         self._on_change = on_change
         self._roles: dict[TopicPartition, Role] = {}
+        self.refused: set[TopicPartition] = set()  # whose roles this broker could not take, for want of room or files
 
     # -- asking -----------------------------------------------------------------------------------------------
 
@@ -122,6 +123,10 @@ class Partitions:
                     self._stop(topic_partition, decision)
             except KafkaError as error:
                 failures[topic_partition] = error
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR and isinstance(decision, LeaderAndIsr):
+                    self.refused.add(topic_partition)
+            else:
+                self.refused.discard(topic_partition)
             if isinstance(self._roles.get(topic_partition), Leading) != had_led:
                 (lost if had_led else gained).append(topic_partition)
         return Obeyed(ErrorCode.NONE, failures, gained, lost)
@@ -137,7 +142,7 @@ class Partitions:
             )
         if broker_id not in decided.replicas:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no replica on {broker_id}")
-        with map_storage_errors():
+        with map_storage_errors(self._log_manager):
             log = self._log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
             if decided.leader == broker_id:
                 self._fetchers.remove(topic_partition)
@@ -150,6 +155,21 @@ class Partitions:
                 self._fetchers.add(topic_partition, role)
         if role is not None:
             self._on_change(topic_partition)
+
+    def make_refused(self, is_wanted: Callable[[TopicPartition], bool]) -> bool:
+        """Create the logs of refused roles that are still wanted; return whether this broker can take them now.
+
+        Raises KafkaError.
+        """
+        self.refused = set(filter(is_wanted, self.refused))
+        if not self.refused:
+            return False
+        with map_storage_errors(self._log_manager):
+            self._log_manager.check_room()
+            for topic_partition in self.refused:
+                self._log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
+        self.refused.clear()
+        return True
 
     def _leading(self, log: Log, role: Role | None, decided: PartitionState) -> Leading:
         """Lead from now on, or go on in the next epoch: then what is known of the followers stays.

@@ -49,6 +49,7 @@ from minibroker.storage.segment.log_segment import LogSegment
 logger = logging.getLogger(__name__)
 
 CLOSING_THREADS = 8  # they wait for the disk, which takes the fsyncs of several logs together
+ROOM_PROBE, ROOM_PROBE_BYTES = ".room.tmp", 4096
 _MOST_DELETE_CHECK_INTERVAL_MS = 30_000
 _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
 
@@ -179,7 +180,8 @@ class LogManager:
             self.checkpoint_cleaner_offsets()()
             self._forgotten.clear()
         directory = self.log_dir / partition_directory_name(topic_partition)
-        disk.mkdir(directory)
+        with suppress(FileExistsError):  # left over by an attempt that failed
+            disk.mkdir(directory)
         try:
             log = load_log(
                 topic_partition,
@@ -194,6 +196,14 @@ class LogManager:
             raise
         self._add(log)
         return log
+
+    def check_room(self) -> None:
+        """Write a file, and remove it. Raises OSError, also on a disk that is full but for the directories of logs."""
+        probe = self.log_dir / ROOM_PROBE
+        try:
+            disk.write_file(probe, bytes(ROOM_PROBE_BYTES), is_synced=True)
+        finally:
+            disk.unlink(probe)
 
     def _add(self, log: Log) -> None:
         log.time_flushes(self.flush_times)

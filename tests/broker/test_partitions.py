@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from minibroker.broker.cluster.state import BrokerReturned
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState, StopReplica
 from minibroker.broker.replica.following import Following, State
 from minibroker.broker.replica.leading import Leading
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.scripted_follower import assign, follow
+from tests.storage.file_limits import failing
 
 pytestmark = pytest.mark.time_jumps
 
@@ -52,6 +57,33 @@ async def test_only_a_newer_leader_epoch_changes_a_role(broker: InMemoryBroker, 
 async def test_a_partition_that_is_assigned_to_others_is_unknown(broker: InMemoryBroker) -> None:
     assert decide(broker, leader=1, replicas=(1, 2)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.parts.replica_manager.partitions.any(NEW) is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+async def test_a_role_for_which_there_is_no_room_is_taken_once_there_is(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    with monkeypatch.context() as disk:
+        disk.setattr("minibroker.storage.files.disk.mkdir", failing(number))
+        answer = await broker.call(ApiKey.CREATE_TOPICS, 2, topics=[("new", 1, 1, [], [])], timeout_ms=1000)
+        assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError):
+            broker.parts.own.can_take_refused()
+
+    assert broker.parts.own.can_take_refused()
+    broker.parts.controller_loop.on_news(BrokerReturned(0))
+
+    assert (await broker.produce("new", [b"x"])).error_code == ErrorCode.NONE
+    assert not broker.parts.own.can_take_refused()
+
+
+async def test_a_log_that_may_not_be_created_takes_its_directory_offline(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minibroker.storage.files.disk.mkdir", failing(errno.EACCES))
+
+    assert decide(broker) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.parts.replica_manager.log_manager.is_offline
 
 
 async def test_a_follower_has_a_log_and_no_client_reads_it(broker: InMemoryBroker) -> None:

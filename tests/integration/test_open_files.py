@@ -5,16 +5,20 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from minibroker import Cluster
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.topics import create_topic
-from tests.integration.wire import RawConnection, connection_to, read
+from tests.integration.wire import Closed, RawConnection, connection_to, read
+from tests.minibroker.commands import minibroker
 
 LIMIT = 200
 FITS = 100
@@ -83,3 +87,29 @@ def test_a_broker_with_more_logs_than_open_files_names_the_limit(start_minibroke
     assert done.returncode == 1
     assert "Too many open files" in line
     assert line.endswith("each partition needs an open file: raise the limit (ulimit -n)")
+
+
+def test_connections_leave_descriptors_for_logs(limited: Minibroker) -> None:
+    with ExitStack() as opened:
+        connections = [opened.enter_context(connection_to(limited.bootstrap)) for _ in range(LIMIT)]
+        answers = [each.ask(ApiKey.API_VERSIONS, 0) for each in connections]
+
+        assert answers[0] is not Closed
+        assert answers[-1] is Closed
+        assert len(list(Path(f"/proc/{limited.pid}/fd").iterdir())) < LIMIT
+
+
+def test_a_replica_without_a_descriptor_comes_once_there_is_one() -> None:
+    with Cluster(brokers=3) as cluster:
+        victim = next(each for each in cluster.broker_ids if each != cluster.controller)
+        pid = cluster.broker(victim).pid
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+        other = cluster.broker(cluster.controller)
+        assert minibroker("topics", "create", "new", "-p", "3", "-r", "3", "-b", other.bootstrap_servers).status == 0
+        cluster.wait_for(lambda: "Too many open files" in cluster.broker(victim).last_log_lines())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+        for number in range(3):
+            cluster.until_isr("new", number, {1, 2, 3})

@@ -65,6 +65,7 @@ class ZooKeeperMember:
         self._has_roles = has_roles
         self._is_hidden = False
         self._registrations = 0
+        self._must_rejoin = False
         self._is_leaving = False
         self._is_waiting_for_id = False
         self._woken = trio.Event()
@@ -144,27 +145,31 @@ class ZooKeeperMember:
                 except KafkaError as error:  # such as a setting that this broker does not take
                     logger.error("cannot take a change of the cluster: %s", error)
 
+    def rejoin(self) -> None:
+        """Have the controller give this broker its roles again, as after a start."""
+        self._must_rejoin = True
+
     async def _be_noticed(self) -> None:
         """Register anew, and wait for longer each time, until the controller has given this broker its roles."""
         wait_seconds = NOTICED_SECONDS
-        while not self._has_roles():
+        while True:
             life = self._registrations
             await trio.sleep(wait_seconds)
-            is_unnoticed = (
-                self._state.is_registered
-                and self._registrations == life
-                and self._state.controller_id not in (NO_CONTROLLER, self._broker_id)
-                and not (self._is_leaving or self._has_roles())
-            )
-            if not is_unnoticed:
+            if self._has_roles() and not self._must_rejoin:
+                wait_seconds = NOTICED_SECONDS
                 continue
-            logger.warning(
-                "the controller, broker %d, has not noticed that this broker has started; it registers anew",
-                self._state.controller_id,
-            )
+            is_unnoticed = self._state.controller_id not in (NO_CONTROLLER, self._broker_id) or self._must_rejoin
+            if self._is_leaving or not (is_unnoticed and self._state.is_registered and self._registrations == life):
+                continue
+            if not self._must_rejoin:
+                logger.warning(
+                    "the controller, broker %d, has not noticed that this broker has started; it registers anew",
+                    self._state.controller_id,
+                )
             try:
                 self._is_hidden = True
                 self._state.unregister()
+                self._must_rejoin = False
                 await trio.sleep(HIDDEN_SECONDS)
             except KafkaError as error:
                 logger.warning("%s", error)
