@@ -86,7 +86,7 @@ class OwnBroker:
             self._decided.clear()
 
     def can_take_refused(self) -> bool:
-        """Whether this broker can take the roles now that it had to refuse. Raises KafkaError if it still cannot."""
+        """Return whether this broker can take the roles now that it had to refuse. Raises KafkaError if it cannot."""
 
         def is_mine(where: TopicPartition) -> bool:
             topic = self._state.topics.get(where.topic)

@@ -36,6 +36,8 @@ from minibroker.storage.config import LogConfig
 
 logger = logging.getLogger(__name__)
 
+CONFIGS_MAX_BYTES = 1 << 20  # of all groups, or of all client metrics: each change writes the file
+
 Outcomes = dict[str, TopicState | KafkaError]
 
 
@@ -357,6 +359,16 @@ def internal_topics(config: KafkaConfig, *, is_alone: bool) -> dict[str, NewTopi
 
 
 def replaced(kept: Mapping[str, Configs], name: str, configs: Configs) -> dict[str, Configs]:
-    """The configs by name with those of `name`, without it if there are none."""
+    """The configs by name with those of `name`, without it if there are none.
+
+    Raises KafkaError(INVALID_REQUEST) for new ones if all of them have too many bytes.
+    """
     others = {each: its_own for each, its_own in kept.items() if each != name}
-    return {**others, name: dict(configs)} if configs else others
+    if not configs:
+        return others
+    after = {**others, name: dict(configs)}
+    texts = (text for owner, its_own in after.items() for text in (owner, *its_own, *its_own.values()))
+    if name not in kept and sum(len(text.encode()) for text in texts) > CONFIGS_MAX_BYTES:
+        message = f"The configs of this kind, with all names, have more than {CONFIGS_MAX_BYTES} bytes; remove some."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    return after

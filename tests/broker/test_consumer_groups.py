@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import trio
 
+from minibroker.broker.cluster import topic_admin
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.group.consumer.assignors import ASSIGNORS
 from minibroker.broker.group.consumer.group import ConsumerGroupState
@@ -704,6 +705,22 @@ async def test_a_member_needs_the_right_to_read_the_group_and_to_describe_its_to
     await members.join("c", subscribed_topic_regex="[tu]")
     await members.beat("c")
     assert group_of(members).resolved["."].topics == {"t", "u"}
+
+
+async def test_the_configs_of_all_groups_are_bounded(make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_admin, "CONFIGS_MAX_BYTES", 10_000)
+    broker = make_broker()
+
+    async def outcome(name: str, operation: int = 0) -> ErrorCode:
+        rows = [(GROUP_RESOURCE, name, [("consumer.session.timeout.ms", operation, "50000")])]
+        answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=rows, validate_only=False)
+        return ErrorCode(answer.responses[0].error_code)
+
+    first, second = "x" * 9000, "y" * 1000
+    refused = [await outcome(each) for each in (first, second, first)]
+    assert refused == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert broker.state.group_configs.keys() == {first}
+    assert [await outcome(first, 1), await outcome(second)] == [ErrorCode.NONE, ErrorCode.NONE]
 
 
 @pytest.mark.parametrize(
