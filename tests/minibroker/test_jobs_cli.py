@@ -8,13 +8,14 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from minibroker import Broker
 from minibroker.cli.app import main
 from minibroker.spark_jobs import JOBS
+from tests.minibroker.checkpoints import CASES, QUERY, Case, CheckpointFolder, make_topics
 
 
 def test_the_list_has_every_job_and_each_is_a_module(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,28 +52,6 @@ def test_without_spark_the_message_has_the_next_step(
     assert "pip install -e '.[spark]'" in capsys.readouterr().err
 
 
-QUERY = "5b70bfb1-556f-4a1a-87ab-7d6abd9a3adf"
-
-
-class CheckpointFolder(NamedTuple):
-    """A checkpoint, written as Spark 4.2 writes it."""
-
-    folder: Path
-
-    def write(self, path: str, *documents: Any, version: str = "v1") -> None:
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join([version, *map(json.dumps, documents)]))
-
-    def plan(self, number: int, *offsets: Any) -> None:
-        self.write(
-            f"offsets/{number}", {"batchWatermarkMs": 0, "batchTimestampMs": 1000 * number, "conf": {}}, *offsets
-        )
-
-    def commit(self, number: int) -> None:
-        self.write(f"commits/{number}", {"nextBatchWatermarkMs": 0})
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> CheckpointFolder:
     (tmp_path / "metadata").write_text(json.dumps({"id": QUERY}))
@@ -86,6 +65,13 @@ def broker() -> Iterator[Broker]:
         for partition in (0, 1):
             running.produce("flights", [b"flight"] * 10, partition=partition)
         main(["topics", "delete-records", "flights", "-b", running.bootstrap_servers, "-p", "0", "--before", "4"])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def trimmed() -> Iterator[Broker]:
+    with Broker() as running:
+        make_topics(running)
         yield running
 
 
@@ -157,6 +143,21 @@ def test_a_query_that_has_only_begun_is_shown_with_its_start(
     assert [(each["topic"], each["committed"], each["log_end"]) for each in found["partitions"]] == [("gone", 3, None)]
 
 
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_checkpoint_with_gaps_is_what_spark_makes_of_it(
+    case: Case, folder: CheckpointFolder, trimmed: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.make(case)
+
+    status = main(["jobs", "checkpoint", str(folder.folder), "-b", trimmed.bootstrap_servers])
+
+    assert status == (0 if case.runs is not None else 1)
+    printed = capsys.readouterr()
+    assert case.says in (printed.out + printed.err).splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
@@ -167,13 +168,17 @@ def test_a_query_that_has_only_begun_is_shown_with_its_start(
         (lambda folder: (folder / "offsets/7").write_text("v1\n{}"), "offsets/7 is damaged: it ends too early"),
         (lambda folder: (folder / "offsets/7").write_text("v1\n{}\n{"), "offsets/7 is damaged: it is not JSON"),
         (lambda folder: (folder / "offsets/7").unlink(), "offsets/7 is damaged: it is missing"),
+        (lambda folder: (folder / "offsets/6").write_text(""), "offsets/6 is damaged: it is empty, or no text"),
+        (lambda folder: (folder / "commits/7").write_text(""), "commits/7 is damaged: it is empty, or no text"),
+        (lambda folder: (folder / "commits/7").write_text("v9"), "commits/7 is damaged: it does not begin as v1"),
     ],
 )
 def test_a_directory_that_is_no_checkpoint_gets_one_line(
     folder: CheckpointFolder, capsys: pytest.CaptureFixture[str], damage: Any, line: str
 ) -> None:
-    folder.plan(7, {"flights": {"0": 1}})
-    folder.commit(7)
+    for batch in (6, 7):
+        folder.plan(batch, {"flights": {"0": 1}})
+        folder.commit(batch)
     damage(folder.folder)
 
     assert main(["jobs", "checkpoint", str(folder.folder), "-b", "127.0.0.1:9"]) == 1

@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.cli.checkpoint_files import Batch, Checkpoint, TopicOffsets, read_checkpoint
+from minibroker.cli.checkpoint_files import Checkpoint, TopicOffsets, read_checkpoint
 from minibroker.cli.parameters import OutputOption, on_cluster
 from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 EPILOG = """The directory is the checkpointLocation of a query, on this machine. A query may run meanwhile: nothing is \
 changed.
 
-Exit status 1: a start would fail for records that are gone, unless failOnDataLoss is false.
+Exit status 1: a start would fail, for records that are gone or for files that are missing.
 
 Examples:
 
@@ -35,15 +36,20 @@ minibroker jobs checkpoint out/checkpoint
 minibroker jobs checkpoint out/checkpoint --state -o json"""
 
 
+ANEW = "ends before the query's offset: the topic was made anew"
+
+
 class Reading(NamedTuple):
     """A partition of a Kafka source: what the query has read, and what is there now. None: there is none."""
 
+    source: int
     topic: str
     partition: int
-    committed: int | None
+    committed: int | None  # a planned batch begins there, also if the batch before it has no commit
     planned: int | None
     log_start: int | None
     log_end: int | None
+    has_plan: bool = False  # of its source
 
     @property
     def unread(self) -> int:
@@ -54,18 +60,21 @@ class Reading(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """The offsets that the query has not read, and that are there no more."""
-        if self.committed is None:
-            return 0
-        return 0 if self.log_start is None else max(0, self.log_start - self.committed)
+        """The offsets that the query has not read, and that are there no more; a new partition is read from 0."""
+        return 0 if self.log_start is None else max(0, self.log_start - (self.committed or 0))
 
     @property
     def trouble(self) -> str:
         """The reason for which a start would fail; empty for none."""
         if self.log_end is None:
             return "does not exist"
-        if self.committed is not None and self.committed > self.log_end:
-            return "ends before the query's offset: the topic was made anew"
+        if max(self.committed or 0, self.planned or 0) > self.log_end:
+            return ANEW
+        if self.has_plan and self.committed is not None:
+            if self.planned is None:
+                return "the planned batch leaves it out"
+            if self.planned < self.committed:
+                return "the planned batch ends before its start"
         return f"lost to retention or DeleteRecords: {self.lost:,}" if self.lost else ""
 
     @property
@@ -94,28 +103,12 @@ def checkpoint(
     return EXIT_FAILED if any(each.trouble for each in readings) else EXIT_OK
 
 
-def offsets_of(batch: Batch | None) -> TopicOffsets:
-    """The offsets of all Kafka sources of a batch."""
-    merged: TopicOffsets = {}
-    for source in [] if batch is None else batch.sources:
-        for topic, offsets in (source.topics or {}).items():
-            merged.setdefault(topic, {}).update(offsets)
-    return merged
-
-
-def begun(found: Checkpoint) -> TopicOffsets:
-    """The offsets that the query goes on from: those of the committed batch, else of its start."""
-    if found.committed is not None:
-        return offsets_of(found.committed)
-    return offsets_of(Batch(-1, 0, 0, found.start))
-
-
 def ranges_now(found: Checkpoint, cluster: Cluster) -> dict[tuple[str, int], OffsetRange]:
     """The first and last offsets of what the query reads, now; a topic that does not exist has none."""
     from minibroker.any_cluster.cluster import TopicPartition, connected
     from minibroker.any_cluster.partition_offsets import ranges_of
 
-    topics = sorted({*begun(found), *offsets_of(found.planned)})
+    topics = sorted({topic for _, begins, ends in sources_of(found) for topic in {**(begins or {}), **(ends or {})}})
     if not topics:
         return {}
     with connected(cluster) as client:
@@ -126,32 +119,43 @@ def ranges_now(found: Checkpoint, cluster: Cluster) -> dict[tuple[str, int], Off
         return {(each.topic, each.partition): inside for each, inside in ranges_of(client, partitions).items()}
 
 
+def sources_of(found: Checkpoint) -> Iterator[tuple[int, TopicOffsets | None, TopicOffsets | None]]:
+    """Yield where each Kafka source goes on, and up to where a batch is planned. None: it is not known, or not planned."""
+    planned = [] if found.planned is None else found.planned.sources
+    for number, (begins, ends) in enumerate(zip_longest(found.start, planned)):
+        of_source = [None if each is None else each.topics for each in (begins, ends)]
+        if any(topics is not None for topics in of_source):
+            yield number, of_source[0], of_source[1]
+
+
 def readings_of(found: Checkpoint, now: dict[tuple[str, int], OffsetRange]) -> Iterator[Reading]:
-    """Compare the checkpoint with the topics, partition by partition."""
-    committed, planned = begun(found), offsets_of(found.planned)
-    known = {(topic, each) for offsets in (committed, planned) for topic, at in offsets.items() for each in at}
-    for topic, partition in sorted(known | set(now)):
-        inside = now.get((topic, partition))
-        yield Reading(
-            topic,
-            partition,
-            committed.get(topic, {}).get(partition),
-            planned.get(topic, {}).get(partition),
-            None if inside is None else inside.earliest,
-            None if inside is None else inside.latest,
-        )
+    """Compare the checkpoint with the topics, source by source and partition by partition."""
+    for number, begins, ends in sources_of(found):
+        named = [offsets for offsets in (begins, ends) if offsets is not None]
+        known = {(topic, each) for offsets in named for topic, at in offsets.items() for each in at}
+        topics = {topic for offsets in named for topic in offsets}
+        for topic, partition in sorted(known | {each for each in now if each[0] in topics}):
+            inside = now.get((topic, partition))
+            earliest, latest = (None, None) if inside is None else (inside.earliest, inside.latest)
+            # Of a first batch without a start Spark takes what is there.
+            committed = earliest if begins is None else begins.get(topic, {}).get(partition)
+            planned = (ends or {}).get(topic, {}).get(partition)
+            yield Reading(number, topic, partition, committed, planned, earliest, latest, ends is not None)
 
 
 def next_step(found: Checkpoint, readings: list[Reading]) -> str:
     """The sentence on what a start of the query would do."""
-    from minibroker.protocol.text import counted
+    from minibroker.protocol.text import counted, ranges
 
+    if any(each.trouble == ANEW for each in readings):
+        return "a start fails; with failOnDataLoss=false it goes on without what a topic made anew has so far"
     if any(each.trouble for each in readings):
         return "a start fails for what is gone; with failOnDataLoss=false it leaves that out and goes on"
     if found.planned is not None:
         planned = sum(max(0, each.planned - (each.committed or 0)) for each in readings if each.planned is not None)
-        again = f"it runs again, over {counted(planned, 'offset')}"
-        return f"batch {found.planned.number} was planned and not committed: {again}"
+        step = f"batch {found.planned.number} was planned and not committed: it runs again, over"
+        others = f"; {ranges(found.uncommitted)} before it have no commit, and do not run again"
+        return f"{step} {counted(planned, 'offset')}{others if found.uncommitted else ''}"
     number = 0 if found.committed is None else found.committed.number + 1
     unread = sum(each.unread for each in readings)
     if unread:
@@ -215,9 +219,10 @@ def show(found: Checkpoint, readings: list[Reading], stores: list[dict[str, Any]
     if found.committed is None:
         print("no batch is committed yet")
     if readings:
-        columns = ("TOPIC", "PARTITION", "COMMITTED", "PLANNED", "LOG START", "LOG END", "UNREAD", "NOTE")
-        rows = [(*(dash(value) for value in each), each.unread, each.note) for each in readings]
-        print_table(columns, rows, left=("TOPIC", "NOTE"))
+        columns = ("SOURCE", "TOPIC", "PARTITION", "COMMITTED", "PLANNED", "LOG START", "LOG END", "UNREAD", "NOTE")
+        rows = [(*(dash(value) for value in each[:7]), each.unread, each.note) for each in readings]
+        skipped = 0 if len({each.source for each in readings}) > 1 else 1
+        print_table(columns[skipped:], [row[skipped:] for row in rows], left=("TOPIC", "NOTE"))
     for operator in found.operators:
         where = f"{counted(operator.partitions, 'partition')}, {many(operator.bytes, 'byte')}"
         print(f"state of operator {operator.operator} ({operator.name}): {where}")
@@ -233,4 +238,7 @@ def dash(value: str | int | None) -> str | int:
 
 
 def time_of(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (OverflowError, ValueError):  # a year that Python does not have
+        return f"{ms} ms"

@@ -1,13 +1,14 @@
 """Reads the checkpoint of a Spark query from its files, without Spark: what it has committed, and what it has planned.
 
 Spark writes the offsets of a micro-batch to `offsets/N` before it runs, and `commits/N` when it has ended. So a batch
-with offsets and without a commit runs again, over the same offsets.
+with offsets and without a commit runs again, over the same offsets: from those of the batch before it, whether that one
+has a commit or not. Of older batches Spark reads nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class Checkpoint(NamedTuple):
     query: str
     committed: Batch | None
     planned: Batch | None
-    start: list[Source]  # where the sources began
+    start: list[Source]  # where the sources go on from
+    uncommitted: range  # batches before the planned one that have no commit, and do not run again
     operators: list[StateOperator]
 
 
@@ -63,12 +65,23 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"{folder} is no checkpoint of a Spark query: it has no file `metadata`; name its checkpointLocation"
         )
     query = str(_json(folder / "metadata", (folder / "metadata").read_text(errors="replace"))["id"])
-    planned, committed = (_newest(folder / name) for name in ("offsets", "commits"))
+    newest, committed = (_newest(folder / name) for name in ("offsets", "commits"))
+    if committed > newest:
+        raise _damaged(folder / "offsets" / str(committed), "it is missing, and has a commit")
+    if committed >= 0:
+        _lines(folder / "commits" / str(committed), at_least=0, versions=("v1", "v2"))
+    last = _batch(folder, newest) if newest >= 0 else None
+    before = _batch(folder, newest - 1) if newest > 0 else None
+    is_planned = committed < newest
+    start = before if is_planned else last
+    if is_planned and committed not in (newest - 1, -1):
+        before = _batch(folder, committed) if (folder / "offsets" / str(committed)).exists() else None
     return Checkpoint(
         query,
-        None if committed is None else _batch(folder, committed),
-        _batch(folder, planned) if planned is not None and planned != committed else None,
-        [_initial(path) for path in _numbered(folder / "sources")],
+        (before if committed >= 0 else None) if is_planned else last,
+        last if is_planned else None,
+        [_initial(path) for path in _numbered(folder / "sources")] if start is None else start.sources,
+        range(committed + 1, newest),
         [_operator(path) for path in _numbered(folder / "state")],
     )
 
@@ -79,15 +92,13 @@ def _numbered(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name))
 
 
-def _newest(folder: Path) -> int | None:
-    return max((int(path.name) for path in _numbered(folder)), default=None)
+def _newest(folder: Path) -> int:
+    return max((int(path.name) for path in _numbered(folder)), default=-1)
 
 
 def _batch(folder: Path, number: int) -> Batch:
     path = folder / "offsets" / str(number)
-    lines = _lines(path)
-    if len(lines) < 2:
-        raise _damaged(path, "it ends too early")
+    lines = _lines(path, at_least=2)
     metadata = _json(path, lines[0])
     return Batch(
         number,
@@ -102,7 +113,7 @@ def _initial(folder: Path) -> Source:
     return _source(path, _lines(path)[0]) if path.is_file() else Source(None, None)
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path, *, at_least: int = 1, versions: Sequence[str] = (LOG_VERSION,)) -> list[str]:
     """The lines of a file of Spark's metadata log behind its version."""
     try:
         version, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -111,8 +122,10 @@ def _lines(path: Path) -> list[str]:
             path, "it is missing" if isinstance(error, FileNotFoundError) else "it is empty, or no text"
         ) from error
     # The Kafka source begins its file with a zero, for versions of Spark before 2.1.
-    if version.lstrip("\0") != LOG_VERSION or not lines:
+    if version.lstrip("\0") not in versions:
         raise _damaged(path, f"it does not begin as {LOG_VERSION} of Spark's log")
+    if len(lines) < at_least:
+        raise _damaged(path, "it ends too early")
     return lines
 
 
