@@ -50,6 +50,7 @@ public final class Sending implements FlatMapFunction, Serializable {
 
     final HashMap settings;
     final String group;
+    final String source; // what is sent, noted beside each offset
     final boolean isTransactional;
     final double times; // 0 for as fast as goes
     final long startsAtMs; // of the clock: when the record of firstMs is due
@@ -59,10 +60,11 @@ public final class Sending implements FlatMapFunction, Serializable {
 
     /** Send with producers of these settings; all values travel to the executors. */
     public Sending(
-            Map settings, String group, boolean isTransactional, double times, long startsAtMs, long firstMs,
+            Map settings, String group, String source, boolean isTransactional, double times, long startsAtMs, long firstMs,
             int commitEveryRecords, long commitEveryMs) {
         this.settings = new HashMap(settings);
         this.group = group;
+        this.source = source;
         this.isTransactional = isTransactional;
         this.times = times;
         this.startsAtMs = startsAtMs;
@@ -95,11 +97,15 @@ public final class Sending implements FlatMapFunction, Serializable {
                         lanes.put(name, lane);
                     }
                 }
-                if (row.getLong(POSITION) < lane.next) {
+                if (row.getLong(POSITION) < lane.start) {
                     lane.skipped++;
                     continue;
                 }
-                if (times != 0) {
+                if (row.getLong(POSITION) < lane.next) {
+                    throw new IllegalStateException(
+                            "two rows are to be number " + row.getLong(POSITION) + " of " + lane.topic + "-" + number);
+                }
+                if (times != 0 && !row.isNullAt(TIMESTAMP_MS)) {
                     await(lane, row.getLong(TIMESTAMP_MS), lanes);
                 }
                 lane.send(row);
@@ -134,6 +140,25 @@ public final class Sending implements FlatMapFunction, Serializable {
         TaskContext.get().killTaskIfInterrupted();
     }
 
+    /** A record with its time; null is the time of sending. Before 1970 it has none: Kafka's client refuses what is less. */
+    static final class Timed extends ProducerRecord {
+        static final long NONE = -1; // as Kafka writes it
+        private final boolean isEarly;
+
+        Timed(String topic, Integer partition, Long timestampMs, byte[] key, byte[] value, List headers) {
+            super(topic, partition, isEarly(timestampMs) ? null : timestampMs, key, value, headers);
+            isEarly = isEarly(timestampMs);
+        }
+
+        static boolean isEarly(Long timestampMs) {
+            return timestampMs != null && timestampMs.longValue() < 0;
+        }
+
+        public Long timestamp() {
+            return isEarly ? Long.valueOf(NONE) : super.timestamp();
+        }
+    }
+
     /** The records of a topic that are in order, and their producer. */
     static final class Lane implements Callback {
         final Sending sending;
@@ -143,6 +168,7 @@ public final class Sending implements FlatMapFunction, Serializable {
         final ArrayList commits = new ArrayList();
         final KafkaProducer producer;
         final KafkaConsumer consumer;
+        long start; // where this run goes on
         long next;
         long skipped;
         long elapsedMs; // of the records' own time
@@ -176,7 +202,7 @@ public final class Sending implements FlatMapFunction, Serializable {
                 TopicPartition place = new TopicPartition(topic, number);
                 Map committed = consumer.committed(Collections.singleton(place), TIMEOUT);
                 OffsetAndMetadata found = (OffsetAndMetadata) committed.get(place);
-                next = found == null ? 0 : found.offset();
+                start = next = found == null ? 0 : found.offset();
                 String[] noted = found == null ? new String[0] : found.metadata().split(" ");
                 total = noted.length > 1 ? Long.parseLong(noted[1]) : 0;
             } catch (RuntimeException error) {
@@ -193,12 +219,11 @@ public final class Sending implements FlatMapFunction, Serializable {
                 }
             }
             Integer partition = row.isNullAt(TO_PARTITION) ? null : Integer.valueOf(row.getInt(TO_PARTITION));
-            long timestampMs = row.getLong(TIMESTAMP_MS);
             producer.send(
-                    new ProducerRecord(
+                    new Timed(
                             topic,
                             partition,
-                            timestampMs > 0 ? Long.valueOf(timestampMs) : null, // null is the time of sending
+                            row.isNullAt(TIMESTAMP_MS) ? null : Long.valueOf(row.getLong(TIMESTAMP_MS)),
                             row.isNullAt(KEY) ? null : row.getBinary(KEY),
                             row.isNullAt(VALUE) ? null : row.getBinary(VALUE),
                             row.isNullAt(HEADERS) ? null : headers(row.getArray(HEADERS))),
@@ -238,7 +263,7 @@ public final class Sending implements FlatMapFunction, Serializable {
         private void commit() {
             total += uncommitted;
             Map progress = Collections.singletonMap(
-                    new TopicPartition(topic, number), new OffsetAndMetadata(next, elapsedMs + " " + total));
+                    new TopicPartition(topic, number), new OffsetAndMetadata(next, elapsedMs + " " + total + " " + sending.source));
             if (sending.isTransactional) {
                 producer.sendOffsetsToTransaction(progress, new ConsumerGroupMetadata(sending.group));
                 producer.commitTransaction();
@@ -289,10 +314,12 @@ public final class Sending implements FlatMapFunction, Serializable {
                 }
                 String name = row.getUTF8String(TOPIC) + "\t" + row.getInt(LANE) + "\t"
                         + (row.isNullAt(TO_PARTITION) ? -1 : row.getInt(TO_PARTITION));
-                long position = row.getLong(POSITION), timestampMs = row.getLong(TIMESTAMP_MS);
-                long[] found = (long[]) lanes.get(name); // records, first position, last position, in order, first time
+                long position = row.getLong(POSITION);
+                long timestampMs = row.isNullAt(TIMESTAMP_MS) ? Long.MAX_VALUE : row.getLong(TIMESTAMP_MS);
+                // Records, first position, last position, in order, first time, before 1970.
+                long[] found = (long[]) lanes.get(name);
                 if (found == null) {
-                    found = new long[] {0, position, position - 1, 1, timestampMs};
+                    found = new long[] {0, position, position - 1, 1, timestampMs, 0};
                     lanes.put(name, found);
                 }
                 found[0]++;
@@ -300,6 +327,7 @@ public final class Sending implements FlatMapFunction, Serializable {
                 found[1] = Math.min(found[1], position);
                 found[2] = Math.max(found[2], position);
                 found[4] = Math.min(found[4], timestampMs);
+                found[5] += timestampMs < Timed.NONE ? 1 : 0;
             }
             ArrayList lines = new ArrayList();
             for (Iterator each = lanes.entrySet().iterator(); each.hasNext();) {

@@ -13,9 +13,6 @@ class JobInfo(NamedTuple):
 JOBS = {
     "alerts": JobInfo("alerts", "Alerts about JSON records, from topic to topic, in milliseconds by Real-time Mode."),
     "archive": JobInfo("archive", "Topics to Parquet by topic, date and hour; each record once."),
-    "checkpoint": JobInfo(
-        "checkpoint", "The state in a query's checkpoint; `minibroker jobs checkpoint` has its offsets."
-    ),
     "delays": JobInfo(
         "flight_delays", "Delays of flights by origin and carrier, in windows of event time, to Parquet."
     ),

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import threading
 import time
@@ -33,13 +32,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StringType, StructType
 
-from minibroker.spark_jobs import topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main
-from minibroker.spark_jobs.kafka_options import add_source, broker_options, source_options, topics_of
+from minibroker.spark_jobs import command_lines, query_source, topic_offsets
+from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.command_lines import REAL_TIME_BATCH
+from minibroker.spark_jobs.errors import JobFailed
+from minibroker.spark_jobs.kafka_options import LARGE_RECORDS, broker_options, source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.query_source import Checkpoint
 from minibroker.spark_jobs.report import picture, table
 
-REAL_TIME_BATCH = "30 seconds"
+options = command_lines.alerts
 SLOTS_SECONDS = 20.0  # for the executors of a cluster to come
 LOOK_AGAIN_SECONDS = 0.2
 UNREADABLE = "_unreadable"  # the column that from_json fills for what does not have the schema
@@ -159,38 +161,6 @@ def write(alerts: DataFrame, options: dict[str, str], *, checkpoint: str, trigge
     return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
 
 
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("alerts", "Alerts about JSON records, from topic to topic.")
-    add_source(cli)
-    cli.set_defaults(starting_offsets="latest")
-    cli.add_argument("--schema", required=True, metavar="DDL", help="of the records: 'sensor STRING, celsius DOUBLE'")
-    cli.add_argument("--rule", required=True, metavar="SQL", help="a condition over its fields: 'celsius > 80'")
-    cli.add_argument("--topic", required=True, help="for the alerts; its message.timestamp.type is best LogAppendTime")
-    cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
-    trigger = cli.add_mutually_exclusive_group()
-    trigger.add_argument(
-        "--real-time", metavar="DURATION", help=f"Real-time Mode, with a checkpoint this often: '{REAL_TIME_BATCH}'"
-    )
-    trigger.add_argument("--processing-time", metavar="DURATION", help="micro-batches this often: '0 seconds'")
-    trigger.add_argument("--available-now", action="store_true", help="micro-batches of what is there, then end")
-    state = cli.add_argument_group("state, in micro-batches")
-    state.add_argument("--times", type=_positive, default=1, metavar="N", help="alert at every N-th match of a key")
-    state.add_argument("--within", type=float, metavar="SECONDS", help="count only matches that are so close together")
-    state.add_argument("--once", action="store_true", help="alert once, until a record of the key does not match")
-    state.add_argument("--by", metavar="SQL", help="the key, such as a field; otherwise that of the record")
-    cli.add_argument("--seconds", type=float, help="end after this time")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the time from record to alert")
-    return cli
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
 def rule_of(arguments: argparse.Namespace) -> Rule:
     """Return the rule that the command line has. Raises JobFailed."""
     schema: Any = None
@@ -227,16 +197,13 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     rule = rule_of(arguments)
     trigger = trigger_of(arguments, rule)
     kafka = broker_options(arguments)
-    try:
-        begin = _end_of(spark, kafka, arguments.topic)
-        read_topics = _topics_read(spark, source_options(arguments))
-    except ConnectionError as error:
-        raise JobFailed(str(error)) from error
+    begin = _end_of(spark, kafka, arguments.topic)
+    topics = query_source.check(spark, arguments, Checkpoint(spark, arguments.checkpoint))
     if "realTime" in trigger:
-        _require_slots(spark, sum(map(len, read_topics.values())))
+        _require_slots(spark, sum(len(each.partitions) for each in topics.values()))
     if rule.has_state:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
-    sink = kafka | {"topic": arguments.topic}
+    sink = {**LARGE_RECORDS, **kafka, "topic": arguments.topic}
     query = write(plan(spark, arguments), sink, checkpoint=arguments.checkpoint, trigger=trigger)
     if arguments.seconds is not None:
         timer = threading.Timer(arguments.seconds, stop.set)
@@ -251,23 +218,12 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
 
 
 def _end_of(spark: SparkSession, kafka: dict[str, str], topic: str) -> dict[int, int]:
-    """The end of each partition of the topic of the alerts. Raises ConnectionError, and JobFailed if it is missing."""
-    found = topic_offsets.partitions(spark, kafka, [topic])
+    """The end of each partition of the topic of the alerts. Raises JobFailed if it is missing."""
+    found = topic_offsets.described(spark, kafka, [topic])
     if not found:
         create = f"minibroker topics create {topic} --config message.timestamp.type=LogAppendTime"
         raise JobFailed(f"topic {topic} does not exist; create it, such as by `{create}`")
-    return topic_offsets.offsets(spark, kafka, found)[1][topic]
-
-
-def _topics_read(spark: SparkSession, source: dict[str, str]) -> dict[str, list[int]]:
-    """The partitions that a source with these options reads now, by topic. Raises ConnectionError."""
-    if assigned := source.get("assign"):
-        return dict(json.loads(assigned))
-    if pattern := source.get("subscribePattern"):
-        topics = [name for name in topic_offsets.names(spark, source) if re.fullmatch(pattern, name)]
-    else:
-        topics = source["subscribe"].split(",")
-    return topic_offsets.partitions(spark, source, topics)
+    return topic_offsets.offsets(spark, kafka, {topic: found[topic].partitions})[1][topic]
 
 
 def _require_slots(spark: SparkSession, partitions: int) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import MAXYEAR, MINYEAR, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,26 +28,27 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
-from minibroker.spark_jobs import topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, say
+from minibroker.spark_jobs import command_lines, query_source
+from minibroker.spark_jobs.command import Job, main, say
+from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
-from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
+from minibroker.spark_jobs.kafka_options import source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.query_source import Checkpoint
 from minibroker.spark_jobs.report import picture, shortened, table
-from minibroker.spark_jobs.sink_table import Compacted, SinkTable
+from minibroker.spark_jobs.sink_table import QUERY, Compacted, SinkTable
 
+options = command_lines.archive
 RECORDS = "records"
 QUARANTINE = "quarantine"
 REASONS = ("late", "unreadable")
-FRAMING = ("auto", "confluent", "none")
-FORMATS = ("bytes", "json", "avro")
 FRAME_BYTES = 5  # of Confluent's serializers: a zero, and the schema's id in four bytes
 UNPARSED = "_unparsed"
 # How many micro-batches lie between two summaries of the sink's log, which is what can be compacted.
 COMPACT_EVERY = 10
 TOPICS_SHOWN = 5  # in a picture: so many colours differ
+DATE = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)")
 COLOURS = {"late": "#9b9b9b", "unreadable": "#222222"}
-UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Values(NamedTuple):
@@ -128,6 +130,7 @@ class Archive:
     def __init__(self, spark: SparkSession, output: str) -> None:
         self.records = SinkTable(spark, f"{output}/{RECORDS}")
         self.quarantine = SinkTable(spark, f"{output}/{QUARANTINE}")
+        self.files = HadoopFiles(spark, output)
         self.counted: dict[int, dict[str, int]] = {}  # by micro-batch: its records, and those of each reason
 
     def add(self, batch: int, records: DataFrame, *, quarantine_used: bool) -> None:
@@ -160,63 +163,18 @@ class Archive:
             if rows is not None:
                 counted = rows.groupBy("topic", "date", "hour", fate.alias("fate")).count()
                 found += [row.asDict() for row in counted.collect()]
-        return sorted(found, key=lambda row: (row["topic"], row["date"], row["hour"], row["fate"]))
+        return sorted(found, key=lambda row: (row["topic"], _day(row["date"]), row["hour"], row["fate"]))
+
+
+def _day(date: str) -> tuple[int, ...]:
+    """Year, month and day; a year may have a sign, and more than four digits."""
+    found = DATE.fullmatch(date)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _observed(written: DataFrame) -> dict[str, int]:
     metrics: Any = written._jdf.queryExecution().observedMetrics().get("counted")
     return {name: int(metrics.get().getLong(at)) for at, name in enumerate(("records", *REASONS))}
-
-
-class Checkpoint:
-    """A query's notes of its way through the topics."""
-
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        self.files = HadoopFiles(spark, folder)
-
-    def last(self, kind: str) -> int:
-        """Return the number of the last micro-batch that is planned (`offsets`) or done (`commits`), or -1."""
-        return max((int(name) for name in self.files.names(kind) if name.isdigit()), default=-1)
-
-    def watermark_ms(self, batch: int) -> int:
-        """Return the watermark with which a micro-batch was planned; it is the same when the batch comes again."""
-        return int(json.loads(self.files.read(f"offsets/{batch}").splitlines()[1])["batchWatermarkMs"])
-
-    def offsets(self, batch: int) -> topic_offsets.Offsets:
-        """Return where the micro-batch ended, by topic and partition."""
-        planned = json.loads(self.files.read(f"offsets/{batch}").splitlines()[2])
-        return {topic: {int(number): at for number, at in ends.items()} for topic, ends in planned.items()}
-
-
-class Lost(NamedTuple):
-    """Records that were gone before they were archived."""
-
-    topic: str
-    partition: int
-    first: int
-    next: int  # where the partition goes on now
-
-    def __str__(self) -> str:
-        where = f"{self.topic}-{self.partition}"
-        if self.next < self.first:
-            return f"{where}: made anew: it was archived up to offset {self.first:,}, and now ends at {self.next:,}"
-        count = self.next - self.first
-        return (
-            f"{where}: offsets {self.first:,} to {self.next - 1:,} ({count:,}) were deleted before they were archived"
-        )
-
-
-def lost(
-    reached: topic_offsets.Offsets, earliest: topic_offsets.Offsets, latest: topic_offsets.Offsets
-) -> Iterator[Lost]:
-    """Compare where an archive has come to with what the topics still have."""
-    for topic, ends in reached.items():
-        for partition, offset in ends.items():
-            begin, end = (each.get(topic, {}).get(partition, 0) for each in (earliest, latest))
-            if end < offset:
-                yield Lost(topic, partition, offset, end)
-            elif begin > offset:
-                yield Lost(topic, partition, offset, begin)
 
 
 class Writer(NamedTuple):
@@ -267,56 +225,6 @@ class Writer(NamedTuple):
         return Compacted(files, into)
 
 
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("archive", "Topics to Parquet by topic, date and hour; each record once.")
-    add_source(cli)
-    cli.add_argument("--output", required=True, metavar="DIR", help="where the tables records and quarantine are")
-    cli.add_argument("--checkpoint", metavar="DIR", help="from which a later run continues; default: in OUTPUT")
-    cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw records by hour and topic")
-    values = cli.add_argument_group("values")
-    values.add_argument("--value-format", choices=FORMATS, default="bytes", help="decode values; bytes are kept anyway")
-    values.add_argument("--schema", type=_text_of, metavar="FILE", help="of JSON: Spark's DDL or JSON; of Avro: Avro's")
-    values.add_argument(
-        "--writer-schema",
-        type=_writer_schema,
-        action="append",
-        default=[],
-        metavar="ID=FILE",
-        help="Avro schema of the values framed with this id; without any, all are read by --schema",
-    )
-    values.add_argument(
-        "--framing", choices=FRAMING, default="auto", help="Confluent's five bytes before a value: where found, always"
-    )
-    values.add_argument("--watermark", metavar="TIME", help="quarantine records this much older than the newest before")
-    files = cli.add_argument_group("small files")
-    files.add_argument("--compact-below", type=_bytes, metavar="SIZE", help="merge small files into such of 128m, say")
-    files.add_argument("--keep-replaced-hours", type=float, default=24, metavar="HOURS", help="for readers under way")
-    return cli
-
-
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read {path}: {error}") from error
-
-
-def _writer_schema(text: str) -> tuple[int, str]:
-    identifier, equals, path = text.partition("=")
-    if not equals or not identifier.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not ID=FILE")
-    return int(identifier), _text_of(path)
-
-
-def _bytes(text: str) -> int:
-    number, unit = (text[:-1], UNITS[text[-1].lower()]) if text[-1:].lower() in UNITS else (text, 1)
-    if not number.isdigit() or int(number) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 128m")
-    return int(number) * unit
-
-
 def values_of(arguments: argparse.Namespace) -> Values:
     """Translate the options of values. Raises JobFailed."""
     if (arguments.value_format == "bytes") != (arguments.schema is None):
@@ -337,7 +245,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     checkpoint = Checkpoint(spark, arguments.checkpoint or f"{arguments.output}/_checkpoint")
     archive = Archive(spark, arguments.output)
     _check_they_belong_together(archive, checkpoint)
-    _check_nothing_is_lost(spark, checkpoint, arguments)
+    query_source.check(spark, arguments, checkpoint)
     writer = Writer(
         archive,
         checkpoint,
@@ -348,6 +256,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         failures=[],
     )
     query = writer.start(read(spark, source_options(arguments)), every_seconds=arguments.continuous)
+    archive.files.replace(QUERY, str(query.id))
     try:
         so_far = 0
         for facts in micro_batches(query, stop=stop):
@@ -383,24 +292,6 @@ def _check_they_belong_together(archive: Archive, checkpoint: Checkpoint) -> Non
             )
 
 
-def _check_nothing_is_lost(spark: SparkSession, checkpoint: Checkpoint, arguments: argparse.Namespace) -> None:
-    """Compare the checkpoint with the topics. Raises JobFailed, unless it may lose records."""
-    done = checkpoint.last("commits")
-    if done < 0:
-        return
-    reached = checkpoint.offsets(done)
-    asked = source_options(arguments)
-    try:
-        existing = topic_offsets.partitions(spark, asked, reached)
-        found = list(lost(reached, *topic_offsets.offsets(spark, asked, existing)))
-    except ConnectionError as error:
-        raise JobFailed(str(error)) from error
-    for each in found:
-        say(arguments, {"lost": each._asdict()}, f"lost: {each}")
-    if found and arguments.fail_on_data_loss == "true":
-        raise JobFailed(f"{found[0]}; go on without them with --fail-on-data-loss false")
-
-
 def _report(hours: Sequence[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
     fates = ("archived", *REASONS)
     rows = []
@@ -426,22 +317,31 @@ def draw(path: Path, hours: Sequence[Mapping[str, Any]]) -> None:
     archived: Counter[str] = Counter()
     for row in hours:
         archived[row["topic"]] += row["count"] if row["fate"] == "archived" else 0
+    drawn = [row for row in hours if MINYEAR <= _day(row["date"])[0] <= MAXYEAR]  # Python has no other years
     shown = [topic for topic, _ in archived.most_common(TOPICS_SHOWN)]
     others = f"{len(archived) - len(shown)} more"
     counted: dict[str, Counter[float]] = {label: Counter() for label in [*shown, others, *COLOURS]}
-    for row in hours:
+    for row in drawn:
         begins = float(date2num(datetime.fromisoformat(row["date"]) + timedelta(hours=row["hour"])))  # type: ignore[no-untyped-call]
         label = row["fate"] if row["fate"] != "archived" else row["topic"] if row["topic"] in shown else others
         counted[label][begins] += row["count"]
     below: Counter[float] = Counter()
     total = sum(row["count"] for row in hours)
-    with picture(path, f"{total:,} records by hour (UTC)") as axes:
+    outside = total - sum(row["count"] for row in drawn)
+    title = f"{total:,} records by hour (UTC)" + (
+        f", {outside:,} of them outside of the years drawn" if outside else ""
+    )
+    with picture(path, title) as axes:
         for label, counts in counted.items():
             if counts:
                 name = f"quarantine: {label}" if label in COLOURS else shortened(label)
                 bottom, colour = [below[begins] for begins in counts], COLOURS.get(label)
                 axes.bar(list(counts), list(counts.values()), 1 / 24, bottom, align="edge", label=name, color=colour)
                 below.update(counts)
+        if below:
+            margin = (max(below) - min(below) + 1) / 20
+            first, last = (float(date2num(each)) for each in (datetime.min, datetime(MAXYEAR, 12, 31)))  # type: ignore[no-untyped-call]
+            axes.set_xlim(max(min(below) - margin, first), min(max(below) + margin, last))
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

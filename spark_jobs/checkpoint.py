@@ -16,8 +16,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from minibroker.spark_jobs.command import Job, job_parser, main
+from minibroker.spark_jobs import command_lines
+from minibroker.spark_jobs.command import Job, main
 
+options = command_lines.checkpoint
 FIRST_KEYS = 5
 
 
@@ -46,13 +48,6 @@ def stores_of(spark: SparkSession, folder: str) -> Iterator[Store]:
 def read(spark: SparkSession, folder: str, store: Store) -> DataFrame:
     """Open the rows of a store as they are after the newest committed batch."""
     return spark.read.format("statestore").options(**store.options).load(folder)
-
-
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("checkpoint", "The state in the checkpoint of a streaming query.")
-    cli.add_argument("folder", metavar="DIR", help="the query's checkpointLocation")
-    return cli
 
 
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> list[DataFrame]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +27,11 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from minibroker.spark_jobs.kafka_options import pair
+from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.living_line import LivingLine, Watch, living_line
 from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
+from minibroker.spark_jobs.surroundings import check_surroundings
+from minibroker.spark_jobs.topic_offsets import beyond_times
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STAGES = {
@@ -37,11 +42,18 @@ STAGES = {
 REASON_CHARACTERS = 300
 LOOK_AGAIN_SECONDS = 0.2
 PROGRESS_SECONDS = 5.0
+LARGER = "give the topic a larger max.message.bytes"
+NEXT_STEPS = {
+    "No space left on device": "make room, and start it again: it goes on from its last micro-batch",
+    "max.request.size": "give --kafka-option kafka.max.request.size=BYTES",
+    "buffer.memory": "give --kafka-option kafka.buffer.memory=BYTES --kafka-option kafka.max.request.size=BYTES",
+    "larger than the max message size": LARGER,
+    "exceeds the maximum configured value": LARGER,
+}
+STANDARD_ERROR = 2
+SIGNALLED = 128  # and the number of the signal are the status, as in shells
+JAVA_EXCEPTION = re.compile(r"(?:Exception|Error)[^:\n]*: (.*)")
 PYTHON_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt): ")
-
-
-class JobFailed(RuntimeError):
-    """A job cannot do what it was asked; the message is one line with the next step."""
 
 
 class Job(NamedTuple):
@@ -57,40 +69,48 @@ class Job(NamedTuple):
     subject: Callable[[argparse.Namespace], str]
 
 
-def job_parser(name: str, about: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that every job has."""
-    cli = argparse.ArgumentParser(prog=name, description=about)
-    spark = cli.add_argument_group("Spark")
-    spark.add_argument("--master", default="local[*]", help="such as spark://HOST:7077; spark-submit's own goes first")
-    spark.add_argument("--spark-config", action="append", default=[], metavar="KEY=VALUE", type=pair)
-    spark.add_argument("--event-log", metavar="DIR", help="write what Spark's history server shows")
-    spark.add_argument("--dry-run", action="store_true", help="show the plan, and run nothing")
-    cli.add_argument("--json", action="store_true", help="a line of JSON for each stage and each result")
-    return cli
-
-
 def main(job: Job, command_line: Sequence[str] | None = None) -> None:
-    """Run a job as a command; exit with its status, or with 1 and the reason."""
+    """Run a job as a command; exit with its status, with 1 and the reason, or with 128 and the signal that ended it."""
     arguments = job.options().parse_args(command_line)
     # While Spark starts, Ctrl-C ends the process at once, and the JVM with it: an exception could be lost in there.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with living_line() as line:
-        status = _run(job, arguments, line)
+    # What Spark calls in Python may fail: the job says so, and py4j need not.
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    stop = Stop()
+    log = Path(tempfile.gettempdir()) / f"minibroker-{job.name}-{os.getpid()}.log"
+    try:
+        with living_line() as line:
+            check_surroundings(arguments)
+            status = _run(job, arguments, line, stop, log)
+    except (ConnectorUnavailable, OSError, JobFailed) as reason:
+        status = _failed(job, stop, str(reason))
+    except (PySparkException, Py4JError) as error:
+        # It has the query's plan and the trace.
+        trace = f"; Spark's log: {log}" if log.exists() else ""
+        status = _failed(job, stop, f"{job.subject(arguments)}: {_in_one_line(error, log)}{trace}")
+        log = log.with_suffix(".none")
+    log.unlink(missing_ok=True)
+    if stop.signal is not None:
+        print(f"{job.name}: stopped before its end; the same command goes on from there", file=sys.stderr)
+        status = SIGNALLED + stop.signal
     if status:
         sys.exit(status)
 
 
-def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> int:
+def _failed(job: Job, stop: Stop, reason: str) -> int:
+    if stop.signal is None:
+        print(f"{job.name}: {reason}", file=sys.stderr)
+    return 1
+
+
+def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None, stop: Stop, log: Path) -> int:
     if connector_is_missing():
         _show_stage("connector", arguments, line)
     _show_stage("session", arguments, line)
-    try:
-        # In the main thread pyspark would take SIGINT over, and call the JVM in the middle of another call.
-        with ThreadPoolExecutor(1) as starting:
-            settings = _session_settings(arguments)
-            spark = starting.submit(spark_session, job.name, master=arguments.master, config=settings).result()
-    except (ConnectorUnavailable, OSError) as reason:
-        sys.exit(f"{job.name}: {reason}")
+    # In the main thread pyspark would take SIGINT over, and call the JVM in the middle of another call.
+    with ThreadPoolExecutor(1) as starting, _standard_error_in(log):
+        settings = _session_settings(arguments)
+        spark = starting.submit(spark_session, job.name, master=arguments.master, config=settings).result()
     try:
         if arguments.dry_run:
             planned = job.plan(spark, arguments)
@@ -100,16 +120,30 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None) -> in
         _show_stage("query", arguments, line)
         if line is not None:
             line.watch(spark)
-        return job.run(spark, arguments, _set_by_signals())
-    except JobFailed as failed:
-        sys.exit(f"{job.name}: {failed}")
-    except (PySparkException, Py4JError) as error:
-        # Spark's log has the query's plan and the trace.
-        sys.exit(f"{job.name}: {job.subject(arguments)}: {_reason(error)}")
+        stop.at_signals()
+        return job.run(spark, arguments, stop)
+    except Py4JJavaError as error:
+        if "long overflow" not in reason_of(error) or not hasattr(arguments, "subscribe"):
+            raise
+        raise JobFailed(beyond_times(spark, arguments)) from error
     finally:
         if line is not None:
             line.say("stopping Spark")
-        spark.stop()
+        with suppress(Py4JError, OSError):  # a JVM that has ended
+            spark.stop()
+
+
+@contextmanager
+def _standard_error_in(log: Path) -> Iterator[None]:
+    """Have what is started in here, the JVM and Spark's workers in Python, write its errors to a file."""
+    kept = os.dup(STANDARD_ERROR)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), STANDARD_ERROR)
+        yield
+    finally:
+        os.dup2(kept, STANDARD_ERROR)
+        os.close(kept)
 
 
 class Progress(NamedTuple):
@@ -196,26 +230,42 @@ def _show_stage(stage: str, arguments: argparse.Namespace, line: LivingLine | No
         print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, Py4JJavaError):
-        cause = error.java_exception
+def _in_one_line(error: Exception, log: Path) -> str:
+    """The reason of a failure, and the next step where there is one."""
+    reason = reason_of(error)
+    if "JAVA_GATEWAY_EXITED" in reason:  # the JVM has written why
+        found = JAVA_EXCEPTION.search(log.read_text(errors="replace"))
+        reason = f"Spark does not start: {found[1] if found else reason}"
+    return next((f"{reason}; {step}" for sign, step in NEXT_STEPS.items() if sign in reason), reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what Spark or the JVM failed of, in one line: the cause behind all others."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if cause is not None:
         while cause.getCause() is not None:
             cause = cause.getCause()
-        return str(cause.getMessage() or cause.toString())[:REASON_CHARACTERS]
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    # Of a trace in Python, what was raised.
-    raised = [line for line in lines if PYTHON_EXCEPTION.match(line)] if "Traceback" in str(error) else []
-    return (raised or lines)[0][:REASON_CHARACTERS]
+        text = str(cause.getMessage() or cause.toString())
+    else:
+        text = str(error) or type(error).__name__
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or [type(error).__name__]
+    # Of a trace in Python or Java that is in the text, what was raised at first.
+    raised = [line for line in lines if PYTHON_EXCEPTION.match(line)] if "Traceback" in text else []
+    caused = [line for line in lines if line.startswith("Caused by: ")]
+    return (raised or caused[-1:] or lines)[0].removeprefix("Caused by: ")[:REASON_CHARACTERS]
 
 
-def _set_by_signals() -> threading.Event:
+class Stop(threading.Event):
     """An event that the first signal sets; the second ends the process, should the query not stop."""
-    stop = threading.Event()
 
-    def on_signal(number: int, _: FrameType | None) -> None:
-        stop.set()
+    signal: int | None = None
+
+    def at_signals(self) -> None:
+        """Set it at the first SIGINT or SIGTERM from now on."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self.signal = number
+        self.set()
         signal.signal(number, signal.SIG_DFL)
-
-    for number in STOP_SIGNALS:
-        signal.signal(number, on_signal)
-    return stop

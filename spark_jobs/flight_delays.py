@@ -16,20 +16,21 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
-from minibroker.spark_jobs.command import Job, job_parser, main
-from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
+from minibroker.spark_jobs import command_lines, query_source
+from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.command_lines import WATERMARK_DAYS, WINDOW_DAYS
+from minibroker.spark_jobs.kafka_options import source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start_files
+from minibroker.spark_jobs.query_source import Checkpoint
 
+options = command_lines.delays
 LATE_FROM_MINUTES = 15
-WINDOW_DAYS = 1
-WATERMARK_DAYS = 14
 FLIGHT = StructType(
     [
         StructField("scheduled_departure", TimestampType()),
@@ -93,25 +94,6 @@ def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: flo
     return start_files(writer, output=output, checkpoint=checkpoint, every_seconds=every_seconds)
 
 
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("delays", "Flight delays from Kafka to Parquet.")
-    add_source(cli)
-    cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files")
-    cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
-    cli.add_argument("--window", default=f"{WINDOW_DAYS} day")
-    cli.add_argument("--window-start", default="5 hours", metavar="AFTER_MIDNIGHT_UTC")
-    cli.add_argument("--watermark", default=f"{WATERMARK_DAYS} days", help="how late a record may come, in event time")
-    cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
-    cli.add_argument("--until", metavar="TIME", type=_time, help="end when all windows up to this time are written")
-    return cli
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Read and transform as the command line has it; nothing runs yet."""
     return transform(
@@ -124,6 +106,7 @@ def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Run one query until it ends, `stop` is set or `--until` is reached; print a line about each micro-batch."""
+    query_source.check(spark, arguments, Checkpoint(spark, arguments.checkpoint))
     query = write(
         plan(spark, arguments),
         output=arguments.output,

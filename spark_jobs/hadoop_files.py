@@ -31,6 +31,8 @@ class HadoopFiles:
         if self._is_local:
             # Without checksum files, which are not moved in one step with what they are of.
             self._system = self._system.getRawFileSystem()
+            # One folder has one name, however it is spelled.
+            path = jvm.org.apache.hadoop.fs.Path(os.path.realpath(str(path.toUri().getPath())))
         self.folder: str = self._system.makeQualified(path).toString()
 
     def path(self, name: str) -> Any:
@@ -52,6 +54,11 @@ class HadoopFiles:
             yield File(
                 status.getPath().toString(), status.getLen(), status.getModificationTime(), status.getBlockSize()
             )
+
+    def status(self, path: str) -> File:
+        """Return a file's facts; the path may be a URI."""
+        status = self._system.getFileStatus(self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(path)))
+        return File(status.getPath().toString(), status.getLen(), status.getModificationTime(), status.getBlockSize())
 
     def exists(self, name: str) -> bool:
         return bool(self._system.exists(self.path(name)))

@@ -1,7 +1,7 @@
 """One line at the foot of a terminal, which says what Spark does while it does: stage, tasks, records, how far behind.
 
 The rule: it is on standard error, and only if that is a terminal; what a job prints goes above it, and it is gone at
-the end. What the JVM writes to standard error goes above it too, except what it writes at each start.
+the end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ DRAW_SECONDS = 0.25
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ERASED = "\r\x1b[K"
 STANDARD_ERROR = 2
-LAST_WORDS_SECONDS = 0.5  # for those of a JVM that has ended
-# Of the JVM and of Spark's workers in Python, at each start.
-NOISE = ("WARNING: Using incubator modules", "Starting Streaming TransformWithState", "Streaming TransformWithState")
 
 
 class Doing(NamedTuple):
@@ -135,8 +132,14 @@ class LivingLine:
             seconds = int(time.monotonic() - self._started)
             line = f"{FRAMES[frame % len(FRAMES)]} {seconds // 60}:{seconds % 60:02}  {words}"
             with self._lock:
-                self._terminal.write(ERASED + line[: os.get_terminal_size(self._terminal.fileno()).columns - 1])
+                columns = os.get_terminal_size(self._terminal.fileno()).columns
+                self._terminal.write(ERASED + fitting(line, columns=columns))
                 self._terminal.flush()
+
+
+def fitting(line: str, *, columns: int) -> str:
+    """Return what fits into a terminal before its last column; all of it if the terminal has no width, 0."""
+    return line[: columns - 1] if columns else line
 
 
 class Above:
@@ -161,31 +164,11 @@ def living_line() -> Iterator[LivingLine | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    # The JVM inherits descriptor 2, so that is what goes through this process; this process keeps the terminal.
     terminal = os.fdopen(os.dup(STANDARD_ERROR), "w", encoding="utf-8", errors="replace")
     line = LivingLine(terminal)
-    reading, writing = os.pipe()
-    os.dup2(writing, STANDARD_ERROR)
-    os.close(writing)
-    forwarding = threading.Thread(target=_forward, args=(reading, line, terminal), daemon=True)
-    forwarding.start()
     line.start()
     try:
         with redirect_stdout(Above(line, sys.stdout)):
             yield line
     finally:
         line.end()
-        os.dup2(terminal.fileno(), STANDARD_ERROR)
-        if sys.exception() is not None:
-            forwarding.join(LAST_WORDS_SECONDS)
-
-
-def _forward(reading: int, line: LivingLine, terminal: TextIO) -> None:
-    """Write what comes from the JVM above the line, until the JVM has ended."""
-    is_noise = False
-    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
-        for each in lines:
-            # Empty lines follow on some of the noise.
-            is_noise = each.startswith(NOISE) or (is_noise and not each.strip())
-            if not is_noise:
-                line.above(each, terminal)

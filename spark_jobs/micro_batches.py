@@ -53,7 +53,7 @@ def micro_batches(
             records += progress["numInputRows"]
             watermark = progress["eventTime"].get("watermark")
             # A batch writes the windows that its watermark has passed.
-            if until is not None and watermark and datetime.fromisoformat(watermark) >= until:
+            if until is not None and watermark and _is_reached(until, watermark):
                 stop.set()
             observed: dict[str, Any] = {}
             for row in progress["observedMetrics"].values():
@@ -79,7 +79,17 @@ def micro_batches(
 
 def _time(ms: int) -> str:
     """A time as Spark writes those of its progress."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError):  # a year that Python does not have
+        return f"{ms} ms"
+
+
+def _is_reached(until: datetime, watermark: str) -> bool:
+    try:
+        return datetime.fromisoformat(watermark) >= until
+    except ValueError:  # a year of five digits has a plus, one before the first a minus
+        return watermark.startswith("+")
 
 
 def behind(source: Any) -> int:

@@ -23,19 +23,19 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from minibroker.spark_jobs import sending, topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, Progress, job_parser, main, say, stoppable
-from minibroker.spark_jobs.kafka_options import add_bootstrap, broker_options
+from minibroker.spark_jobs import command_lines, sending, topic_offsets
+from minibroker.spark_jobs.command import Job, Progress, main, say, stoppable
+from minibroker.spark_jobs.command_lines import PROMISES
+from minibroker.spark_jobs.errors import JobFailed
+from minibroker.spark_jobs.hadoop_files import HadoopFiles
+from minibroker.spark_jobs.kafka_options import LARGE_RECORDS, broker_options
 from minibroker.spark_jobs.report import picture, table
-from minibroker.spark_jobs.sink_table import read_tables
+from minibroker.spark_jobs.sink_table import QUERY, SinkTable, read_tables
 
-FORMATS = ("csv", "json", "parquet")
+options = command_lines.replay
+LARGE = {name.removeprefix("kafka."): value for name, value in LARGE_RECORDS.items()}
 KEPT = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 HEADERS = "array<struct<key: string, value: binary>>"
-PROMISES = {
-    "exactly-once": "each record once, for readers with isolation.level=read_committed; in order in each partition",
-    "at-least-once": "each record once or, after a crash, again; in order in each partition",
-}
 # How long after the plan is made the first record is due: tasks start, and connect, meanwhile.
 LEAD_SECONDS = 2.0
 
@@ -70,20 +70,20 @@ def transform(rows: DataFrame, *, topic: str | None, lanes: Mapping[str, int] | 
         return (F.lit(None) if otherwise is None else otherwise).cast(kind)
 
     keyed = lanes is not None
+    came_from = [name for name in ("topic", "partition") if keyed and "offset" in names and name in names]
     key = column("key", "binary")
     target = F.lit(topic) if topic else F.col("topic").cast("string")
     lane = F.col("partition").cast("int") if lanes is None else _lane_of_key(key, target, lanes)
     values = F.to_json(F.struct(*own)) if own else F.lit(None)
-    times = column("timestamp", "timestamp", F.lit(0).cast("timestamp"))
     found = rows.select(
         target.alias("topic"),
         lane.alias("lane"),
         (F.lit(None).cast("int") if keyed else lane).alias("to_partition"),
-        F.coalesce(F.unix_millis(times), F.lit(0)).alias("timestamp_ms"),
+        F.unix_millis(column("timestamp", "timestamp")).alias("timestamp_ms"),
         key.alias("key"),
         column("value", "binary", values).alias("value"),
         column("headers", HEADERS).alias("headers"),
-        *([F.col("partition").alias("from_partition")] if keyed and "offset" in names and "partition" in names else []),
+        *(F.col(name).alias(f"from_{name}") for name in came_from),
         *(
             [F.col("offset").cast("long").alias("position")]
             if "offset" in names
@@ -97,11 +97,11 @@ def transform(rows: DataFrame, *, topic: str | None, lanes: Mapping[str, int] | 
     if "position" in found.columns and not keyed:
         return found
     # In a lane of keys there are offsets of several partitions.
-    order = ["from_partition", "position"] if "from_partition" in found.columns else ["timestamp_ms"]
-    order += [] if "position" in found.columns else ["file", "block", "row"]
+    order = ["timestamp_ms", "file", "block", "row"]
+    if "position" in found.columns:
+        order = [*(f"from_{name}" for name in came_from), "position"]
     place = F.row_number().over(Window.partitionBy("topic", "lane").orderBy(*order)).cast("long") - 1
-    placed = found.withColumn("place", place)
-    return placed.drop("from_partition", "file", "block", "row", "position").withColumnRenamed("place", "position")
+    return found.withColumn("position", place).drop("from_topic", "from_partition", "file", "block", "row")
 
 
 def _lane_of_key(key: Column, topic: Column, lanes: Mapping[str, int]) -> Column:
@@ -122,43 +122,30 @@ def write(records: DataFrame, sender: sending.Sender, *, tasks: int, turns: str 
     return sender(lanes.withColumn("due", due).sortWithinPartitions("due", "topic", "lane", "position").drop("due"))
 
 
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("replay", "An archive or files back into topics: order, time and partition as they were.")
-    add_bootstrap(cli)
-    source = cli.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="DIR", help="the output of the job archive")
-    source.add_argument("--input", metavar="PATH", help="files of --format")
-    cli.add_argument("--format", choices=FORMATS, default="parquet")
-    cli.add_argument("--where", metavar="SQL", help="which rows, such as \"topic = 'orders' and date = '2026-01-01'\"")
-    cli.add_argument("--without-quarantine", action="store_true", help="leave out what the archive put apart")
-    cli.add_argument("--topic", metavar="TOPIC", help="where to; otherwise to the topic that each row names")
-    cli.add_argument(
-        "--partitions", choices=["original", "key"], default="original", help="key: where the producer puts the key"
-    )
-    cli.add_argument("--speed", type=_speed, default=None, metavar="max|TIMES", help="1 is as it was; default: max")
-    cli.add_argument("--delivery", choices=list(PROMISES), default="exactly-once")
-    cli.add_argument("--group", metavar="NAME", help="what is sent already is kept here; default: by source and topic")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw planned against real time")
-    return cli
-
-
-def _speed(text: str) -> float | None:
-    if text == "max":
-        return None
-    try:
-        times = float(text)
-    except ValueError:
-        times = 0
-    if times <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither max nor a number above 0")
-    return times
-
-
-def group_of(arguments: argparse.Namespace) -> str:
+def group_of(arguments: argparse.Namespace, source: str) -> str:
     """Return the group that keeps the progress: the same for the same source and target."""
-    source = "\n".join([str(arguments.archive or arguments.input), arguments.where or "", arguments.topic or ""])
-    return arguments.group or f"replay-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    told = "\n".join([source, arguments.where or "", arguments.topic or ""])
+    return arguments.group or f"replay-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def fingerprint(spark: SparkSession, arguments: argparse.Namespace, source: str, records: DataFrame) -> str:
+    """Return what tells these rows from all others: it is noted beside each offset of the group.
+
+    An archive is known by the query that writes it, and may grow, unless its rows are numbered anew in each run. Files
+    are known by their names, sizes and times.
+    """
+    files = HadoopFiles(spark, source)
+    if arguments.input:
+        known = sorted(str(files.status(path)) for path in records.inputFiles())
+    elif files.exists(QUERY):
+        known = [files.read(QUERY)]
+    else:
+        checkpoint = "_checkpoint/metadata"  # of an archive before there was that file
+        known = [str(json.loads(files.read(checkpoint))["id"])] if files.exists(checkpoint) else []
+    if arguments.archive and arguments.partitions == "key":
+        known += [str(SinkTable(spark, f"{source}/{name}").last_batch()) for name in ("records", "quarantine")]
+    chosen = [arguments.where, arguments.without_quarantine, arguments.partitions, arguments.input and arguments.format]
+    return hashlib.sha256("\n".join([source, *known, *map(str, chosen)]).encode()).hexdigest()[:12]
 
 
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
@@ -172,29 +159,31 @@ def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
         lanes = _partition_counts(
             spark, [arguments.topic] if arguments.topic else [row[0] for row in distinct], arguments
         )
+    elif arguments.topic and {"topic", "offset"} <= set(rows.columns):
+        several = sorted(row[0] for row in rows.select("topic").distinct().limit(2).collect())
+        if len(several) > 1:
+            raise JobFailed(
+                f"the rows are of {several[0]}, {several[1]} and perhaps more topics, whose offsets do not fit into one"
+                f" topic; choose one by --where \"topic = '{several[0]}'\", or give --original-topics"
+            )
     return transform(rows, topic=arguments.topic, lanes=lanes)
 
 
 def _partition_counts(spark: SparkSession, topics: Iterable[str], arguments: argparse.Namespace) -> dict[str, int]:
     """Return how many partitions the topics have that are sent to. Raises JobFailed if one is missing."""
-    try:
-        existing = topic_offsets.partitions(spark, broker_options(arguments), topics)
-    except ConnectionError as error:
-        raise JobFailed(str(error)) from error
-    for topic in topics:
-        if topic not in existing:
-            raise JobFailed(f"there is no topic {topic} at {arguments.bootstrap_servers}; create it first")
-    return {topic: len(numbers) for topic, numbers in existing.items()}
+    found = topic_offsets.require(spark, broker_options(arguments), topics)
+    return {topic: len(each.partitions) for topic, each in found.items()}
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Send all that is not sent yet, and print a table."""
     broker = broker_options(arguments)
-    group = group_of(arguments)
+    source = HadoopFiles(spark, arguments.archive or arguments.input).folder
+    group = group_of(arguments, source)
+    topics: set[str] = set()
 
     def progress() -> Progress | None:
-        noted = _noted(topic_offsets.committed_metadata(spark, broker, group))
-        done = sum(records for _, records in noted)
+        done = sum(records for _, records, _ in _noted(topic_offsets.committed(spark, broker, group, topics)).values())
         return Progress({"sent": done, "of": count}, f"{done:,} of {count:,} records are sent") if count else None
 
     count = 0
@@ -206,19 +195,31 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         if not surveyed:
             raise JobFailed("there are no records to send")
         _check_partitions(spark, surveyed, arguments)
+        topics |= {each.topic for each in surveyed}
+        identity = fingerprint(spark, arguments, source, records)
+        noted = _noted(topic_offsets.committed(spark, broker, group, topics))
+        for (topic, number), (_, _, of) in noted.items():
+            if of != identity:
+                raise JobFailed(
+                    f"the group {group} keeps how far other rows were sent to {topic}-{number}: the source has changed"
+                    " since, or the options that choose rows; to send all of these, give another --group"
+                )
         count = sum(each.records for each in surveyed)
         say(
             arguments,
             {"promise": arguments.delivery, "group": group, "records": count},
             f"{count:,} records: {PROMISES[arguments.delivery]}\nhow far it is, is kept by the group {group}",
         )
+        if early := sum(each.early for each in surveyed):
+            text = f"{early:,} records have a time before 1970, which Kafka's client cannot send: they get none"
+            say(arguments, {"without_time": early}, text)
+        times = [each.first_ms for each in surveyed if each.first_ms is not None]
         pace = None
         if arguments.speed is not None:
-            noted = _noted(topic_offsets.committed_metadata(spark, broker, group))
-            elapsed_ms = max((elapsed_ms for elapsed_ms, _ in noted), default=0)
+            elapsed_ms = max((elapsed_ms for elapsed_ms, _, _ in noted.values()), default=0)
             starts_at = time.time() + LEAD_SECONDS - elapsed_ms / 1000 / arguments.speed
-            pace = sending.Pace(starts_at, min(each.first_ms for each in surveyed), arguments.speed)
-        sender = sending.Sender(_producer(arguments), group, arguments.delivery == "exactly-once", pace)
+            pace = sending.Pace(starts_at, min(times, default=0), arguments.speed)
+        sender = sending.Sender(_producer(arguments), group, identity, arguments.delivery == "exactly-once", pace)
         began = time.time()
         lanes = {(each.topic, each.lane) for each in surveyed}
         tasks = min(len(lanes), spark.sparkContext.defaultParallelism)
@@ -229,10 +230,16 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     return 0
 
 
-def _noted(texts: Iterable[str]) -> list[tuple[int, int]]:
-    """The notes of lanes beside their offsets: how far in the records' own time, and how many records."""
-    pairs = [text.split(" ") for text in texts]
-    return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) > 1]
+def _noted(texts: Mapping[tuple[str, int], str]) -> dict[tuple[str, int], tuple[int, int, str]]:
+    """The notes of lanes beside their offsets: how far in the records' own time, how many records, and of what source.
+
+    A note of anyone else is of no source.
+    """
+    found = {}
+    for place, text in texts.items():
+        elapsed, total, *source = text.split(" ") if text.count(" ") == 2 else ("0", "0", "")
+        found[place] = (int(elapsed), int(total), source[0])
+    return found
 
 
 def _check_partitions(spark: SparkSession, surveyed: Sequence[sending.Surveyed], arguments: argparse.Namespace) -> None:
@@ -253,7 +260,7 @@ def _producer(arguments: argparse.Namespace) -> dict[str, str]:
         for name, value in broker_options(arguments).items()
         if name.startswith("kafka.")
     }
-    return defaults | given
+    return LARGE | defaults | given
 
 
 def _report(sent: Sequence[Mapping[str, Any]], seconds: float, group: str, arguments: argparse.Namespace) -> None:

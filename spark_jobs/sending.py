@@ -20,6 +20,7 @@ SOURCE = Path(__file__).with_name("Sending.java")
 SURVEYED = ("topic", "lane", "position", "to_partition", "timestamp_ms")
 COLUMNS = (*SURVEYED, "key", "value", "headers")
 SENT = ("at_ms", "records", "skipped", "planned_ms", "late_ms")
+NO_TIME = (1 << 63) - 1  # Long.MAX_VALUE
 COMMIT_EVERY_SECONDS = 1.0
 COMMIT_EVERY_RECORDS = 100_000
 
@@ -37,6 +38,7 @@ class Sender(NamedTuple):
 
     producer: Mapping[str, str]
     group: str
+    source: str  # beside each offset, so that nobody takes the progress of other rows for that of his
     transactional: bool
     pace: Pace | None
 
@@ -50,6 +52,7 @@ class Sender(NamedTuple):
         function = code(
             dict(self.producer),
             self.group,
+            self.source,
             self.transactional,
             float(pace.times),
             int(pace.starts_at_seconds * 1000),
@@ -79,7 +82,8 @@ class Surveyed(NamedTuple):
     first: int  # position
     last: int
     in_order: bool
-    first_ms: int
+    first_ms: int | None  # of those that have a time
+    early: int = 0  # before 1970, but for -1, which Kafka has for no time
 
 
 def survey(rows: DataFrame) -> list[Surveyed]:
@@ -88,9 +92,10 @@ def survey(rows: DataFrame) -> list[Surveyed]:
     found = []
     for line in _rows(rows, SURVEYED).toJavaRDD().mapPartitions(function).collect():
         partition, topic, *numbers = line.split("\t")
-        lane, to_partition, records, first, last, in_order, first_ms = map(int, numbers)
+        lane, to_partition, records, first, last, in_order, first_ms, early = map(int, numbers)
         to = None if to_partition < 0 else to_partition
-        found.append(Surveyed(int(partition), topic, lane, to, records, first, last, bool(in_order), first_ms))
+        begins = None if first_ms == NO_TIME else first_ms
+        found.append(Surveyed(int(partition), topic, lane, to, records, first, last, bool(in_order), begins, early))
     return found
 
 

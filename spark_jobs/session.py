@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,7 @@ IVY_SETTINGS = """\
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
 </ivysettings>
 """
+OLDEST_JAVA = 17
 QUIET_LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -83,6 +85,13 @@ class ConnectorUnavailable(RuntimeError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"no Kafka connector for Spark: {reason}")
+
+
+class JavaUnavailable(ConnectorUnavailable):
+    """There is no JDK that Spark can run on, or fetch its connector with; the message is one line."""
+
+    def __init__(self, reason: str) -> None:
+        RuntimeError.__init__(self, f"Spark needs a JDK {OLDEST_JAVA} or later, and {reason}")
 
 
 def dependency_folder() -> Path:
@@ -127,6 +136,7 @@ def spark_session(app_name: str, *, master: str = "local[*]", config: Mapping[st
         builder = builder.config(key, value)
     if not _started_by_spark_submit():
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        require_java()
         settings = _connector_settings()
         if is_on_this_machine(master):
             os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -180,10 +190,24 @@ def _one_process_at_a_time(lock_file: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(ivy_folder: Path) -> None:
-    java = shutil.which("java", path=_java_search_path())
+def require_java() -> str:
+    """Return the java that Spark runs on. Raises JavaUnavailable if there is none, or it is too old."""
+    home = os.environ.get("JAVA_HOME")
+    step = "install one, or have JAVA_HOME name it"
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
     if java is None:
-        raise ConnectorUnavailable("no java on this machine to fetch it with (17 or later)")
+        raise JavaUnavailable(f"there is no java {f'in {home}/bin' if home else 'on this machine'}; {step}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    if found is None:
+        raise JavaUnavailable(f"`{java} -version` does not answer with its version; {step}")
+    if int(found[1]) < OLDEST_JAVA:
+        raise JavaUnavailable(f"{java} is of version {found[1]}; {step}")
+    return java
+
+
+def _fetch(ivy_folder: Path) -> None:
+    java = require_java()
     (settings := ivy_folder / "ivysettings.xml").write_text(IVY_SETTINGS)
     (module := ivy_folder / "ivy.xml").write_text(_ivy_module())
     ivy = _ivy_jar()
@@ -195,12 +219,6 @@ def _fetch(ivy_folder: Path) -> None:
         (ivy_folder / "jars").mkdir(exist_ok=True)
         for artifact in CONNECTOR:
             os.replace(Path(arriving) / artifact.jar_name, ivy_folder / "jars" / artifact.jar_name)
-
-
-def _java_search_path() -> str:
-    home = os.environ.get("JAVA_HOME")
-    path = os.environ.get("PATH", os.defpath)
-    return f"{home}/bin{os.pathsep}{path}" if home else path
 
 
 def _ivy_jar() -> Path:

@@ -26,6 +26,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 
+QUERY = "_query"  # a file beside the tables: the id of the query that writes them, by which a replay knows them
 PARTITIONED_BY = ("topic", "date", "hour")
 ORDER = (*PARTITIONED_BY, "partition", "offset")
 # As text: `topic=007` would be read as the number 7.

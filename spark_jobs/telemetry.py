@@ -22,11 +22,14 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from minibroker.spark_jobs.command import Job, job_parser, main
-from minibroker.spark_jobs.kafka_options import add_source, source_options, topics_of
+from minibroker.spark_jobs import command_lines, query_source
+from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.kafka_options import source_options, topics_of
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start_files
+from minibroker.spark_jobs.query_source import Checkpoint
 from minibroker.spark_jobs.report import picture, table
 
+options = command_lines.telemetry
 STAGES = ("request_queue", "local", "remote", "throttle", "response_queue", "response_send")
 EXPLAINED = f"""
     client_id STRING, us STRUCT<handled: BIGINT, woken: BIGINT, answered: BIGINT, sent: BIGINT>,
@@ -195,17 +198,6 @@ def reasons(readings: DataFrame) -> DataFrame:
     )
 
 
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("telemetry", "Explained fetches and metrics of a broker, from a topic to Parquet.")
-    add_source(cli)
-    cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files, by kind of reading")
-    cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
-    cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the lag of each reader over time")
-    return cli
-
-
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Read and transform as the command line has it; nothing runs yet."""
     return transform(read(spark, source_options(arguments)))
@@ -213,6 +205,7 @@ def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Run one query until it ends or `stop` is set; print the tables of all readings then."""
+    query_source.check(spark, arguments, Checkpoint(spark, arguments.checkpoint))
     query = write(
         plan(spark, arguments),
         output=arguments.output,

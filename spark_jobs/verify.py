@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from minibroker.spark_jobs import topic_offsets
-from minibroker.spark_jobs.command import Job, JobFailed, job_parser, main, stoppable
-from minibroker.spark_jobs.kafka_options import add_bootstrap, add_isolation_level, broker_options
+from minibroker.spark_jobs import command_lines, topic_offsets
+from minibroker.spark_jobs.command import Job, main, stoppable
+from minibroker.spark_jobs.errors import JobFailed
+from minibroker.spark_jobs.kafka_options import broker_options
 from minibroker.spark_jobs.report import picture, table
 from minibroker.spark_jobs.sink_table import read_tables
 
@@ -42,6 +43,9 @@ PAIR = (*LANE, "kind", "fields", *(f"{side}_{name}" for side, name in ROW_OF_SID
 BINS = 400
 
 
+options = command_lines.verify
+
+
 class Range(NamedTuple):
     """The offsets of a partition when the comparison began: what comes later is left out."""
 
@@ -53,14 +57,8 @@ class Range(NamedTuple):
 
 def ranges(spark: SparkSession, options: Mapping[str, str], topics: Sequence[str]) -> list[Range]:
     """Return what topics have now. Raises JobFailed if one is missing."""
-    try:
-        existing = topic_offsets.partitions(spark, options, topics)
-        first, last = topic_offsets.offsets(spark, options, existing)
-    except ConnectionError as error:
-        raise JobFailed(str(error)) from error
-    for topic in topics:
-        if topic not in existing:
-            raise JobFailed(f"there is no topic {topic} at {options['kafka.bootstrap.servers']}")
+    existing = topic_offsets.require(spark, options, topics)
+    first, last = topic_offsets.offsets(spark, options, {topic: each.partitions for topic, each in existing.items()})
     return [
         Range(topic, number, first[topic][number], last[topic][number]) for topic in topics for number in last[topic]
     ]
@@ -187,30 +185,6 @@ def shown(found: DataFrame) -> DataFrame:
         F.col("right_offset").alias("against_offset"),
         "fields",
     )
-
-
-def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    cli = job_parser("verify", "Compare a topic with another, or with an archive, record by record.")
-    add_bootstrap(cli)
-    cli.add_argument("--subscribe", required=True, metavar="TOPIC", help="with an archive, several: TOPIC,TOPIC")
-    other = cli.add_mutually_exclusive_group(required=True)
-    other.add_argument("--against-topic", metavar="TOPIC")
-    other.add_argument("--against-archive", metavar="DIR", help="the output of the job archive")
-    cli.add_argument("--against-bootstrap-servers", metavar="HOST:PORT", help="where the other topic is, if elsewhere")
-    add_isolation_level(cli)
-    cli.add_argument("--match", choices=["offset", "content"], help="default: offset with an archive, else content")
-    cli.add_argument(
-        "--ignore",
-        action="append",
-        default=[],
-        choices=["timestamp", "headers", "order", "partition"],
-        help="what may differ; may be repeated",
-    )
-    cli.add_argument("--show", type=int, default=20, metavar="N", help="print so many differences")
-    cli.add_argument("--output", metavar="DIR", help="write all differences there as Parquet")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw where the differences are")
-    return cli
 
 
 class Comparison(NamedTuple):

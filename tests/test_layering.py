@@ -75,9 +75,9 @@ TOOLKIT_LAYERS = layers("""
     > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
 """)
 SPARK_LAYERS = layers("""
-    alerts archive checkpoint flight_delays replay telemetry verify > command > living_line
-    > micro_batches sending sink_table topic_offsets
-    > hadoop_files kafka_options progress_commits report session
+    alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source
+    > micro_batches sending sink_table surroundings topic_offsets
+    > hadoop_files kafka_options progress_commits report session > command_lines errors
 """)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from minibroker import Broker
 from minibroker.cli.app import main
 from minibroker.spark_jobs import JOBS
+from minibroker.spark_jobs.command_lines import PARSERS
 from tests.minibroker.checkpoints import CASES, QUERY, Case, CheckpointFolder, make_topics
 
 
@@ -26,14 +28,34 @@ def test_the_list_has_every_job_and_each_is_a_module(capsys: pytest.CaptureFixtu
     assert [module for module in modules if importlib.util.find_spec(module) is None] == []
 
 
+DELAYS = ["--subscribe=-x", "--output", "out", "--checkpoint", "at"]
+
+
 def test_a_job_gets_its_options_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
-    options = ["--subscribe", "-x", "--help"]
 
-    main(["jobs", "run", "-o", "json", "delays", *options])
+    main(["jobs", "run", "-o", "json", "delays", *DELAYS])
 
-    assert started == [[sys.executable, "-m", "minibroker.spark_jobs.flight_delays", *options, "--json"]]
+    assert started == [[sys.executable, "-m", "minibroker.spark_jobs.flight_delays", *DELAYS, "--json"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
+def test_help_and_wrong_options_need_no_spark(name: str) -> None:
+    loaded = "import sys; sys.modules['pyspark'] = None; from minibroker.cli.app import main; main(['jobs', 'run'"
+    for option, status in (("--help", 0), ("--nope", 2)):
+        code = f"{loaded}, '{name}', '{option}'])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+        assert done.returncode == status, done.stderr
+        assert f"usage: minibroker jobs run {name} [-h]" in done.stdout + done.stderr
+
+
+def test_the_list_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "list", "-o", "json"]) == 0
+
+    assert [job["name"] for job in json.loads(capsys.readouterr().out)] == list(JOBS) == list(PARSERS)
 
 
 def test_an_unknown_job_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +69,7 @@ def test_without_spark_the_message_has_the_next_step(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    assert main(["jobs", "run", "delays"]) == 1
+    assert main(["jobs", "run", "delays", *DELAYS]) == 1
 
     assert "pip install -e '.[spark]'" in capsys.readouterr().err
 

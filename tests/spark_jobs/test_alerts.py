@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from minibroker.spark_jobs import alerts, checkpoint
 from minibroker.spark_jobs.alerts import Rule
-from minibroker.spark_jobs.command import JobFailed
+from minibroker.spark_jobs.errors import JobFailed
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka

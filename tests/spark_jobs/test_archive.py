@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import archive
-from minibroker.spark_jobs.archive import BYTES, Values, lost
-from minibroker.spark_jobs.command import JobFailed
+from minibroker.spark_jobs.archive import BYTES, Values
+from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
+from minibroker.spark_jobs.query_source import lost
 from minibroker.spark_jobs.sink_table import SinkTable
 from tests.spark_jobs.kafka_rows import KAFKA_ROW
 
@@ -115,6 +116,8 @@ def test_records_are_lost_where_the_topic_begins_later_or_was_made_anew() -> Non
     reached = {"t": {0: 5, 1: 5, 2: 5, 3: 5}, "gone": {0: 3}}
 
     found = list(lost(reached, {"t": {0: 5, 1: 1200, 2: 0, 3: 0}}, {"t": {0: 9, 1: 1300, 2: 4, 3: 5}}))
+
+    assert [each.is_anew for each in found] == [False, True, False]
 
     assert [str(each).partition(": ")[0] for each in found] == ["t-1", "t-2", "gone-0"]
     assert "offsets 5 to 1,199 (1,195)" in str(found[0])

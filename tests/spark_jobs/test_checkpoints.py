@@ -1,4 +1,4 @@
-"""What `minibroker jobs checkpoint` says of a damaged checkpoint is what Spark does with it."""
+"""Damaged checkpoints: Spark does with each what `minibroker jobs checkpoint` says of it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from minibroker import Broker
 from tests.minibroker.checkpoints import CASES, Case, CheckpointFolder, make_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.nightly]
+
+POLLS = {"kafkaConsumer.pollTimeoutMs": "3000"}  # Spark waits so long for records that never come
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def test_spark_runs_these_batches_or_fails(case: Case, spark: SparkSession, trim
     def one() -> DataFrame:
         topic = "u" if "partition" in case.name or "topic" in case.name else "t"
         options = {"kafka.bootstrap.servers": trimmed.bootstrap_servers, "subscribe": topic}
-        return spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
+        return spark.readStream.format("kafka").options(**options, startingOffsets="earliest", **POLLS).load()
 
     def note(rows: DataFrame, batch: int) -> None:
         runs[batch] = rows.count()

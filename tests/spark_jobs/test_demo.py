@@ -28,7 +28,7 @@ from benchmarks.processes import ROOT, ServerProcess, free_port
 from minibroker.demo import chart, flights, replay, report, result
 from minibroker.demo.run import FIRST_DAY
 from minibroker.demo.view import DAY, View
-from minibroker.spark_jobs import flight_delays
+from minibroker.spark_jobs import command_lines
 from tests.console.comparing import check_picture
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -238,7 +238,7 @@ def test_the_end_of_the_stream_closes_the_window_of_the_last_flight() -> None:
     end = json.loads(replay.end_of_stream(int(last.timestamp() * 1000)))
 
     assert end == {"scheduled_departure": "2014-01-15T23:59:00Z"}
-    assert replay.CLOSES_AFTER >= (flight_delays.WINDOW_DAYS + flight_delays.WATERMARK_DAYS) * DAY
+    assert replay.CLOSES_AFTER >= (command_lines.WINDOW_DAYS + command_lines.WATERMARK_DAYS) * DAY
 
 
 # -- what is shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from minibroker.spark_jobs import command, replay, sending, verify
-from minibroker.spark_jobs.command import JobFailed
+from minibroker.spark_jobs import archive, command, replay, sending, verify
+from minibroker.spark_jobs.errors import JobFailed
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
@@ -153,6 +154,114 @@ def test_a_topic_with_too_few_partitions_is_refused_unless_keys_choose_them(repl
     with pytest.raises(JobFailed, match=f"{narrow} has no partition 1, .*--partitions key"):
         replayed.run()
     replayed.run("--partitions", "key")
+
+
+class Archives:
+    """An archive of a topic of ten records, whose values are numbers, and replays of it to another topic."""
+
+    def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.spark, self.kafka, self.folder, self.capsys = spark, kafka, folder / "archive", capsys
+        self.topic, self.target = kafka.create_topic(), kafka.create_topic()
+        self.produce()
+
+    def produce(self) -> None:
+        self.kafka.produce(self.topic, [json.dumps({"n": number}) for number in range(5)] + ["?"] * 5)
+
+    def make(self, *more: str) -> None:
+        (schema := self.folder.with_name("schema")).write_text("n int")
+        command_line = ["-b", self.kafka.bootstrap, "--subscribe", self.topic, "--output", str(self.folder), *more]
+        command_line += ["--value-format", "json", "--schema", str(schema)]
+        archive.run(self.spark, archive.options().parse_args(command_line), threading.Event())
+
+    def sent(self, *more: str, folder: Path | str | None = None, target: str | None = "") -> int:
+        """Replay, and return how many records were sent."""
+        command_line = ["-b", self.kafka.bootstrap, "--archive", str(folder or self.folder), "--json", *more]
+        command_line += ["--original-topics"] if target is None else ["--topic", target or self.target]
+        self.capsys.readouterr()
+        replay.run(self.spark, replay.options().parse_args(command_line), threading.Event())
+        return int(last_line(self.capsys)["sent"])
+
+
+@pytest.fixture
+def archives(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Archives:
+    made = Archives(spark, kafka, tmp_path, capsys)
+    made.make()
+    return made
+
+
+OTHER_ROWS = "keeps how far other rows were sent to .*: the source has changed since, or the options"
+
+
+def test_a_replay_goes_on_with_the_same_source_however_it_is_spelled_and_refuses_another(
+    archives: Archives, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert archives.sent("--without-quarantine") == 5
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(archives.folder)
+    for spelled in ("archive", "./archive/", "link/../archive", "link", f"file://{tmp_path}//archive"):
+        assert archives.sent("--without-quarantine", folder=spelled) == 0
+    archives.produce()
+    archives.make()
+    assert archives.sent("--without-quarantine") == 5  # the archive has grown
+
+    with pytest.raises(JobFailed, match=OTHER_ROWS + ".*give another --group"):
+        archives.sent()
+    assert archives.sent("--group", f"{archives.target}-all") == 20
+    shutil.rmtree(archives.folder)
+    archives.make()
+    with pytest.raises(JobFailed, match=OTHER_ROWS):
+        archives.sent("--without-quarantine")
+
+
+def test_what_is_numbered_anew_in_each_run_does_not_go_on_once_it_has_changed(archives: Archives) -> None:
+    assert (archives.sent("--partitions", "key"), archives.sent("--partitions", "key")) == (10, 0)
+
+    archives.produce()
+    archives.make()
+
+    with pytest.raises(JobFailed, match=OTHER_ROWS):
+        archives.sent("--partitions", "key")
+
+
+def test_rows_of_a_file_that_has_changed_are_refused(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rows := tmp_path / "rows.csv").write_text("timestamp,n\n2026-01-01 00:00:01,1\n")
+    command_line = ["-b", kafka.bootstrap, "--input", str(rows), "--format", "csv", "--topic", kafka.create_topic()]
+
+    def run() -> None:
+        replay.run(spark, replay.options().parse_args([*command_line, "--json"]), threading.Event())
+
+    run()
+    run()
+    assert last_line(capsys)["sent"] == 0
+    rows.write_text("timestamp,n\n2026-01-01 00:00:00,0\n2026-01-01 00:00:01,1\n")
+    with pytest.raises(JobFailed, match=OTHER_ROWS):
+        run()
+
+
+def test_a_group_of_an_application_is_no_progress(archives: Archives) -> None:
+    consumer = Consumer({"bootstrap.servers": archives.kafka.bootstrap, "group.id": archives.target})
+    consumer.commit(offsets=[TopicPartition(archives.target, 0, 7)], asynchronous=False)
+    consumer.close()
+
+    with pytest.raises(JobFailed, match=OTHER_ROWS):
+        archives.sent("--group", archives.target)
+
+
+def test_an_archive_of_two_topics_goes_back_to_both_but_not_into_one(archives: Archives) -> None:
+    first, archives.topic = archives.topic, archives.kafka.create_topic()
+    archives.produce()
+    archives.topic = f"{first},{archives.topic}"
+    shutil.rmtree(archives.folder)
+    archives.make()
+
+    with pytest.raises(JobFailed, match=rf"choose one by --where \"topic = '{first}'\", or give --original-topics"):
+        archives.sent()
+    assert archives.sent("--where", f"topic = '{first}'") == 10
+    assert archives.sent(target=None) == 20
+    assert archives.sent("--partitions", "key", "--group", f"{archives.target}-keys") == 20
 
 
 @pytest.mark.nightly  # a task that crashes in a transaction is in every run

@@ -12,11 +12,12 @@ from minibroker.spark_jobs import session
 from minibroker.spark_jobs.session import CONNECTOR, ConnectorUnavailable, connector_jars
 
 
-def put_java(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def put_java(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch, version: str = "17.0.15") -> None:
     """Make `java` this Python script for the test."""
     folder.mkdir()
     java = folder / "java"
-    java.write_text(f"#!{sys.executable}\n{script}")
+    told = f'import sys\nif sys.argv[1:] == ["-version"]: sys.exit(\'openjdk version "{version}" 2026\')'
+    java.write_text(f"#!{sys.executable}\n{told}\n{script}")
     java.chmod(0o755)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -66,8 +67,24 @@ def test_a_machine_without_java_gets_the_next_step(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(ConnectorUnavailable, match="no java on this machine"):
+    with pytest.raises(ConnectorUnavailable, match="JDK 17 or later, and there is no java on this machine"):
         connector_jars(tmp_path / "deps")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(ConnectorUnavailable, match="there is no java in /nowhere/bin; install"):
+        session.require_java()
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [("1.8.0_402", "is of version 8"), ("11.0.2", "is of version 11"), ("?", "-version` does not answer")],
+)
+def test_a_java_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, reason: str
+) -> None:
+    put_java(tmp_path / "bin", "", monkeypatch, version)
+
+    with pytest.raises(ConnectorUnavailable, match=rf"{tmp_path}/bin/java.*{reason}|{reason}"):
+        session.require_java()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

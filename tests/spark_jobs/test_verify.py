@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 from minibroker.spark_jobs import archive, command, verify
-from minibroker.spark_jobs.command import JobFailed, stoppable
+from minibroker.spark_jobs.command import stoppable
+from minibroker.spark_jobs.errors import JobFailed
 from tests.spark_jobs.kafka_rows import KAFKA_ROW
 
 if TYPE_CHECKING:

@@ -120,7 +120,7 @@ def ranges_now(found: Checkpoint, cluster: Cluster) -> dict[tuple[str, int], Off
 
 
 def sources_of(found: Checkpoint) -> Iterator[tuple[int, TopicOffsets | None, TopicOffsets | None]]:
-    """Yield where each Kafka source goes on, and up to where a batch is planned. None: it is not known, or not planned."""
+    """Yield where each Kafka source goes on, and up to where a batch is planned; None for what is not known."""
     planned = [] if found.planned is None else found.planned.sources
     for number, (begins, ends) in enumerate(zip_longest(found.start, planned)):
         of_source = [None if each is None else each.topics for each in (begins, ends)]

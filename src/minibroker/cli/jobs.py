@@ -33,9 +33,12 @@ def list_jobs(output: OutputOption = "text") -> None:
     """Show the jobs and what each is for."""
     from minibroker.spark_jobs import JOBS
 
+    if output == "json":
+        print(json.dumps([{"name": name, "about": job.about} for name, job in JOBS.items()]))
+        return
     width = max(map(len, JOBS))
     for name, job in JOBS.items():
-        print(json.dumps({"name": name, "about": job.about}) if output == "json" else f"{name:<{width}}  {job.about}")
+        print(f"{name:<{width}}  {job.about}")
 
 
 def job_names() -> list[str]:
@@ -56,10 +59,13 @@ def run(
 ) -> None:
     """Run a job; its options are named as those of Spark's Kafka source and sink."""
     from minibroker.spark_jobs import JOBS
+    from minibroker.spark_jobs.command_lines import PARSERS
 
     job = JOBS.get(name)
     if job is None:
         raise BadValue(f"there is no job {name!r}; there are {', '.join(JOBS)}")
+    # Help, and what is wrong with an option, need no Spark.
+    PARSERS[name]().parse_args(arguments or [])
     require_spark()
     # In place of this process: a signal for the command is one for the job.
     command = [sys.executable, "-m", f"minibroker.spark_jobs.{job.module}", *(arguments or [])]
