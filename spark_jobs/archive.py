@@ -86,7 +86,8 @@ class Values(NamedTuple):
             return from_avro(content, _in_a_record(written or self.schema), options)["record"]
         is_json = self.schema.lstrip().startswith("{")
         schema = StructType.fromJson(json.loads(self.schema)) if is_json else StructType.fromDDL(self.schema)
-        assert isinstance(schema, StructType)
+        if not isinstance(schema, StructType):
+            raise TypeError(f"{schema} has no fields")
         parsed = F.from_json(
             content.cast("string"),
             schema.add(UNPARSED, StringType()),
@@ -231,7 +232,13 @@ def values_of(arguments: argparse.Namespace) -> Values:
         raise JobFailed("--value-format json or avro and --schema FILE need each other")
     if arguments.writer_schema and arguments.value_format != "avro":
         raise JobFailed("--writer-schema is for --value-format avro")
-    return Values(arguments.value_format, arguments.schema, dict(arguments.writer_schema), arguments.framing)
+    values = Values(arguments.value_format, arguments.schema, dict(arguments.writer_schema), arguments.framing)
+    try:
+        values.columns()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        kind = "Avro" if arguments.value_format == "avro" else "Spark"
+        raise JobFailed(f"a schema of {kind} is needed, and this is none: {error}") from error
+    return values
 
 
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:

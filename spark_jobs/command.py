@@ -77,24 +77,33 @@ def main(job: Job, command_line: Sequence[str] | None = None) -> None:
     # What Spark calls in Python may fail: the job says so, and py4j need not.
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     stop = Stop()
-    log = Path(tempfile.gettempdir()) / f"minibroker-{job.name}-{os.getpid()}.log"
-    try:
-        with living_line() as line:
-            check_surroundings(arguments)
-            status = _run(job, arguments, line, stop, log)
-    except (ConnectorUnavailable, OSError, JobFailed) as reason:
-        status = _failed(job, stop, str(reason))
-    except (PySparkException, Py4JError) as error:
-        # It has the query's plan and the trace.
-        trace = f"; Spark's log: {log}" if log.exists() else ""
-        status = _failed(job, stop, f"{job.subject(arguments)}: {_in_one_line(error, log)}{trace}")
-        log = log.with_suffix(".none")
-    log.unlink(missing_ok=True)
+    with tempfile.TemporaryFile() as errors:
+        status = _status(job, arguments, stop, errors.fileno())
     if stop.signal is not None:
         print(f"{job.name}: stopped before its end; the same command goes on from there", file=sys.stderr)
         status = SIGNALLED + stop.signal
     if status:
         sys.exit(status)
+
+
+def _status(job: Job, arguments: argparse.Namespace, stop: Stop, errors: int) -> int:
+    """Run a job, and say why it failed; `errors` is the file for those of the JVM."""
+    try:
+        with living_line() as line:
+            check_surroundings(arguments)
+            return _run(job, arguments, line, stop, errors)
+    except (ConnectorUnavailable, OSError, JobFailed) as reason:
+        return _failed(job, stop, str(reason))
+    except (PySparkException, Py4JError) as error:
+        written = os.pread(errors, os.fstat(errors).st_size, 0)
+        text = f"{job.subject(arguments)}: {_in_one_line(error, written.decode(errors='replace'))}"
+        if written and stop.signal is None:
+            # It has the query's plan and the trace.
+            log = Path(tempfile.gettempdir()) / f"minibroker-{job.name}-{os.getpid()}.log"
+            with suppress(OSError):  # a disk that is full may be the reason
+                log.write_bytes(written)
+                text += f"; Spark's log: {log}"
+        return _failed(job, stop, text)
 
 
 def _failed(job: Job, stop: Stop, reason: str) -> int:
@@ -103,12 +112,12 @@ def _failed(job: Job, stop: Stop, reason: str) -> int:
     return 1
 
 
-def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None, stop: Stop, log: Path) -> int:
+def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None, stop: Stop, errors: int) -> int:
     if connector_is_missing():
         _show_stage("connector", arguments, line)
     _show_stage("session", arguments, line)
     # In the main thread pyspark would take SIGINT over, and call the JVM in the middle of another call.
-    with ThreadPoolExecutor(1) as starting, _standard_error_in(log):
+    with ThreadPoolExecutor(1) as starting, _standard_error_in(errors):
         settings = _session_settings(arguments)
         spark = starting.submit(spark_session, job.name, master=arguments.master, config=settings).result()
     try:
@@ -122,7 +131,7 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None, stop:
             line.watch(spark)
         stop.at_signals()
         return job.run(spark, arguments, stop)
-    except Py4JJavaError as error:
+    except (PySparkException, Py4JJavaError) as error:
         if "long overflow" not in reason_of(error) or not hasattr(arguments, "subscribe"):
             raise
         raise JobFailed(beyond_times(spark, arguments)) from error
@@ -134,12 +143,11 @@ def _run(job: Job, arguments: argparse.Namespace, line: LivingLine | None, stop:
 
 
 @contextmanager
-def _standard_error_in(log: Path) -> Iterator[None]:
+def _standard_error_in(descriptor: int) -> Iterator[None]:
     """Have what is started in here, the JVM and Spark's workers in Python, write its errors to a file."""
     kept = os.dup(STANDARD_ERROR)
     try:
-        with log.open("wb") as file:
-            os.dup2(file.fileno(), STANDARD_ERROR)
+        os.dup2(descriptor, STANDARD_ERROR)
         yield
     finally:
         os.dup2(kept, STANDARD_ERROR)
@@ -230,11 +238,11 @@ def _show_stage(stage: str, arguments: argparse.Namespace, line: LivingLine | No
         print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
 
 
-def _in_one_line(error: Exception, log: Path) -> str:
+def _in_one_line(error: Exception, written: str) -> str:
     """The reason of a failure, and the next step where there is one."""
     reason = reason_of(error)
     if "JAVA_GATEWAY_EXITED" in reason:  # the JVM has written why
-        found = JAVA_EXCEPTION.search(log.read_text(errors="replace"))
+        found = JAVA_EXCEPTION.search(written)
         reason = f"Spark does not start: {found[1] if found else reason}"
     return next((f"{reason}; {step}" for sign, step in NEXT_STEPS.items() if sign in reason), reason)
 

@@ -6,6 +6,7 @@ Options of Spark's Kafka source and sink have their names there: `--starting-off
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 BOOTSTRAP_VARIABLE = "MINIBROKER_BOOTSTRAP"
 FRAMING = ("auto", "confluent", "none")  # of values in an archive
 VALUE_FORMATS = ("bytes", "json", "avro")
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 ROW_FORMATS = ("csv", "json", "parquet")  # of what is replayed
 PROMISES = {
@@ -62,7 +64,7 @@ def add_source(cli: argparse.ArgumentParser) -> None:
     topics = cli.add_mutually_exclusive_group(required=True)
     topics.add_argument("--subscribe", metavar="TOPIC[,TOPIC...]")
     topics.add_argument("--subscribe-pattern", metavar="REGEX")
-    topics.add_argument("--assign", metavar="JSON", help='{"flights": [0, 1]}')
+    topics.add_argument("--assign", type=_assigned, metavar="JSON", help='{"flights": [0, 1]}')
     cli.add_argument("--starting-offsets", default="earliest", metavar="earliest|latest|JSON")
     cli.add_argument("--starting-timestamp", type=int, metavar="MS", help="takes precedence over --starting-offsets")
     cli.add_argument("--max-offsets-per-trigger", type=int, metavar="RECORDS")
@@ -97,7 +99,7 @@ def alerts() -> argparse.ArgumentParser:
     state.add_argument("--once", action="store_true", help="alert once, until a record of the key does not match")
     state.add_argument("--by", metavar="SQL", help="the key, such as a field; otherwise that of the record")
     cli.add_argument("--seconds", type=float, help="end after this time")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the time from record to alert")
+    cli.add_argument("--picture", type=_picture, metavar="FILE.png", help="draw the time from record to alert")
     return cli
 
 
@@ -115,7 +117,7 @@ def archive() -> argparse.ArgumentParser:
     cli.add_argument("--output", required=True, metavar="DIR", help="where the tables records and quarantine are")
     cli.add_argument("--checkpoint", metavar="DIR", help="from which a later run continues; default: in OUTPUT")
     cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw records by hour and topic")
+    cli.add_argument("--picture", type=_picture, metavar="FILE.png", help="draw records by hour and topic")
     values = cli.add_argument_group("values")
     values.add_argument(
         "--value-format", choices=VALUE_FORMATS, default="bytes", help="decode values; bytes are kept anyway"
@@ -198,7 +200,7 @@ def replay() -> argparse.ArgumentParser:
     cli.add_argument("--speed", type=_speed, default=None, metavar="max|TIMES", help="1 is as it was; default: max")
     cli.add_argument("--delivery", choices=list(PROMISES), default="exactly-once")
     cli.add_argument("--group", metavar="NAME", help="what is sent already is kept here; default: by source and topic")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw planned against real time")
+    cli.add_argument("--picture", type=_picture, metavar="FILE.png", help="draw planned against real time")
     return cli
 
 
@@ -221,7 +223,7 @@ def telemetry() -> argparse.ArgumentParser:
     cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files, by kind of reading")
     cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
     cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw the lag of each reader over time")
+    cli.add_argument("--picture", type=_picture, metavar="FILE.png", help="draw the lag of each reader over time")
     return cli
 
 
@@ -245,7 +247,7 @@ def verify() -> argparse.ArgumentParser:
     )
     cli.add_argument("--show", type=int, default=20, metavar="N", help="print so many differences")
     cli.add_argument("--output", metavar="DIR", help="write all differences there as Parquet")
-    cli.add_argument("--picture", type=Path, metavar="FILE.png", help="draw where the differences are")
+    cli.add_argument("--picture", type=_picture, metavar="FILE.png", help="draw where the differences are")
     return cli
 
 
@@ -254,6 +256,25 @@ def checkpoint() -> argparse.ArgumentParser:
     cli = job_parser("checkpoint", "The state in the checkpoint of a streaming query.")
     cli.add_argument("folder", metavar="DIR", help="the query's checkpointLocation")
     return cli
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in PICTURES:
+        raise argparse.ArgumentTypeError(f"{text!r} does not end as a picture: {', '.join(PICTURES)}")
+    return path
+
+
+def _assigned(text: str) -> str:
+    """Read the partitions of topics; the text stays as Spark takes it. Raises ArgumentTypeError."""
+    try:
+        found = json.loads(text)
+        is_fine = all(numbers and all(type(each) is int for each in numbers) for numbers in found.values())
+    except (AttributeError, TypeError, ValueError):
+        is_fine = False
+    if not is_fine:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON such as " + '{"flights": [0, 1]}')
+    return text
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -39,7 +38,9 @@ def read_by(spark: SparkSession, options: Mapping[str, str]) -> dict[str, Topic]
     if pattern := options.get("subscribePattern"):
         with _admin(spark, options) as admin:
             names = [str(name) for name in admin.listTopics().names().get()]
-        return described(spark, options, [name for name in names if re.fullmatch(pattern, name)])
+        jvm: Any = spark.sparkContext._jvm
+        matches = jvm.java.util.regex.Pattern.matches  # Python's patterns differ
+        return described(spark, options, [name for name in names if matches(pattern, name)])
     found = require(spark, options, assigned or options["subscribe"].split(","))
     for topic, numbers in assigned.items():
         if missing := sorted(set(numbers) - set(found[topic].partitions)):

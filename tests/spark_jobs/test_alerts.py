@@ -156,7 +156,7 @@ def test_state_outlives_a_stop(spark: SparkSession, pipe: Pipe, capsys: pytest.C
     ("options", "reason"),
     [
         (["--times", "2"], "--processing-time '0 seconds'"),
-        (["--assign", '{"t": [0, 1, 2]}'], r"needs a task slot for each of 3 partitions, and Spark has 2; .*local\["),
+        ([], r"needs a task slot for each of 3 partitions, and Spark has 2; .*local\["),
         (
             ["--topic", "no-such"],
             "topic no-such does not exist; create it, such as by `minibroker topics create no-such --config",
@@ -167,5 +167,7 @@ def test_state_outlives_a_stop(spark: SparkSession, pipe: Pipe, capsys: pytest.C
 def test_what_cannot_run_is_refused_with_the_next_step(
     spark: SparkSession, pipe: Pipe, options: list[str], reason: str
 ) -> None:
+    pipe.kafka.add_partitions(pipe.readings, 3)
+
     with pytest.raises(JobFailed, match=reason):
         alerts.run(spark, pipe.arguments(*options), threading.Event())

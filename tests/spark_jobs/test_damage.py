@@ -117,6 +117,23 @@ def test_what_is_not_there_is_said_before_spark_starts(
     before_spark.fails(job, filled(line), *map(filled, more))
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "line"),
+    [
+        ("--assign", '{"t": 0}', "is not JSON such as"),
+        ("--assign", "t", "is not JSON such as"),
+        ("--picture", "hours.xyz", "does not end as a picture: .png"),
+    ],
+)
+def test_an_option_that_is_wrong_is_a_matter_of_usage(option: str, value: str, line: str, before_spark: Jobs) -> None:
+    source = [] if option == "--assign" else ["--subscribe", "t"]
+
+    ended = before_spark("archive", option, value, options=[*source, "--output", "out"])
+
+    assert ended.status == 2
+    assert line in ended.lines[-1]
+
+
 @pytest.mark.parametrize("option", ["--output", "--checkpoint"])
 @pytest.mark.parametrize("path", ["rows.csv/at", "file:FOLDER/rows.csv/at", "/proc/self/environ/at"])
 def test_a_folder_that_cannot_be_made_is_named(option: str, path: str, before_spark: Jobs) -> None:
@@ -164,6 +181,14 @@ class TestWithSpark:
 
         jobs.fails(job, f"there is no topic no-such-topic at {jobs.bootstrap}; create it first")
 
+    @pytest.mark.nightly  # it takes the time that a broker is given to answer
+    @pytest.mark.parametrize("job", ["archive", "replay", "verify"])
+    def test_a_broker_that_is_silent_is_named(self, job: str, jobs: Jobs) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            jobs.bootstrap = f"127.0.0.1:{listening.getsockname()[1]}"
+
+            jobs.fails(job, f"{jobs.bootstrap}: Timed out waiting for a node assignment")
+
     @pytest.mark.sample(of=lambda job: job in ("archive", "alerts"))
     @pytest.mark.parametrize("more", [5, 30], ids=["with fewer records", "with more records"])
     @pytest.mark.parametrize("job", STREAMING)
@@ -195,6 +220,20 @@ class TestWithSpark:
         kafka.produce(jobs.topic, ["{}"], first_ms=1 << 62)
 
         jobs.fails(job, f"{jobs.topic}-0 at offset 20: the record's time is outside of the years that Spark can hold")
+
+    @pytest.mark.parametrize(
+        ("form", "schema", "line"),
+        [
+            ("json", "int", "a schema of Spark is needed, and this is none: "),
+            ("json", '{"type":', "a schema of Spark is needed, and this is none: Expecting value"),
+            ("json", "{}", "a schema of Spark is needed, and this is none: 'fields'"),
+            ("avro", "record", "a schema of Avro is needed, and this is none: Expecting value"),
+        ],
+    )
+    def test_a_schema_that_is_none_is_named(self, form: str, schema: str, line: str, jobs: Jobs) -> None:
+        (jobs.folder / "schema").write_text(schema)
+
+        jobs.fails("archive", line, "--value-format", form, "--schema", f"{jobs.folder}/schema")
 
     def test_a_damaged_checkpoint_is_named(self, jobs: Jobs, tmp_path: Path) -> None:
         assert jobs("archive").status == 0

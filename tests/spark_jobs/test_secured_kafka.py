@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.apache_kafka import KafkaUnavailable, kafka_jars
 from minibroker.client_settings import Access, client_settings
+from minibroker.spark_jobs import topic_offsets
+from minibroker.spark_jobs.errors import JobFailed
 from tests.integration.secured import PLAIN, SASL_PLAINTEXT, SASL_SSL, SCRAM_512, SSL, SecuredBroker, secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -84,5 +86,7 @@ def test_a_topic_that_a_user_has_no_right_to_is_an_error_of_source_and_sink(
 
     with pytest.raises(Exception, match="TopicAuthorizationException"):
         records.load().count()
+    with pytest.raises(JobFailed, match=rf"^{given['kafka.bootstrap.servers']}: .*[Nn]ot authorized"):  # as jobs ask
+        topic_offsets.require(spark, given, [topic])
     with pytest.raises(Exception, match=rf"Not authorized to access topics: \[{topic}\]"):
         value.write.format("kafka").options(**given).option("topic", topic).save()
