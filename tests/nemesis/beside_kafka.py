@@ -138,6 +138,9 @@ class BesideKafka:
     def strike(self, fault: Fault, broker_id: int) -> Callable[[], None] | None:
         raise BrokerError(f"{fault.kind} takes minibrokers alone")
 
+    def lengthen_journal(self, journal_bytes: int) -> None:
+        """The state is in ZooKeeper."""
+
     def faults_of(self, broker_id: int) -> Faults:
         if broker_id not in self._ours:
             raise BrokerError(f"broker {broker_id} is of Apache Kafka, which makes no faults")

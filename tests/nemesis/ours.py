@@ -10,8 +10,10 @@ from minibroker import Cluster
 from minibroker.errors import BrokerError
 from minibroker.faults import Faults
 from minibroker.protocol.api import ApiKey
-from tests.nemesis.plan import Fault, Plan, place_of
+from tests.nemesis.plan import SENT, Fault, Plan, place_of
 
+TEXT_BYTES = 30_000  # of a setting
+TOPIC, SET = 2, 0  # of IncrementalAlterConfigs: the type of a resource, and what becomes of its setting
 VERB_SECONDS = 0.5  # a verb may be impossible while other faults last
 
 
@@ -41,6 +43,16 @@ class Ours(Cluster):
             raise BrokerError(f"the controller, broker {controller}, cannot be asked")
         with self.broker(controller)._administered() as connection:
             return connection.ask(api_key, **body)
+
+    def lengthen_journal(self, journal_bytes: int) -> None:
+        journal = self._data_dir / "cluster" / "state"
+        while (size := journal.stat().st_size) < journal_bytes:
+            # A setting of text that has no effect without a throttle. Some of its texts are longer than half a journal.
+            replicas = ",".join(f"{size}:{number}" for number in range(1 + min(TEXT_BYTES, journal_bytes - size) // 12))
+            setting = ("follower.replication.throttled.replicas", SET, replicas)
+            self.ask_controller(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[(TOPIC, SENT, [setting])], validate_only=False
+            )
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> Any:
         rows = [(topic, [(partition, list(replicas) or None)])]

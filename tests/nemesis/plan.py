@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
+from minibroker.broker.cluster.shared_state import COMPACTED_BYTES
 from minibroker.cluster_verbs import Direction
 
 SENT, TRANSACTED, COPIED = TOPICS = ("sent", "transacted", "copied")
@@ -23,7 +24,7 @@ SUDDEN = {
     "grow": 1,
     "lose_answers": 2,
     "churn": 2,
-    "kill_all": 1,
+    "kill_all": 2,
 }
 OURS, MIXED, KAFKA = KINDS = ("ours", "mixed", "kafka")
 # What a kind of brokers cannot have: it takes a network that can be cut, or brokers that make faults.
@@ -44,12 +45,14 @@ class Fault(NamedTuple):
     other: int = 0  # the broker at the other end, or that is to lead
     direction: Direction = "both"
     replicas: tuple[int, ...] = ()  # of a reassigned partition; none cancels a move
+    journal_bytes: int = 0  # of the cluster's state, before all brokers are killed
 
     def __str__(self) -> str:
         lasts = f" for {self.seconds:.2f} s" if self.seconds else ""
         other = f" {self.direction} {self.other}" if self.other else ""
         replicas = f" to {self.replicas}" if self.replicas else ""
-        return f"{self.at:.2f} {self.kind} {self.target}{other}{replicas}{lasts}"
+        journal = f" with a journal of {self.journal_bytes}" if self.journal_bytes else ""
+        return f"{self.at:.2f} {self.kind} {self.target}{other}{replicas}{lasts}{journal}"
 
 
 class Plan(NamedTuple):
@@ -143,9 +146,16 @@ def drawn_faults(
             direction = source.choice(DIRECTIONS) if kind == "isolate" else "to"
         # More than a replica: with one alone, a killed broker would stop the producers until it is back.
         replicas = source.sample(list(free_at), source.choice((0, 2, 3, 3, 3))) if kind == "reassign" else ()
-        faults.append(Fault(round(at, 2), kind, target, lasts, other, direction, tuple(replicas)))
+        journal_bytes = drawn_length(source) if kind == "kill_all" and brokers_kind == OURS else 0
+        faults.append(Fault(round(at, 2), kind, target, lasts, other, direction, tuple(replicas), journal_bytes))
         at += source.uniform(0, 1.0)
     return faults
+
+
+def drawn_length(source: random.Random) -> int:
+    """The length of a journal about the one from which on it is written anew, or anywhere above."""
+    about = COMPACTED_BYTES + source.randint(-2000, 2000)
+    return source.choice((about, about, source.randint(COMPACTED_BYTES, 1 << 20)))
 
 
 def a_leader(source: random.Random, partitions: int) -> str:

@@ -85,6 +85,9 @@ class Brokers(Protocol):
     def strike(self, fault: Fault, broker_id: int) -> Callable[[], None] | None:
         """Begin a fault of the network or of followers; return what undoes it."""
 
+    def lengthen_journal(self, journal_bytes: int) -> None:
+        """Change the state until its journal is so long; not beside Kafka."""
+
     def ask_controller(self, api_key: ApiKey, **body: object) -> Any: ...
 
     def heal(self) -> None:
@@ -187,7 +190,7 @@ class Round:
             case "grow":
                 self._grow()
             case "kill_all":
-                self._kill_all()
+                self._kill_all(fault.journal_bytes)
             case "elect":
                 self._note(f"  {brokers.elect()}")
             case "move_controller":
@@ -238,7 +241,11 @@ class Round:
             self._brokers.launch(broker_id)
             self._background(broker_id, lambda: self._brokers.await_ready(broker_id))
 
-    def _kill_all(self) -> None:
+    def _kill_all(self, journal_bytes: int) -> None:
+        try:
+            self._brokers.lengthen_journal(journal_bytes)
+        except BrokerError as error:
+            self._note(f"  the journal stays as long as it is: {error}")
         for broker_id in self._brokers.broker_ids:
             self._kill(broker_id)
         for broker_id in self._brokers.broker_ids:
