@@ -21,7 +21,6 @@ from minibroker.broker.cluster.controller import NOTHING, Image, Plan, Replica
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.reassignment import Outcome, Wanted
 from minibroker.broker.cluster.state import (
-    NO_CONTROLLER,
     BrokerGone,
     BrokerReturned,
     Change,
@@ -63,7 +62,7 @@ class ControllerLoop:
         self._state = state
         self._own = own
         self._channels = channels
-        self._unattended: set[int] = set()  # brokers that ended while no broker controlled
+        self._ended: set[int] = set()  # brokers that have ended, and not returned
         self._leaving: set[int] = set()  # brokers that are about to end, and have not yet
         self._is_behind = False  # whether a plan could not be stored
         self._offline: set[Replica] = set()  # in log directories of live brokers that have failed
@@ -278,16 +277,18 @@ class ControllerLoop:
         """Act on what has changed in the state of a cluster, if this broker is its controller."""
         match news:
             case BrokerReturned(broker_id):
-                self._unattended.discard(broker_id)
+                self._ended.discard(broker_id)
                 self._offline = {replica for replica in self._offline if replica[1] != broker_id}
             case BrokerGone(broker_id):
+                self._ended.add(broker_id)
                 self._leaving.discard(broker_id)
                 self._offline = {replica for replica in self._offline if replica[1] != broker_id}
             case ControllerChanged():
                 self._leaving.clear()
                 self._offline.clear()
         if not self.is_active:
-            self._watch_others(news)
+            if isinstance(news, ControllerChanged):
+                self._channels.set_brokers({})  # send nothing while another broker controls
             return
         match news:
             case ControllerChanged():
@@ -328,16 +329,6 @@ class ControllerLoop:
         if state.asked_elections:
             self._react(partial(controller.elect_preferred, asked=state.asked_elections))
 
-    def _watch_others(self, news: News) -> None:
-        """Send nothing while another broker controls; note the brokers that end while none does."""
-        match news:
-            case ControllerChanged(controller_id):
-                self._channels.set_brokers({})
-                if controller_id != NO_CONTROLLER:
-                    self._unattended.clear()
-            case BrokerGone(broker_id):
-                self._unattended.add(broker_id)
-
     def catch_up(self) -> None:
         """Try again what could not be stored."""
         if self._is_behind and self.is_active:
@@ -346,14 +337,13 @@ class ControllerLoop:
     def _take_over(self) -> None:
         """Begin as the controller. As kafka 2.0.1 KafkaController.onControllerFailover.
 
-        Brokers that have ended together with the last controller leave the in-sync replicas: in Kafka acks=all waits
-        until they lag by replica.lag.time.max.ms.
+        Brokers that have ended, perhaps before the last controller acted, leave the in-sync replicas: in Kafka acks=all
+        waits until they lag by replica.lag.time.max.ms.
         """
         self._reach_brokers()
         self._react(controller.controller_elected)
-        if self._unattended:
-            self._react(partial(controller.brokers_changed, gone=frozenset(self._unattended)))
-            self._unattended.clear()
+        if self._ended:
+            self._react(partial(controller.brokers_changed, gone=frozenset(self._ended)))
         self._do_as_asked()
 
     def _reach_brokers(self) -> None:

@@ -176,6 +176,28 @@ async def test_a_controller_that_was_taken_for_dead_and_controls_again_leads_on(
     assert controlled.in_sync() == {0: (1, (1, 2)), 1: (2, (2, 1))}
 
 
+async def test_the_dead_leave_the_in_sync_replicas_also_if_a_controller_between_died_before_it_acted(
+    tmp_path: Path,
+) -> None:
+    third = Member(tmp_path, 3)
+    third.member.join()
+    assert third.state.claim_controller()
+    controlled = Controlled(tmp_path)
+    first, second = controlled.first, controlled.second
+    states = {0: PartitionState(1, 0, (1, 2, 3), (1, 2, 3))}
+    assert first.state.save("a topic", Change({"u": TopicState("u", states, {}, uuid.UUID(int=2))}))
+    second.state.look()
+    second.state.end_life_of(3)
+    assert second.state.claim_controller()
+    first.member.look()
+    first.state.end_life_of(2)
+
+    first.member.look()
+
+    assert first.state.is_controller
+    assert first.state.topics["u"].partitions[0].in_sync_replicas == (1,)
+
+
 async def test_a_controller_that_another_has_replaced_acts_no_more(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
