@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from benchmarks.cases import (
+    cluster,
     consumer_groups,
     consumers,
     counted,
@@ -52,13 +53,14 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "parked": parked.measure,
     "groups": groups.measure,
     "consumer groups": consumer_groups.measure,
+    "cluster": cluster.measure,
     "followers": followers.measure,
     "scale": scale.measure,
     "spark": spark.measure,
     "spark real-time": spark.measure_real_time,
     "spark jobs": spark.measure_jobs,
 }
-ONLY_IF_NAMED = {"followers", "scale"}  # counts, not speed; as long as all others
+ONLY_IF_NAMED = {"cluster", "followers", "scale"}  # nine brokers at once; counts, not speed, as long as all others
 EXIT_OK = 0
 EXIT_NOT_MEASURED = 1
 EXIT_INTERRUPTED = 130

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.measurements import COMPILED, KAFKA, LATER_KAFKA, MINIBROKER, PLAIN, RAW, Measurement, Spread
+from benchmarks.measurements import COMPILED, KAFKA, KAFKA_3, LATER_KAFKA, MINIBROKER, PLAIN, RAW, Measurement, Spread
 
 MET = "met"
 MISSED = "missed"
@@ -97,6 +97,11 @@ GOALS = (
     at_least_times("groups", "commits_per_s", "OffsetCommit of one partition", 1.0, KAFKA),
     at_most_times("groups", "rebalance_p50_ms", "rebalance of 50 members", 1.0, KAFKA),
     at_least_times("groups", "transactions_per_s", "transactions of one message", 1.0, KAFKA),
+    at_least_times("cluster", "1_kib_mb_per_s", "acks=all to three brokers, 1 KiB values", 1.0, KAFKA_3),
+    at_least_times("cluster", "100_b_mb_per_s", "acks=all to three brokers, 100 B values", 1.0, KAFKA_3),
+    at_most_times("cluster", "record_p50_us", "one record with acks=all", 0.5, KAFKA_3),
+    at_most_times("cluster", "transaction_p50_us", "a transaction of four records", 0.7, KAFKA_3),
+    at_most_times("cluster", "fail_over_s", "a leader's death until its client goes on", 0.5, KAFKA_3),
     at_least_times("consumer groups", "heartbeats_per_s", "ConsumerGroupHeartbeat", 1.0, LATER_KAFKA),
     at_most_times("consumer groups", "joined_s", "a large group settles", 1.0, LATER_KAFKA),
     at_most_times("consumer groups", "group_cpu_s", "server CPU of a large group", 1.0, LATER_KAFKA),

@@ -48,17 +48,27 @@ class LaterKafka(BrokerServer):
     ) -> None:
         self.name = f"Apache Kafka {release}"
         self.port = free_port()
-        self._controller_port = free_port()
+        self.controller_port = free_port()
         self._release = release
         self._directory = directory
         self._jvm_options = (*java_options, f"-Xmx{heap}")
         self._settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
 
+    def join(self, voters: Mapping[int, int], broker_id: int) -> None:
+        """Be a broker of a cluster, before the start: `voters` are the ports of its controllers by id."""
+        quorum = ",".join(f"{each}@127.0.0.1:{port}" for each, port in voters.items())
+        self._settings |= {"node.id": str(broker_id), "controller.quorum.voters": quorum}
+
     def start(self) -> LaterKafka:
         """Return when it answers. Raises KafkaUnavailable and ProcessError."""
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start it, and do not wait: the first brokers of a cluster answer once most of them run."""
         java = self._java()
         self._directory.mkdir(parents=True, exist_ok=True)
-        controller = self._controller_port
+        controller = self.controller_port
         settings = {
             "process.roles": "broker,controller",
             "node.id": 0,
@@ -78,11 +88,12 @@ class LaterKafka(BrokerServer):
             timeout=FORMAT_SECONDS,
             check=True,
         )
-        return self._spawn(java)
+        self._spawn(java)
 
     def restart(self) -> LaterKafka:
         """Start it again on its directory, once it was killed; return when it answers. Raises ProcessError."""
-        return self._spawn(self._java())
+        self._spawn(self._java())
+        return self.wait()
 
     @property
     def _properties(self) -> Path:
@@ -91,10 +102,13 @@ class LaterKafka(BrokerServer):
     def _java(self) -> list[str]:
         return ["java", *self._jvm_options, "-cp", f"{later_jars(self._release)}/*"]
 
-    def _spawn(self, java: list[str]) -> LaterKafka:
+    def _spawn(self, java: list[str]) -> None:
         command = [*java, "kafka.Kafka", str(self._properties)]
         self._broker = ServerProcess("kafka", command, self._directory / "kafka.log", port=self.port)
+
+    def wait(self) -> LaterKafka:
+        """Return when it answers. Raises ProcessError."""
         for listener in self._settings["listeners"].split(","):  # they open one after the other
-            self._broker.port = int(listener.rpartition(":")[2])
-            self._broker.wait_for_port(START_SECONDS).close()
+            self.broker.port = int(listener.rpartition(":")[2])
+            self.broker.wait_for_port(START_SECONDS).close()
         return self

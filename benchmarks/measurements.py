@@ -16,6 +16,7 @@ COMPILED = "minibroker compiled"  # by mypyc: `--compiled`
 BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
 LATER_KAFKA = "Apache Kafka 4.4.0"  # for what 2.0.1 does not have
+KAFKA_3 = "Apache Kafka 3.9.1"  # for clusters: the last one that ran with ZooKeeper, too
 RAW = "raw sockets"
 PLAIN = "minibroker plain"  # without what the case is about
 

@@ -21,6 +21,7 @@ from benchmarks.measurements import (
     BEFORE,
     COMPILED,
     KAFKA,
+    KAFKA_3,
     LATER_KAFKA,
     MINIBROKER,
     PLAIN,
@@ -30,16 +31,18 @@ from benchmarks.measurements import (
     Spread,
 )
 
-CONTENDERS = (MINIBROKER, COMPILED, BEFORE, PLAIN, KAFKA, LATER_KAFKA, RAW)
+CONTENDERS = (MINIBROKER, COMPILED, BEFORE, PLAIN, KAFKA, KAFKA_3, LATER_KAFKA, RAW)
 # The columns of ratios: of which contender, to which other.
 RATIOS = {
     "× before": (MINIBROKER, BEFORE),
     "× plain": (MINIBROKER, PLAIN),
     "× Kafka": (MINIBROKER, KAFKA),
+    "× Kafka 3.9": (MINIBROKER, KAFKA_3),
     "× Kafka 4.4": (MINIBROKER, LATER_KAFKA),
     "× raw": (MINIBROKER, RAW),
     "compiled × pure": (COMPILED, MINIBROKER),
     "compiled × Kafka": (COMPILED, KAFKA),
+    "compiled × Kafka 3.9": (COMPILED, KAFKA_3),
     "compiled × Kafka 4.4": (COMPILED, LATER_KAFKA),
 }
 MARK_STYLES = {MET: "green", MISSED: "red"}

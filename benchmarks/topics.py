@@ -25,27 +25,32 @@ QUIET = {"log_level": 2}  # librdkafka logs every connection that ends
 _numbers = itertools.count(1)
 
 
-class Broker(Protocol):
-    """A broker under test, of any kind."""
+class Bootstrap(Protocol):
+    """A broker, or the brokers of a cluster, by their addresses."""
 
     @property
     def name(self) -> str: ...
     @property
+    def bootstrap(self) -> str: ...
+
+
+class Broker(Bootstrap, Protocol):
+    """A broker under test, of any kind."""
+
+    @property
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
-    @property
-    def bootstrap(self) -> str: ...
     def rss_mb(self) -> float: ...
     def cpu_seconds(self) -> float: ...
     def kernel_seconds(self) -> float: ...
 
 
-def create_topic(broker: Broker, purpose: str, *, partitions: int = 1) -> str:
+def create_topic(broker: Bootstrap, purpose: str, *, partitions: int = 1, replicas: int = 1) -> str:
     """Create a new topic and wait until each partition has a leader; return its name."""
     name = f"bench-{purpose}-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG)
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=TOPIC_CONFIG)
     admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS)
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
@@ -58,7 +63,7 @@ def create_topic(broker: Broker, purpose: str, *, partitions: int = 1) -> str:
         time.sleep(RETRY_SECONDS)
 
 
-def delete_topic(broker: Broker, name: str) -> None:
+def delete_topic(broker: Bootstrap, name: str) -> None:
     """Remove a topic and its records."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
     try:
@@ -69,7 +74,7 @@ def delete_topic(broker: Broker, name: str) -> None:
 
 
 def fill_topic(
-    broker: Broker,
+    broker: Bootstrap,
     topic: str,
     *,
     count: int,
