@@ -110,8 +110,8 @@ def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
 PAGES = {
     "/": "orders",
     "/topics": "orders",
-    "/topics/orders": "2 partitions, 1 replica",
-    "/topics/orders/messages": "8 messages of 8",
+    "/topics/orders/partitions": "2 partitions, 1 replica",
+    "/topics/orders/messages": "8 of 8 messages",
     "/topics/orders/groups": "left-newer",
     "/topics/orders/settings": "retention.ms",
     "/groups": "consumer protocol",

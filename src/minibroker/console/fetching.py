@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minibroker.any_cluster.batch_fetching import PARTITION_BYTES, Fetched, asked, rows_of, taken
@@ -42,16 +42,14 @@ def fetch(
 
 
 def first_timestamps(
-    client: Any, topics: Mapping[str, TopicRow], positions: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+    client: Any, topics: Mapping[str, TopicRow], places: Iterable[tuple[TopicPartition, int]]
+) -> dict[tuple[TopicPartition, int], int]:
     """The time of the first record of the batch at each offset, in ms since 1970: from its header.
 
     What a leader refuses is left out.
     """
-    from minibroker.any_cluster.cluster import TopicPartition
-
-    found: dict[TopicPartition, int] = {}
-    for at, position in positions.items():
+    found: dict[tuple[TopicPartition, int], int] = {}
+    for at, position in places:
         topic = topics.get(at.topic)
         leader = (
             next((each.leader for each in topic.partitions if each.partition == at.partition), None) if topic else None
@@ -61,7 +59,7 @@ def first_timestamps(
         # One request each: of several partitions in one, only the first is sure to bring a batch (KIP-74).
         for row in rows_of(asked(client, leader, at.topic, {at.partition: position}, False, 0, HEADER_BYTES)):
             if not row.error_code and row.records and len(row.records) >= HEADER_BYTES_MIN:
-                found[TopicPartition(at.topic, row.partition_index)] = first_timestamp(bytes(row.records))
+                found[at, position] = first_timestamp(bytes(row.records))
     return found
 
 

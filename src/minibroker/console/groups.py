@@ -258,13 +258,13 @@ class FirstTimes:
         with self._lock:
             unasked = [each for each in places if each not in self._known]
             untold = [each for each in places if each in self._known and self._known[each] is None]
-        asked = dict((unasked + untold)[:TIMED_MAX])
+        asked = (unasked + untold)[:TIMED_MAX]
         stamps = {} if snapshot is None else first_timestamps(client, snapshot.topics, asked)
         now_ms = time.time() * 1000
         with self._lock:
-            for at, offset in asked.items():
-                stamp = stamps.get(at, -1)
-                self._known[at, offset] = stamp if stamp >= 0 else None
+            for place in asked:
+                stamp = stamps.get(place, -1)
+                self._known[place] = stamp if stamp >= 0 else None
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
             found = {place: self._known[place] for place in places if place in self._known}

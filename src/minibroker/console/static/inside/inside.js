@@ -82,6 +82,7 @@ export class InsidePage {
 
   build() {
     this.summary = h('p', { class: 'about' })
+    const { control_broker: broker } = this.view.cluster
     this.trouble = h('div', { role: 'status' })
     this.requestAbout = h('span')
     this.requestBody = h('div')
@@ -105,7 +106,7 @@ export class InsidePage {
     const left = [this.requests.element, this.logPanel, this.replicasPanel, this.storyPanel, this.actions?.element]
     fill(
       this.view.main,
-      h('div', { class: 'head' }, h('h1', {}, 'Inside'), this.summary),
+      h('div', { class: 'head' }, h('h1', {}, broker == null ? 'Inside' : `Inside broker ${broker}`), this.summary),
       this.trouble,
       h(
         'div',

@@ -14,7 +14,8 @@ export function show(view) {
   view.title('Clients')
   const state = { filter: view.query.get('filter') ?? '', from: 0 }
   const about = h('span', { class: 'about' })
-  const of = h('span', {}, 'of the broker with the ', termLink('control socket'))
+  const ofBroker = h('span', {})
+  const of = h('span', {}, 'by the ', termLink('control socket'), ofBroker)
   const connections = h('div', {})
   const members = h('div', {})
   /** @type {any} */
@@ -63,6 +64,7 @@ export function show(view) {
     panel('Members of groups', {}, members),
   )
   view.every(REFRESH_MS, async () => {
+    if (view.cluster?.control_broker != null) setText(ofBroker, ` of broker ${view.cluster.control_broker}`)
     found = await view.get('/api/clients')
     draw()
   })

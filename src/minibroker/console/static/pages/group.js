@@ -142,7 +142,7 @@ export function show(view) {
     fill(
       line,
       timeLine(shown.points, { width: 640, height: 64, stretches: true }),
-      h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${number(most)}`), h('span', {}, 'now')),
+      h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${shown.points.length > 0 ? number(most) : '–'}`), h('span', {}, 'now')),
     )
     draw()
   })

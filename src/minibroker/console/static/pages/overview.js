@@ -157,7 +157,8 @@ export function show(view) {
       return
     }
     const now = found.requests
-    setText(requestsAbout, now.rate === null ? 'counted from now on' : `${rate(now.rate)} requests/s, ${bytes(Math.round(now.bytes_in ?? 0))}/s in, ${bytes(Math.round(now.bytes_out ?? 0))}/s out`)
+    const of = cluster?.control_broker == null ? '' : `of broker ${cluster.control_broker}: `
+    setText(requestsAbout, now.rate === null ? `${of}counted from now on` : `${of}${rate(now.rate)} requests/s, ${bytes(Math.round(now.bytes_in ?? 0))}/s in, ${bytes(Math.round(now.bytes_out ?? 0))}/s out`)
     const most = Math.max(0, ...now.points.map(([, each]) => each))
     fill(requestsLine, timeLine(now.points, { width: 480, height: 48, what: 'requests a second', stretches: true }), h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${rate(most)}/s`), h('span', {}, 'now')))
     if (apis.element.parentElement !== requests) fill(requests, requestsLine, apis.element)
