@@ -95,8 +95,8 @@ export class InsidePage {
     this.wheelPanel = panel('Who waits', { about: where }, this.wheelBody)
     this.onlyThis = h('input', { type: 'checkbox', checked: true, onchange: () => this.drawStory() })
     this.storyBody = h('div', { class: 'body' })
-    const only = h('label', { class: 'check about' }, this.onlyThis, 'this request only')
-    this.storyPanel = panel('What happened', { end: only }, this.storyBody)
+    this.only = h('label', { class: 'check about' }, this.onlyThis, 'this request only')
+    this.storyPanel = panel('What happened', { end: this.only }, this.storyBody)
     this.replicasBody = h('div', { class: 'body', tabindex: 0, role: 'region', 'aria-label': 'Drawing of the replicas' })
     this.replicasPanel = this.hasReplicas ? panel('The replicas', {}, this.replicasBody) : null
     this.replicasPanel?.classList.add('replicas-panel')
@@ -470,7 +470,7 @@ export class InsidePage {
   }
 
   drawStory() {
-    this.onlyThis.disabled = this.explained === null
+    this.only.hidden = this.explained === null
     this.storyAt = performance.now()
     const sentences = this.isStoryOfOne ? this.explained.happened.map(([us, words]) => ({ us, words })) : this.latest()
     const none = empty('Nothing has happened yet.', 'Requests that are parked, woken or failed appear here as sentences.')

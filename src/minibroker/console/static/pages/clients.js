@@ -47,7 +47,7 @@ export function show(view) {
     columns: [
       { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: path('clients', row.connection) }) },
       { name: 'client_id', label: 'client', sorts: true, kind: 'clip', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'no client id', kind: 'dim' }) },
-      { name: 'address', label: 'address', sorts: true, cell: (row) => row.address },
+      { name: 'address', label: 'address', kind: 'address', sorts: true, cell: (row) => row.address },
       { name: 'listener', label: 'listener', kind: 'extra', cell: (row) => row.listener },
       { name: 'principal', label: 'user', kind: 'clip extra', cell: (row) => ({ text: row.principal, title: row.principal }) },
       { name: 'idle_ms', label: 'idle', number: true, sorts: true, cell: (row) => duration(row.idle_ms / 1000) },

@@ -79,7 +79,7 @@ export function deleteRecords(topic, partitions, done) {
         h('div', { class: 'wide' }, plan, said),
         sure,
       ),
-      commandRow(() => command(['topics', 'delete-records', '--before', position.read(), ...option('--partition', partition.value)], [topic])),
+      commandRow(() => command(['topics', 'delete-records', '--before', position.read() || 'POSITION', ...option('--partition', partition.value)], [topic])),
       h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
     ),
   )

@@ -237,7 +237,7 @@ function reset(group, shown, done) {
         topic,
         h('div', { class: 'wide' }, plan, said),
       ),
-      commandRow(() => command(['groups', 'reset', '--to', position.read(), ...option('--topic', topic.value), '--execute'], [group])),
+      commandRow(() => command(['groups', 'reset', '--to', position.read() || 'POSITION', ...option('--topic', topic.value), '--execute'], [group])),
       h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
     ),
   )

@@ -41,7 +41,7 @@ export function show(view) {
       { name: 'messages', label: 'messages', number: true, sorts: true, cell: (row) => number(row.messages) },
       { name: 'bytes', label: 'on disk', number: true, sorts: true, cell: (row) => bytes(row.bytes) },
       { name: 'rate', label: '/s in', number: true, sorts: true, cell: (row) => rate(row.rate) },
-      { name: 'groups', label: 'groups and their lag', kind: 'clip', cell: (row) => groupsOf(lags[row.name]) },
+      { name: 'groups', label: 'groups and their lag', kind: 'fill', cell: (row) => groupsOf(lags[row.name]) },
       { name: 'state', label: 'state', cell: stateOf },
     ],
   })
