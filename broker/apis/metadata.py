@@ -47,6 +47,7 @@ SOFTWARE_NAMES_REMEMBERED = 32
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS: int = MetadataRequest.field("topics").null_first
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
+FIRST_VERSION_OF_KRAFT: int = MetadataResponse.field("error_code").first
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 NO_BROKER = -1
 FIRST_VERSION_WITH_SOFTWARE: int = ApiVersionsRequest.field("client_software_name").first
@@ -221,7 +222,10 @@ class MetadataApis:
         known = self._metadata_cache.topics
         missing = [name for name in names if name not in known and (may_create or name in INTERNAL_TOPICS)]
         created = self._create(missing, client) if missing else {}
-        rows = [self._created(name, created[name]) if name in created else self._topic(name, client) for name in names]
+        rows = [
+            self._created(name, created[name], version) if name in created else self._topic(name, client)
+            for name in names
+        ]
         return [*rows, *(denied_row(name) for name in denied)]
 
     def _create(self, names: Iterable[str], client: Client) -> Mapping[str, TopicState | KafkaError]:
@@ -265,11 +269,14 @@ class MetadataApis:
         topic = self._metadata_cache.topics.get(name)
         return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else self._known(topic, client)
 
-    def _created(self, name: str, created: TopicState | KafkaError) -> Body:
-        """As kafka 2.0.1: LEADER_NOT_AVAILABLE lets the client that caused the creation retry."""
+    def _created(self, name: str, created: TopicState | KafkaError, version: int) -> Body:
+        """As kafka 2.0.1: LEADER_NOT_AVAILABLE lets the client that caused the creation retry; from the version on that
+        kafka 4.0 brought UNKNOWN_TOPIC_OR_PARTITION, the only error with which kafka-ts retries."""
         if isinstance(created, KafkaError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             return topic_row(name, created.code)
-        return topic_row(name, ErrorCode.LEADER_NOT_AVAILABLE)
+        is_of_kraft = version >= FIRST_VERSION_OF_KRAFT
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_of_kraft else ErrorCode.LEADER_NOT_AVAILABLE
+        return topic_row(name, code)
 
     def _known(self, topic: TopicMetadata, client: Client) -> Body:
         """The row of a topic for the clients of a listener."""
