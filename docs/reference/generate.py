@@ -75,8 +75,8 @@ APIS_HEAD = """\
 # APIs
 
 All APIs that the broker serves, with its versions of them and those of Apache Kafka 2.0.1. The last versions are those
-of Apache Kafka 4.4.0. *Since* is the release of
-Kafka that brought an API: before 2.0 the first that has it of those that [`--act-as`](../profiles.md) names.
+of Apache Kafka 4.4.0, except for InitProducerId 6, which that release keeps back. *Since* is the release of Kafka that
+brought an API: before 2.0 the first that has it of those that [`--act-as`](../profiles.md) names.
 
 *Rights* are what a broker with an authorizer asks for, in this order ([recipe](../recipes/acls.md)): on topics, groups
 and transactional ids for each that the request names, or that its answer would name."""

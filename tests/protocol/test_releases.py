@@ -1,4 +1,4 @@
-"""What is offered looks like a release of Kafka: clients take the broker for one, or are pinned to one, and speak its
+"""The offered versions look like a release of Kafka: clients take the broker for one, or are pinned to one, and speak its
 versions, whatever the broker offers.
 
 kafka-python has a table of all releases with the versions of each API. That of franz-go 1.22.2 (kversion) is the same
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.api_table import API_TABLE, RELEASES, ApiKey, versions_of
+from minibroker.protocol.api_table import API_TABLE, RELEASES, versions_of
 from tests.protocol.kafka_python import BROKER_API_VERSIONS, infer_broker_version_from_api_versions
 
 GENERATOR = Path(__file__).parent.parent.parent / "docs" / "reference" / "generate.py"
@@ -26,8 +26,6 @@ LAST_OF_4_4 = """
 # The releases of kafka-python's table that `--act-as` names.
 ACTED = {"0.10": (0, 10, 2), "0.11": (0, 11), "1.1": (1, 1), "2.0": (2, 0)}
 
-# Their last versions belong to transactions of transaction.version 2.
-OF_TRANSACTIONS_V2 = {ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
 
 Release = tuple[int, ...]
 LAST_VERSIONS: dict[Release, dict[int, int]] = {
@@ -48,7 +46,7 @@ def test_each_api_has_the_versions_of_a_release(release: Release) -> None:
     lacking = {
         key: last
         for key, last in LAST_VERSIONS[release].items()
-        if key not in NOT_OFFERED | OF_TRANSACTIONS_V2 and not OFFERED.get(key, (0, -1))[1] >= last
+        if key not in NOT_OFFERED and not OFFERED.get(key, (0, -1))[1] >= last
     }
 
     assert lacking == {}
