@@ -1,5 +1,5 @@
-"""The offered versions look like a release of Kafka: clients take the broker for one, or are pinned to one, and speak its
-versions, whatever the broker offers.
+"""The offered versions look like a release of Kafka: clients take the broker for one, or are pinned to one, and speak
+the versions of that release, whatever the broker offers.
 
 kafka-python has a table of all releases with the versions of each API. That of franz-go 1.22.2 (kversion) is the same
 (compared on 2026-11-28); those of sarama, librdkafka and the Java client name some versions of it.
