@@ -14,7 +14,11 @@ GC_GENERATION_0_THRESHOLD = 50_000
 
 def main() -> int:
     """Run `minibroker ...`; return the exit status."""
-    if sys.argv[1:2] == ["help"] and sys.argv[2:3] in (["serve"], ["console"]):  # which read their own arguments
+    if sys.argv[1:2] == ["help"] and sys.argv[2:3] in (
+        ["serve"],
+        ["console"],
+        ["demo"],
+    ):  # which read their own arguments
         sys.argv[1:] = [*sys.argv[2:], "--help"]
     if len(sys.argv) > 1 and sys.argv[1] == "serve":
         gc.disable()  # the broker enables it when it is ready: a start leaves no garbage
@@ -23,7 +27,7 @@ def main() -> int:
         except KeyboardInterrupt:  # before the broker handles signals: there is nothing to stop yet
             return 0
         return serve(sys.argv[2:])
-    if sys.argv[1:] == ["--version"]:
+    if sys.argv[1:] in (["--version"], ["-V"]):
         from minibroker.protocol.form import form
 
         print(f"minibroker {minibroker.__version__} ({form()})")
@@ -42,6 +46,10 @@ def client_main() -> int:
         from minibroker.console.command_line import main as console_main
 
         return console_main(sys.argv[2:])
+    if sys.argv[1:2] == ["demo"]:
+        from minibroker.demo.__main__ import main as demo_main
+
+        return demo_main(sys.argv[2:])
     from minibroker.cli.app import main as cli_main
 
     return cli_main()  # imports the rest when a command needs it

@@ -61,11 +61,11 @@ def test_every_command_has_json_and_an_example() -> None:
         assert "minibroker " in (command.epilog or ""), command.name
 
 
-OF_THEIR_OWN = ("serve", "console")
+OF_THEIR_OWN = ("serve", "console", "demo")
 
 
 def every_command(command: Any) -> Iterator[Any]:
-    """List the commands that do something, but `serve` and `console`, which read their own arguments."""
+    """List the commands that do something, but `serve`, `console` and `demo`, which read their own arguments."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield command

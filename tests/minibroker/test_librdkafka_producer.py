@@ -40,7 +40,7 @@ class GivesUp:
 def test_the_reason_is_found_for_records_that_were_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(librdkafka, "Producer", GivesUp)
     producer = librdkafka.LibrdkafkaProducer("orders", {})
-    producer.send(NewRecord(None, b"one", []))
+    producer.send(NewRecord(None, b"one", []), 1)
 
     assert producer.flush(1)
 

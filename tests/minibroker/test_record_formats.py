@@ -152,9 +152,12 @@ def test_an_abort_marker_has_a_coordinator_epoch_even_of_a_new_producer(monkeypa
     )
     sent: list[Any] = []
     client = SimpleNamespace(
-        describe_topics=lambda topics: [{"name": "t", "error_code": 0, "partitions": [{"partition_index": 0}]}],
-        describe_producers=lambda partitions: {at: SimpleNamespace(active_producers=[row])},
+        describe_topics=lambda topics: [
+            {"name": "t", "error_code": 0, "partitions": [{"partition_index": 0, "leader_id": 0}]}
+        ],
+        describe_producers=lambda partitions, broker_id: {at: SimpleNamespace(active_producers=[row])},
         abort_transaction=sent.append,
+        patience_seconds=1.0,
     )
 
     TransactionAdmin(cluster_of(None), client).abort_in(at, 7)

@@ -195,6 +195,17 @@ def refusals_explained(client: Any) -> Iterator[None]:
         raise CommandFailed(no_right("manage ACLs")) from error
 
 
+def are_hidden(client: Any) -> bool:
+    """Whether there may be more than this user sees: a broker with ACLs leaves out the rest without an error."""
+    try:
+        check(asked(client, ApiKey.DESCRIBE_ACLS, **filter_of(Wanted())).error_code)
+    except errors.ClusterAuthorizationFailedError:
+        return True
+    except errors.KafkaError:  # it has no authorizer
+        return False
+    return False
+
+
 def no_right(what: str) -> str:
     return f"this client may not {what}: that needs Describe or Alter on the cluster; ask a super user"
 

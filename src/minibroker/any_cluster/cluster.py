@@ -423,6 +423,16 @@ def unanswered(address: Address) -> str:
     return f"no answer from {address} within {CONNECT_SECONDS:.0f} s; check that a broker runs there, {OR_ANOTHER}"
 
 
+def hidden_unless(rows: T, client: Any, what: str) -> T:
+    """The rows. Where there are none, it is noted if ACLs may hide them from this user."""
+    if not rows:
+        from minibroker.any_cluster.acl_admin import are_hidden
+
+        if are_hidden(client):
+            lacks(f"no {what} that this user may see; ask the cluster's administrator for Describe")
+    return rows
+
+
 def broker_ids(client: Any) -> list[int]:
     """The brokers of the cluster, as the client knows them."""
     return sorted(broker.node_id for broker in client._manager.cluster.brokers())

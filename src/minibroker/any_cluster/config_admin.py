@@ -20,15 +20,18 @@ from minibroker.any_cluster.cluster import (
     live_brokers,
 )
 from minibroker.any_cluster.partition_offsets import missing_topic
+from minibroker.any_cluster.positions import DURATION, duration_ms
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import without_java_types
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
+OF_RESOURCE = re.compile(r"^Invalid config value for resource ConfigResource\(.*?\): ")  # which the line begins with
 DONE = "OK"
 PROTOCOL_SETTING = "inter.broker.protocol.version"  # 2.0-IV1
 FIRST_WITH_GROUPS = "4.0"
 RELEASE = re.compile(r"\d+\.\d+")
+NOTHING: Mapping[str, str] = {}
 
 
 class Subject(NamedTuple):
@@ -103,7 +106,7 @@ class ConfigAdmin:
         if subject.kind == "group":  # an older Kafka has no configs of groups, which this says
             self._rows(subject)
         resource = self._resource(subject, dict(values))
-        self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False))
+        self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False), values)
 
     def unset(self, subject: Subject, names: Sequence[str]) -> None:
         """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
@@ -132,10 +135,12 @@ class ConfigAdmin:
         if int(subject.name) not in ids:
             raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
 
-    def _check(self, subject: Subject, answer: Mapping[str, Mapping[str, str]]) -> None:
+    def _check(
+        self, subject: Subject, answer: Mapping[str, Mapping[str, str]], values: Mapping[str, str] = NOTHING
+    ) -> None:
         (result,) = answer[subject.kind].values()
         if result != DONE:
-            raise CommandFailed(refusal(subject, result))
+            raise CommandFailed(refusal(subject, result) + in_ms(values))
 
 
 config_admin = administering(ConfigAdmin)
@@ -145,10 +150,17 @@ def refusal(subject: Subject, result: str) -> str:
     """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
     parts = REFUSAL.match(result)
     reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
+    reason = OF_RESOURCE.sub("", reason)
     is_denied = parts is not None and int(parts["code"]) in DENIALS
     return (
         f"{subject}: {without_java_types(reason)}; {DENIED if is_denied else f'{all_configs(subject)} lists them all'}"
     )
+
+
+def in_ms(values: Mapping[str, str]) -> str:
+    """The next step for durations such as 1h, which Kafka's settings do not take."""
+    durations = [(name, value) for name, value in values.items() if name.endswith(".ms") and DURATION.fullmatch(value)]
+    return "".join(f"; in milliseconds: {name}={duration_ms(value)}" for name, value in durations)
 
 
 def all_configs(subject: Subject) -> str:

@@ -17,6 +17,7 @@ from minibroker.any_cluster.cluster import (
     both,
     by_coordinator,
     errors,
+    hidden_unless,
     of_each,
     versions_of,
 )
@@ -109,7 +110,7 @@ class GroupAdmin:
 
     def groups(self) -> list[GroupSummary]:
         """All groups by name."""
-        return [
+        groups = [
             GroupSummary(
                 each.group,
                 each.state,
@@ -119,6 +120,7 @@ class GroupAdmin:
             )
             for each in described(self._client, group_ids(self._client)).values()
         ]
+        return hidden_unless(groups, self._client, "groups")
 
     def describe(self, group: str) -> GroupDescription:
         """Raises CommandFailed if the group does not exist."""

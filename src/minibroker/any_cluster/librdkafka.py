@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -221,6 +222,7 @@ class LibrdkafkaProducer:
         self._sent = 0
         self._failed = 0
         self._first_error: Any = None  # of a record
+        self.refused: int | None = None  # the number of that record
         self._reason: Exception | None = None  # the producer has become unusable
 
     def keeps(self, record: NewRecord) -> bool:
@@ -229,7 +231,7 @@ class LibrdkafkaProducer:
             return False
         return all("\0" not in name and is_utf8(name) for name, _ in record.headers)  # it ends a name at a NUL
 
-    def send(self, record: NewRecord) -> None:
+    def send(self, record: NewRecord, number: int) -> None:
         while True:
             try:
                 self._producer.produce(
@@ -237,7 +239,7 @@ class LibrdkafkaProducer:
                     record.value,
                     record.key,
                     partition=-1 if record.partition is None else record.partition,
-                    on_delivery=self._on_failure,
+                    on_delivery=partial(self._on_failure, number),
                     timestamp=record.timestamp_ms or 0,
                     headers=record.headers or None,
                 )
@@ -247,17 +249,17 @@ class LibrdkafkaProducer:
                 if self.refusal is not None:
                     return
             except KafkaException as error:  # such as a record above message.max.bytes
-                self._on_failure(error.args[0], None)
+                self._on_failure(number, error.args[0], None)
                 return
         self._sent += 1
         if self._sent % RECORDS_BETWEEN_POLLS == 0:
             self._serve(lambda: self._producer.poll(0))
 
-    def _on_failure(self, error: Any, message: object) -> None:
+    def _on_failure(self, number: int, error: Any, message: object) -> None:
         # The binding may call this while it raises the reason, which any handler of exceptions in here would swallow.
         self._failed += message is not None
-        if self._first_error is None:
-            self._first_error = error
+        if self._first_error is None or (self.refused is not None and number < self.refused):
+            self._first_error, self.refused = error, number
 
     @property
     def refusal(self) -> Exception | None:

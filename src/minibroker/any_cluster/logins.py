@@ -40,6 +40,7 @@ STORES = {  # and the property with the password of a PKCS#12 file
     "ssl.certificate": "ssl.keystore.password",
     "ssl.key": "ssl.keystore.password",
 }
+JAVAS = {"ssl.ca": "ssl.truststore", "ssl.certificate": "ssl.keystore", "ssl.key": "ssl.keystore"}
 STORE_PASSWORDS = set(STORES.values())
 TOKEN_SECONDS = 60.0  # until the file is read again
 PRINCIPAL = "principal="
@@ -189,7 +190,7 @@ def opened(properties: Mapping[str, Any], name: str, password: str) -> str:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise BadValue(f"cannot read {path} ({name}.location): {reason_of(error)}") from error
+        raise BadValue(f"cannot read {path} ({JAVAS[name]}.location): {reason_of(error)}") from error
     if data.startswith(JKS_MAGIC):
         raise jks(path)
     if data.startswith(PKCS12_MAGIC):

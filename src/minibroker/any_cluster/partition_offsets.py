@@ -100,16 +100,14 @@ def missing_topic(client: Any, name: str) -> str:
     return f"topic {name} does not exist; {next_step(name, names, '`minibroker topics list` shows the topics')}"
 
 
-def max_message_bytes_of(client: Any, topic: str) -> int:
-    """How large a batch the topic takes; the default of Kafka if the broker does not return its configs."""
-    return config_of_topics(client, [topic], "max.message.bytes").get(topic, DEFAULT_MAX_MESSAGE_BYTES)
-
-
-def config_of_topics(client: Any, topics: Sequence[str], name: str) -> dict[str, int]:
-    """A config of each topic whose configs the broker returns: it may lack the right to them."""
-    resources = [ConfigResource(ConfigResourceType.TOPIC, topic, {name: None}) for topic in topics]
+def configs_of_topics(client: Any, topics: Sequence[str], *names: str) -> dict[str, dict[str, str]]:
+    """These configs of each topic whose configs the broker returns: this client may lack the right to them."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names)) for topic in topics]
     found = client.describe_configs(resources, config_filter="all").get("topic", {}) if topics else {}
-    return {topic: int(configs[name]["value"]) for topic, configs in found.items() if name in configs}
+    return {
+        topic: {name: str(configs[name]["value"]) for name in names if name in configs}
+        for topic, configs in found.items()
+    }
 
 
 def no_such_partition(topic: str, partition: int, partitions: int, advice: str) -> CommandFailed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from minibroker.any_cluster import cluster as kafka_python
@@ -64,13 +65,16 @@ class RecordConsumer(Protocol):
 
 
 class RecordProducer(Protocol):
-    """Writes records to one topic. `refusal` is the first error of a record, as an error of kafka-python."""
+    """Writes records to one topic. `refusal` is the first error of a record, as an error of kafka-python,
+    `refused` the number of that record if it is known."""
 
     @property
     def refusal(self) -> Exception | None: ...
     @property
+    def refused(self) -> int | None: ...
+    @property
     def acknowledged(self) -> int: ...
-    def send(self, record: NewRecord) -> None: ...
+    def send(self, record: NewRecord, number: int) -> None: ...
     def flush(self, seconds: float) -> bool: ...
     def close(self) -> None: ...
 
@@ -167,7 +171,11 @@ class ExactProducer:
     def acknowledged(self) -> int:
         return self._library.acknowledged + self._exact.acknowledged
 
-    def send(self, record: NewRecord) -> None:
+    @property
+    def refused(self) -> int | None:
+        return self._library.refused
+
+    def send(self, record: NewRecord, number: int) -> None:
         is_exact = not self._library.keeps(record)
         if is_exact is not self._is_exact:
             self._is_exact = is_exact
@@ -176,7 +184,7 @@ class ExactProducer:
         if is_exact:
             self._exact.send(record)
         else:
-            self._library.send(record)
+            self._library.send(record, number)
 
     def flush(self, seconds: float) -> bool:
         """Wait for the acknowledgements; return whether all came or failed in time."""
@@ -281,6 +289,7 @@ class KafkaPythonProducer:
         self._producer = producer
         self.acknowledged = 0
         self.refusal: Exception | None = None
+        self.refused: int | None = None
 
     def keeps(self, record: NewRecord) -> bool:
         is_null = record.key is None and record.value is None
@@ -290,17 +299,18 @@ class KafkaPythonProducer:
             and all(value is not None and is_utf8(name) for name, value in record.headers)
         )
 
-    def send(self, record: NewRecord) -> None:
+    def send(self, record: NewRecord, number: int) -> None:
         sending = self._producer.send(
             self._topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
         )
-        sending.add_callback(self._on_acknowledged).add_errback(self._on_refused)
+        sending.add_callback(self._on_acknowledged).add_errback(partial(self._on_refused, number))
 
     def _on_acknowledged(self, metadata: object) -> None:
         self.acknowledged += 1
 
-    def _on_refused(self, error: Exception) -> None:
-        self.refusal = self.refusal or error
+    def _on_refused(self, number: int, error: Exception) -> None:
+        if self.refused is None or number < self.refused:
+            self.refusal, self.refused = error, number
 
     def flush(self, seconds: float) -> bool:
         """Wait for the acknowledgements; return whether all came or failed in time."""

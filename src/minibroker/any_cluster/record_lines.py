@@ -98,8 +98,13 @@ def records_with_lengths(source: BinaryIO, template: Template) -> Iterator[NewRe
 
 
 def records_of_files(files: Iterable[Path], template: Template) -> Iterator[NewRecord]:
-    """A record of each file. Raises CommandFailed."""
-    for path in files:
+    """A record of each file. Raises CommandFailed, before the first record for a file that cannot be opened."""
+    for path in (paths := list(files)):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise CommandFailed(f"cannot read {path}: {error.strerror}; name another file; nothing was sent") from error
+    for path in paths:
         try:
             value = path.read_bytes()
         except OSError as error:

@@ -29,6 +29,12 @@ def noting(show: Callable[[str], object]) -> Iterator[dict[str, None]]:
         _noted.reset(token)
 
 
+def is_short() -> bool:
+    """Whether something has been noted."""
+    noted = _noted.get()
+    return noted is not None and bool(noted.lines)
+
+
 def lacks(line: str) -> None:
     """Note in a line what is not in the answer, and why."""
     noted = _noted.get()

@@ -19,7 +19,9 @@ from minibroker.any_cluster.cluster import (
     both,
     error_name,
     errors,
+    hidden_unless,
 )
+from minibroker.any_cluster.config_admin import in_ms
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.partition_offsets import asked, chosen, missing_topic, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
@@ -97,7 +99,7 @@ class TopicAdmin:
 
     def topics(self) -> list[TopicSummary]:
         """All topics by name."""
-        return sorted(
+        topics = sorted(
             TopicSummary(
                 row["name"],
                 len(row["partitions"]),
@@ -106,6 +108,7 @@ class TopicAdmin:
             )
             for row in self._client.describe_topics()
         )
+        return hidden_unless(topics, self._client, "topics")
 
     def create(
         self,
@@ -121,7 +124,8 @@ class TopicAdmin:
             dict.fromkeys(names, options), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
         )
         harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
-        return in_order(names, (outcome_of(row, "created", harmless) for row in answer["topics"]))
+        outcomes = in_order(names, (outcome_of(row, "created", harmless) for row in answer["topics"]))
+        return [each._replace(error=each.error + in_ms(configs)) if each.error else each for each in outcomes]
 
     def grow(self, names: Sequence[str], *, partitions: int, with_internal: bool) -> list[Outcome]:
         """Raise topics to this number of partitions; existing records stay in theirs.

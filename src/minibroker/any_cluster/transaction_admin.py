@@ -21,6 +21,7 @@ from minibroker.any_cluster.cluster import (
     checked,
     connected,
     errors,
+    hidden_unless,
     of_each,
     producer,
 )
@@ -51,14 +52,14 @@ class Described(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """`last_timestamp` is in ms since 1970; `transaction_start` is the first offset of an open transaction, or None."""
+    """`last_timestamp` is in ms since 1970, `transaction_start` the first offset of an open transaction; or None."""
 
     topic: str
     partition: int
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    last_timestamp: int
+    last_timestamp: int | None
     coordinator_epoch: int
     transaction_start: int | None
 
@@ -84,11 +85,12 @@ class TransactionAdmin:
             return self._client.list_transactions([broker], state_filters=list(states) or None)[broker]
 
         found = of_each(self._client, broker_ids(self._client), ask, "what it coordinates")
-        return sorted(
+        listed = sorted(
             Listed(row.transactional_id, row.state.value, row.producer_id, broker)
             for broker, rows in found.items()
             for row in rows
         )
+        return hidden_unless(listed, self._client, "transactions")
 
     def describe(self, transactional_id: str) -> Described:
         """Raises CommandFailed for an id that does not exist."""
@@ -152,7 +154,7 @@ class TransactionAdmin:
                 row.producer_id,
                 row.producer_epoch,
                 row.last_sequence,
-                row.last_timestamp,
+                None if row.last_timestamp == NONE else row.last_timestamp,
                 row.coordinator_epoch,
                 None if row.current_transaction_start_offset == NONE else row.current_transaction_start_offset,
             )

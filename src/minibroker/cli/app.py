@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 import minibroker
+from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.cli import (
     acls,
@@ -38,8 +40,8 @@ from minibroker.cli import (
     transcript,
     users,
 )
-from minibroker.cli.completion import ServeCommand, console_options, rejoin_words, serve_options
-from minibroker.cli.habits import as_options, written_here
+from minibroker.cli.completion import ServeCommand, console_options, demo_options, rejoin_words, serve_options
+from minibroker.cli.habits import HELP, VERSION, as_options, written_here
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
 from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
@@ -56,6 +58,8 @@ Exit status: 0 done; 1 a broker refused, or a file or the network failed: one li
 step; 2 usage error"""
 
 HELP_OPTION_NAMES = ["-h", "--help"]
+EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra argument.* \((?P<words>.*)\)")
+NO_SUCH_COMMAND = re.compile(r"No such command '(?P<name>.*)'$")
 VALIDATION = "Value error, "  # pydantic's prefix, in typer's message about a value
 
 app = typer.Typer(
@@ -69,7 +73,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def minibroker_command(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         from minibroker.protocol.form import form
@@ -94,6 +98,14 @@ def console(
 ) -> None:
     """Serve a web page of a cluster; `minibroker console --help` shows its options."""
     raise CommandFailed("`console` must be the first argument; use `minibroker console ...`")
+
+
+@app.command("demo", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def demo(
+    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=demo_options)] = None,
+) -> None:
+    """Replay a year of flights through a broker and a Spark job, and check the result; see `minibroker demo --help`."""
+    raise CommandFailed("`demo` must be the first argument; use `minibroker demo ...`")
 
 
 app.add_typer(topics.app, name="topics")
@@ -146,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has closed it. Python would flush once more at exit, and report that this failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+        return EXIT_OK if set(words) & set(HELP_OPTION_NAMES) else EXIT_FAILED
 
 
 def part_of(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
@@ -202,6 +214,14 @@ def explained(error: TyperException) -> str:
     command = context.command_path if context is not None else "minibroker"
     message = " ".join(error.format_message().split()).rstrip(".").replace(VALIDATION, "")
     message = in_our_words(message, error)
+    if context is not None and (extra := EXTRA_ARGUMENTS.search(message)):
+        taken = [each.metavar or each.name for each in context.command.params if each.param_type_name == "argument"]
+        message = f"one {taken[-1]} at a time" if taken else "it takes no arguments"
+        message += f"; leave out {extra['words']}"
+    if command == "minibroker" and (unknown := NO_SUCH_COMMAND.match(message)):
+        names = [HELP, VERSION, *(str(each.name) for each in app.registered_commands)]
+        names += [str(each.name) for each in app.registered_groups]
+        message = f"{message}; {next_step(unknown['name'], names, 'correct it')}"
     habit = written_here(command.rpartition(" ")[2], getattr(error, "option_name", ""), message)
     if habit is not None:
         return f"{message}; {habit}; see `{command} --help`"

@@ -26,12 +26,13 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
     from minibroker.any_cluster.cluster import connected, described_cluster
-    from minibroker.any_cluster.partition_offsets import config_of_topics
+    from minibroker.any_cluster.partition_offsets import configs_of_topics
 
     with connected(cluster) as client:
         topics = client.describe_topics()
         lacking = [topic["name"] for topic in topics if any(map(lacks_replicas, topic["partitions"]))]
-        min_isr = config_of_topics(client, lacking, "min.insync.replicas")
+        configs = configs_of_topics(client, lacking, "min.insync.replicas")
+        min_isr = {topic: int(each["min.insync.replicas"]) for topic, each in configs.items() if each}
         found = health_of(described_cluster(client), topics, min_isr)
     if output == "json":
         print(json.dumps(found))

@@ -110,6 +110,10 @@ def console_options(incomplete: str) -> list[tuple[str, str]]:
     return options_in_help("console", incomplete)
 
 
+def demo_options(incomplete: str) -> list[tuple[str, str]]:
+    return options_in_help("demo", incomplete)
+
+
 def options_in_help(command: str, incomplete: str) -> list[tuple[str, str]]:
     """The options in that command's help; any other word may be a file, which the shell completes."""
     if not incomplete.startswith("-"):

@@ -53,7 +53,7 @@ def describe_configs(
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Show defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "--all-configs", "-a", help="Show defaults too.")] = False,
     output: OutputOption = "text",
 ) -> int:
     """Show configs: those that are set, those named, or all."""

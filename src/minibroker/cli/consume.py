@@ -6,6 +6,7 @@ committed offsets, and commits only what it has printed: within a second, and wh
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ minibroker consume flights --from @2013-01-01T06:00:00Z --to @2013-01-01T07:00:0
 
 minibroker consume flights --group reports -o json | jq .value
 
+minibroker consume flights --where 'value.delay>60' --where key=UA
+
 minibroker consume --regex 'flights-.*' -f '%t %v\n'""".replace("\\\n", "")
 
 
@@ -75,6 +78,16 @@ def consume(
         str | None, typer.Option("--format", "-f", metavar="FORMAT", help=rf"See below; {VALUE_LINE} by default.")
     ] = None,
     read_committed: ReadCommittedOption = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            "-w",
+            metavar="CONDITION",
+            help="Only records that fulfil it, such as key=UA, value~late, header.source=tower or, in JSON, "
+            "value.delay>60; may be repeated.",
+        ),
+    ] = None,
     output: OutputOption = "text",
 ) -> int:
     """Print the records of topics."""
@@ -86,7 +99,12 @@ def consume(
         )
     if follow and end is not None:
         raise BadValue("--follow and --to exclude each other: --follow has no end")
+    if where and group is not None and count is not None:
+        raise BadValue("--where with --group commits all that it reads, and cannot stop after --count; leave one out")
     check_patterns(topics if regex else [])
+    from minibroker.any_cluster.record_filter import fulfilling, parse_condition
+
+    conditions = [parse_condition(each) for each in where or ()]
     from minibroker.any_cluster.logins import login_to
     from minibroker.cli.liveness import gone_brokers_reported
     from minibroker.cli.record_reader import GroupReader, Reader, Selection
@@ -97,17 +115,23 @@ def consume(
         interruption() as signals,
         reader.opened(),
         gone_brokers_reported(reader.brokers, login_to(cluster)),
-        printing(reader.expected(count), wanted=not follow) as show,
+        printing(reader.expected(None if conditions else count), wanted=not follow) as show,
         signals.deferred(),
     ):
         renders: dict[Any, Any] = {}
-        for records, access in reader.batches(count, follow=follow):
+        left = count
+        for records, access in reader.batches(None if conditions else count, follow=follow):
+            chosen = fulfilling(records, access, conditions)[:left] if conditions else records
             if records:
                 if access not in renders:
                     renders[access] = renderer(text_format, output, access)
-                show(records, renders[access])
+                show(chosen, renders[access], len(records))
             reader.printed()
             signals.check()
+            if conditions and left is not None:
+                left -= len(chosen)
+                if left == 0:
+                    break
     return EXIT_FAILED if reader.unreadable else EXIT_OK
 
 
@@ -132,26 +156,35 @@ def check_patterns(patterns: list[str]) -> None:
 
 
 def renderer(text_format: str | None, output: Output, access: Any) -> Any:
-    from minibroker.any_cluster.record_text import compile_format, json_renderer
+    from minibroker.any_cluster.record_text import compile_format, harmless, json_renderer
 
     if output == "json":
-        return json_renderer(access)
-    return compile_format(VALUE_LINE if text_format is None else text_format, access)
+        render = json_renderer(access)
+    else:
+        render = compile_format(VALUE_LINE if text_format is None else text_format, access)
+    if not sys.stdout.isatty():
+        return render
+    marks = {} if text_format is not None or output == "json" else absences()
+    return lambda record: marks.get(access.value(record)) or harmless(render(record))
+
+
+def absences() -> dict[bytes | None, bytes]:
+    """How a terminal shows a record without a value, and an empty one: unlike any text."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    before, behind = ("(", ")\n") if is_plain else ("\x1b[2m", "\x1b[0m\n")
+    return {data: f"{before}{word}{behind}".encode() for data, word in ((None, "null"), (b"", "empty"))}
 
 
 @contextmanager
 def printing(total: int | None, *, wanted: bool) -> Iterator[Any]:
     """Yield a function that prints records; a bar shows the progress if they do not go to the terminal."""
-    from minibroker.any_cluster.record_text import harmless
     from minibroker.cli.progress import progress_bar
 
-    to_terminal = sys.stdout.isatty()
-    with progress_bar("consuming", total, unit="records", wanted=wanted and not to_terminal) as advance:
+    with progress_bar("consuming", total, unit="records", wanted=wanted and not sys.stdout.isatty()) as advance:
 
-        def show(records: list[Any], render: Any) -> None:
-            lines = b"".join(map(render, records))
-            sys.stdout.buffer.write(harmless(lines) if to_terminal else lines)
+        def show(records: list[Any], render: Any, read: int) -> None:
+            sys.stdout.buffer.write(b"".join(map(render, records)))
             sys.stdout.buffer.flush()
-            advance(len(records))
+            advance(read)
 
         yield show

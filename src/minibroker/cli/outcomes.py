@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.shortfalls import is_short
 from minibroker.cli.options import Output
 from minibroker.errors import EXIT_FAILED, EXIT_OK
 
@@ -31,8 +32,8 @@ def report_rows(
 
     if rows or not without:
         print_table(columns, rows, left=left)
-    else:
-        complain(without)
+    elif not is_short():  # else that is the reason
+        complain(without, style="")
     return EXIT_OK
 
 

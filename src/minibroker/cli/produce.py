@@ -144,7 +144,8 @@ def produce(
         interruption(),
         records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records,
     ):
-        sent = send(records, target, cluster, settings_of(cluster, compression, acks))
+        what = "line" if delimiter is None and not (files or length_prefixed) else "record"
+        sent = send(records, target, cluster, settings_of(cluster, compression, acks), what)
     report(topic, sent, output)
     return EXIT_OK
 
@@ -244,24 +245,35 @@ class Target(NamedTuple):
     topic: str
     partitions: int
     max_message_bytes: int
+    is_compacted: bool
     brokers: list[Address]
 
 
 def target_of(topic: str, cluster: Cluster) -> Target:
     """Raises CommandFailed if the topic does not exist, or is internal."""
     from minibroker.any_cluster.cluster import brokers_of, connected
-    from minibroker.any_cluster.partition_offsets import max_message_bytes_of, partitions_of
+    from minibroker.any_cluster.partition_offsets import DEFAULT_MAX_MESSAGE_BYTES, configs_of_topics, partitions_of
     from minibroker.any_cluster.topic_admin import internal_among, internal_refusal
 
     with connected(cluster) as client:
         partitions = partitions_of(client, [topic])
         if internal_among(client, [topic]):
             raise CommandFailed(internal_refusal(topic, "only the broker writes to it"))
-        return Target(topic, len(partitions), max_message_bytes_of(client, topic), brokers_of(client))
+        configs = configs_of_topics(client, [topic], "max.message.bytes", "cleanup.policy").get(topic, {})
+        return Target(
+            topic,
+            len(partitions),
+            int(configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
+            "compact" in configs.get("cleanup.policy", ""),
+            brokers_of(client),
+        )
 
 
-def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, settings: dict[str, str]) -> int:
-    """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails."""
+def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, settings: dict[str, str], what: str) -> int:
+    """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails.
+
+    `what` a record is to the user: a line, or a record.
+    """
     from minibroker.any_cluster.cluster import errors
     from minibroker.any_cluster.logins import login_to
     from minibroker.any_cluster.produce_refusals import acknowledged_before, interrupted, refusal, unanswered
@@ -288,7 +300,16 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
         except errors.KafkaTimeoutError as error:
             raise CommandFailed(unanswered(target.topic, producer.acknowledged)) from error
         if producer.refusal is not None:
-            raise CommandFailed(refusal(target.topic, producer.refusal, producer.acknowledged))
+            raise CommandFailed(
+                refusal(
+                    target.topic,
+                    producer.refusal,
+                    producer.acknowledged,
+                    producer.refused,
+                    what=what,
+                    is_compacted=target.is_compacted,
+                )
+            )
         if not has_answers:
             raise CommandFailed(unanswered(target.topic, producer.acknowledged))
         return producer.acknowledged
@@ -298,10 +319,10 @@ def send_all(records: Iterator[NewRecord], target: Target, producer: Any) -> Non
     """Send them until one is refused. Raises CommandFailed."""
     from minibroker.any_cluster.partition_offsets import no_such_partition
 
-    for record in records:
+    for number, record in enumerate(records, 1):
         if record.partition is not None and record.partition >= target.partitions:
             advice = "correct it, or add partitions with `minibroker topics grow`"
             raise no_such_partition(target.topic, record.partition, target.partitions, advice)
-        producer.send(record)
+        producer.send(record, number)
         if producer.refusal is not None:
             return

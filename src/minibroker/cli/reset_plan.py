@@ -69,7 +69,8 @@ def line_of(file: Path, number: int, text: str) -> Line:
         )
     except csv.Error:
         parts = []
-    *names, partition, offset = [part.strip() for part in parts] or ["", ""]
+    *names, partition, offset = ["", "", *(part.strip() for part in parts)]
+    names = names[2:]
     if len(parts) not in (TOPIC_PARTITION_OFFSET, WITH_GROUP) or not (is_number(partition) and is_number(offset)):
         raise CommandFailed(
             f"{file} line {number}: not TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET; correct the line"

@@ -40,7 +40,7 @@ def print_line(text: str, style: str = "") -> None:
     Console(file=sys.stdout).print(Text(visible(text), style), soft_wrap=True)
 
 
-def complain(message: str) -> None:
-    """Print one line to standard error."""
-    line = Text.assemble(("minibroker:", "red"), " ", visible(message))
+def complain(message: str, style: str = "red") -> None:
+    """Print one line to standard error; what is no failure has no red."""
+    line = Text.assemble(("minibroker:", style), " ", visible(message))
     Console(file=sys.stderr).print(line, soft_wrap=True)

@@ -152,7 +152,9 @@ def delete_records(
 def describe_topic(
     name: TopicArgument,
     cluster: Cluster,
-    all_configs: Annotated[bool, typer.Option("--all-configs", "-a", help="Show default configs too.")] = False,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", "--all", "-a", help="Show default configs too.")
+    ] = False,
     output: OutputOption = "text",
 ) -> int:
     """Show a topic's partitions, offsets and configs."""

@@ -150,7 +150,7 @@ def producers(
             row.producer_id,
             row.producer_epoch,
             row.last_sequence,
-            as_utc(row.last_timestamp),
+            "-" if row.last_timestamp is None else as_utc(row.last_timestamp),
             "-" if row.transaction_start is None else row.transaction_start,
         )
         for row in active

@@ -1,4 +1,4 @@
-"""`python -m minibroker.demo`: broker, replay, Spark job, check, table and picture, then an orderly stop.
+"""`minibroker demo`: broker, replay, Spark job, check, table and picture, then an orderly stop.
 
 The rule: it ends by itself, with status 0 only if Spark's result equals the one computed from the flights, row for row;
 SIGINT, SIGTERM and SIGHUP end it and its processes at any moment, and so does `kill -9`. With `--bootstrap-servers`
@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -71,10 +71,10 @@ def days_per_second(text: str) -> float:
     return days
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit with status 0, or with 1 and the reason."""
     end_on_signals()
-    cli = argparse.ArgumentParser(prog="python -m minibroker.demo", description="A year of flights, Kafka and Spark.")
+    cli = argparse.ArgumentParser(prog="minibroker demo", description="A year of flights, Kafka and Spark.")
     cli.add_argument("--out", type=Path, default=Path("out"), help="folder for all output")
     cli.add_argument("--days", type=int, help="only the first days of the year")
     cli.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this broker instead of starting one")
@@ -83,32 +83,33 @@ def main() -> None:
     )
     cli.add_argument("--days-per-second", metavar="DAYS", type=days_per_second, help="the pace of the flights")
     cli.add_argument(WITH_PARENT, action="store_true", help="end when the process that started this has ended")
-    arguments = cli.parse_args()
+    chosen = cli.parse_args(arguments)
     try:
         with signals_held():
-            if arguments.end_with_parent:  # a thread that holds them too, or it would take them
+            if chosen.end_with_parent:  # a thread that holds them too, or it would take them
                 threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
             from rich.console import Console
 
             from minibroker.demo.player import DAYS_PER_SECOND
             from minibroker.demo.run import Demo, DemoFailed
     except ModuleNotFoundError as missing:
-        sys.exit(f"demo: {missing.name} is not installed; in the clone of minibroker: pip install -e '.[demo]'")
-    bootstrap: str | None = arguments.bootstrap_servers
+        sys.exit(f"demo: {missing.name} is not installed: pip install 'minibroker[demo]', in a clone '.[demo]'")
+    bootstrap: str | None = chosen.bootstrap_servers
     topic = f"flights-{time.time_ns() // 1_000_000}" if bootstrap else "flights"
     demo = Demo(
-        arguments.out.absolute(),
+        chosen.out.absolute(),
         topic=topic,
-        days=arguments.days,
+        days=chosen.days,
         console=Console(),
-        days_per_second=arguments.days_per_second or DAYS_PER_SECOND,
-        listen=arguments.console,
+        days_per_second=chosen.days_per_second or DAYS_PER_SECOND,
+        listen=chosen.console,
     )
     try:
         demo.run(bootstrap)
     except DemoFailed as reason:
         sys.exit(f"demo: {reason}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
