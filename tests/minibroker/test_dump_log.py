@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 
 from minibroker.cli.app import main
+from minibroker.cli.data_files import transaction_index_rows
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import write_checkpoint
+from minibroker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from tests.conftest import GOLDEN
 from tests.storage.recorded_logs import unpack_recorded_logs
 
@@ -264,6 +267,21 @@ def test_damage_in_other_files_is_an_error(tmp_path: Path, dump: Dump, name: str
 
     assert said in last["error"]
     assert str(tmp_path) not in last["error"]
+
+
+def test_an_index_that_grows_meanwhile_has_no_partial_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "00000000000000000000.txnindex"
+    index = TransactionIndex(path, 0)
+    index.append(AbortedTxn(1, 0, 1, 0))
+    read = disk.read_file
+
+    def read_before_an_append(path: Path) -> bytes:
+        content = read(path)
+        index.append(AbortedTxn(1, 2, 3, 2))
+        return content
+
+    monkeypatch.setattr(disk, "read_file", read_before_an_append)
+    assert [row["last_offset"] for row in transaction_index_rows(path)] == [1]
 
 
 # -- arguments

@@ -167,6 +167,7 @@ def index_entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]
 def transaction_index_rows(path: Path) -> Rows:
     from minibroker.storage.index.transaction_index import TransactionIndex
 
+    size_bytes = path.stat().st_size  # first: a broker that runs may append
     index = TransactionIndex(path, base_offset_of(path))
     for aborted in index.entries():
         yield {
@@ -175,8 +176,8 @@ def transaction_index_rows(path: Path) -> Rows:
             "last_offset": aborted.last_offset,
             "last_stable_offset": aborted.last_stable_offset,
         }
-    rest = path.stat().st_size - index.size_bytes
-    if rest:
+    rest = size_bytes - index.size_bytes
+    if rest > 0:
         raise CorruptFileError(f"ends in a partial entry of {counted(rest, 'byte')}")
 
 
