@@ -193,6 +193,7 @@ class LightBroker:
         self._broker_id = broker_id
         self._reports = open(reporting, "wb", buffering=0)  # noqa: SIM115
         self._stored: list[str] = []
+        self._parent_pid = os.getppid()
         self._reported = b""
         self._member = ClusterMember(
             state,
@@ -207,6 +208,8 @@ class LightBroker:
         await self._member.run()
 
     def _beat(self) -> None:
+        if os.getppid() != self._parent_pid:
+            os._exit(1)
         state = self._state
         if len(self._stored) < TOPICS_OF_EACH:
             name = f"of-{self._broker_id}-{os.getpid()}-{len(self._stored)}"
