@@ -16,7 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from minibroker import Broker
 from tests.conformance.sasl import FIRST, SETTINGS
 from tests.integration.brokers import Minibroker
 from tests.requests import authenticate, framed, handshake
@@ -61,6 +64,28 @@ SASL_LOGIN = (
 # -- secrets --------------------------------------------------------------------------------------------------
 
 PLANTED = ("plain-hunter2", "scram-hunter3", "wrong-hunter4", "jaas-hunter5", "changed-hunter6")
+
+
+def test_the_users_of_the_file_that_kafka_opts_names_log_in(tmp_path: Path) -> None:
+    """As in the compose file that comes with the apache/kafka image."""
+    file = tmp_path / "broker_jaas.conf"
+    file.write_text(
+        f'// of the image\nKafkaServer {{\n    {PLAIN_MODULE} required\n    username="admin"\n    password="a"\n'
+        '    user_admin="a"\n    user_alice="b";\n};\n'
+    )
+    environment = {
+        "KAFKA_OPTS": f"-Xmx1G -Djava.security.auth.login.config={file}",
+        "KAFKA_SECURITY_INTER_BROKER_PROTOCOL": "SASL_PLAINTEXT",
+        "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "PLAIN",
+    }
+
+    with Broker(environment=environment) as broker:
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+        client = login | {"bootstrap.servers": broker.bootstrap_servers, "log_level": "0"}
+        assert AdminClient({**client, "sasl.password": "b"}).list_topics(timeout=PATIENCE_SECONDS).brokers
+        with pytest.raises(KafkaException):
+            AdminClient({**client, "sasl.password": "a"}).list_topics(timeout=1)
 
 
 def test_no_secret_is_in_any_output(tmp_path: Path) -> None:
