@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from minibroker.spark_jobs.errors import JobFailed
+
 LOOK_AGAIN_SECONDS = 0.5
 NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # of the batches before there is one
 
@@ -33,7 +35,7 @@ def micro_batches(
 
     `counters` are the names that the query observes with `DataFrame.observe`. A query whose stream ends with records
     that are later than all others observes `latest_ms`, without those, and `ends`, their count: they and the watermark
-    that they bring about are not shown. Raises the query's error.
+    that they bring about are not shown. Raises the query's error, and JobFailed for a topic made anew meanwhile.
     """
     seen = -1
     records = 0
@@ -50,6 +52,9 @@ def micro_batches(
             if progress["batchId"] <= seen:
                 continue
             seen = progress["batchId"]
+            if back := next(filter(None, map(went_back, progress["sources"])), ""):
+                query.stop()
+                raise JobFailed(f"{back}; give the new topic an output and a checkpoint of its own")
             records += progress["numInputRows"]
             watermark = progress["eventTime"].get("watermark")
             # A batch writes the windows that its watermark has passed.
@@ -103,6 +108,23 @@ def behind(source: Any) -> int:
         )
     except (AttributeError, TypeError, ValueError):  # a file source's offset is a number, a rate source's another
         return 0
+
+
+def went_back(source: Any) -> str:
+    """Name a partition whose micro-batch ended before it began: failOnDataLoss=false leaves out what it has."""
+    try:
+        begin, end = (json.loads(source[name] or "{}") for name in ("startOffset", "endOffset"))
+        return next(
+            (
+                f"{topic}-{partition}: made anew: it was read up to offset {offset:,}, and now ends at {ends:,}"
+                for topic, partitions in begin.items()
+                for partition, offset in partitions.items()
+                if (ends := end.get(topic, {}).get(partition, offset)) < offset
+            ),
+            "",
+        )
+    except (AttributeError, TypeError, ValueError):  # as in `behind`
+        return ""
 
 
 def sentence(facts: dict[str, Any], *, left_out: Sequence[str] = (), fate: str = "not in the result") -> str:

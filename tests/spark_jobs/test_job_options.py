@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from minibroker.spark_jobs import flight_delays, kafka_options, micro_batches, sending
 from minibroker.spark_jobs.alerts import Alerting, KeyState, Rule, judge
+from minibroker.spark_jobs.errors import JobFailed
 
 MINUTE_MS = 60_000
 NEEDED = ("--bootstrap-servers", "b:9092", "--subscribe", "flights", "--output", "out", "--checkpoint", "at")
@@ -49,6 +53,39 @@ def test_records_that_are_not_in_the_result_are_counted(troubles: dict[str, Any]
     assert line.startswith("batch 3: 7 records in 1.5 s, 1,234 so far, watermark w")
     assert end in line
     assert bool(troubles) == ("not in the result" in line)
+
+
+class EndedQuery:
+    """A query that has ended after one micro-batch between these offsets."""
+
+    def __init__(self, begin: Any, end: Any) -> None:
+        source = {"startOffset": json.dumps(begin), "endOffset": json.dumps(end), "latestOffset": json.dumps(end)}
+        progress = {"batchId": 4, "numInputRows": 0, "batchDuration": 1, "eventTime": {}, "observedMetrics": {}}
+        self.recentProgress = [progress | {"stateOperators": [], "sources": [source]}]
+        self.is_stopped = False
+
+    def awaitTermination(self, seconds: float) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "anew"),
+    [
+        ({"t": {"0": 20}}, {"t": {"0": 25}}, ""),
+        ({"t": {"0": 20, "1": 3}}, {"t": {"0": 20, "1": 2}}, "t-1: made anew: it was read up to offset 3, and now en"),
+        (None, {"t": {"0": 5}}, ""),
+        (7, 3, ""),  # of another source
+    ],
+)
+def test_a_topic_that_is_made_anew_under_a_query_ends_it(begin: Any, end: Any, anew: str) -> None:
+    query: Any = EndedQuery(begin, end)
+
+    with pytest.raises(JobFailed, match=anew) if anew else nullcontext():
+        assert len(list(micro_batches.micro_batches(query, stop=threading.Event()))) == 1
+    assert query.is_stopped is bool(anew)
 
 
 def rule(**state: Any) -> Rule:
