@@ -185,6 +185,8 @@ def test_a_checkpoint_with_gaps_is_what_spark_makes_of_it(
     [
         (lambda folder: (folder / "metadata").unlink(), "is no checkpoint of a Spark query: it has no file `metadata`"),
         (lambda folder: (folder / "metadata").write_text(""), "metadata is damaged: it is not JSON"),
+        (lambda folder: (folder / "metadata").write_text("{}"), "is damaged: a field is missing, or not as Spark"),
+        (lambda folder: (folder / "offsets/7").write_text("v1\n[]\n{}"), "is damaged: a field is missing, or not as"),
         (lambda folder: (folder / "offsets/7").write_text(""), "offsets/7 is damaged: it is empty, or no text"),
         (lambda folder: (folder / "offsets/7").write_text("v9\n{}"), "offsets/7 is damaged: it does not begin as v1"),
         (lambda folder: (folder / "offsets/7").write_text("v1\n{}"), "offsets/7 is damaged: it ends too early"),

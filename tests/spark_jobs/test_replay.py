@@ -214,6 +214,7 @@ def test_a_replay_goes_on_with_the_same_source_however_it_is_spelled_and_refuses
         archives.sent("--without-quarantine")
 
 
+@pytest.mark.nightly
 def test_what_is_numbered_anew_in_each_run_does_not_go_on_once_it_has_changed(archives: Archives) -> None:
     assert (archives.sent("--partitions", "key"), archives.sent("--partitions", "key")) == (10, 0)
 

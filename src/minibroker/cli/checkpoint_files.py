@@ -64,6 +64,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise CommandFailed(
             f"{folder} is no checkpoint of a Spark query: it has no file `metadata`; name its checkpointLocation"
         )
+    try:
+        return _read(folder)
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise _damaged(folder, f"a field is missing, or not as Spark writes it ({error!r})") from error
+
+
+def _read(folder: Path) -> Checkpoint:
     query = str(_json(folder / "metadata", (folder / "metadata").read_text(errors="replace"))["id"])
     newest, committed = (_newest(folder / name) for name in ("offsets", "commits"))
     if committed > newest:
