@@ -245,12 +245,12 @@ def mask_markers(answer: Plain) -> None:
 
 
 def mask_api_versions(answer: Plain) -> None:
-    """Of the APIs that both have, the versions that both have."""
+    """Keep the versions that both have, of the APIs that both have; none of a refusal, whose row Kafka 2.4 brought."""
     known = API_TABLE.keys() & LAST_VERSIONS_OF_KAFKA_2_0.keys()
     rows = {row["api_key"]: row for row in answer["api_keys"] if row["api_key"] in known}
     for key, row in rows.items():
         row["max_version"] = min(row["max_version"], LAST_VERSIONS_OF_KAFKA_2_0[key])
-    answer["api_keys"] = [rows[key] for key in sorted(rows)]
+    answer["api_keys"] = [] if answer["error_code"] else [rows[key] for key in sorted(rows)]
 
 
 def hide_unknown_types(rows: list[Plain]) -> None:

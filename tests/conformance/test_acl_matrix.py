@@ -18,6 +18,7 @@ from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance.acl_matrix import (
     AUTHORIZER,
     DENIALS,
+    LATER_RIGHTS,
     PREFIX,
     REQUESTS,
     Case,
@@ -56,7 +57,7 @@ def test_the_requests_ask_for_every_right_of_the_table() -> None:
     for key, last in LAST_VERSIONS_OF_KAFKA_2_0.items():
         declared = [right for right in API_TABLE[key].rights if right.versions[0] <= last]
         asked = {right for each in REQUESTS if KEYS[each.api] == key for right in each.asks}
-        assert asked >= set(declared), key
+        assert asked >= {right for right in declared if str(right) not in LATER_RIGHTS}, key
 
 
 async def test_answers_are_those_of_apache_kafka(ours: list[Plain]) -> None:

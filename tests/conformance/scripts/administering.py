@@ -17,7 +17,7 @@ def make(version: int, *topics: tuple[Any, ...], **options: Any) -> Step:
 
 def versions_of_apis() -> Script:
     script: Script = [call("ApiVersions", version) for version in range(3)]
-    script += [call("ApiVersions", version, raw=b"") for version in (4, 99, -1, 32767)]
+    script += [call("ApiVersions", version, raw=b"") for version in (6, 99, -1, 32767)]
     script += [call("ApiVersions", 0, raw=b"trailing"), call("ApiVersions", 0, client_id=None)]
     for api in ("Produce", "Fetch", "ListOffsets", "Metadata", "CreateTopics", "DescribeConfigs"):
         script += [call(api, 99, raw=b"\0" * 40), call(api, -1, raw=b"\0" * 40), call(api, 1, raw=b"")]

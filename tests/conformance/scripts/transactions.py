@@ -173,7 +173,7 @@ def transaction_markers() -> Script:
         *topics: Any, epoch: int = 0, coordinator_epoch: int = 0, is_commit: bool = True, name: Any = "p"
     ) -> tuple[Any, ...]:
         producer_id = ProducerOf(name) if isinstance(name, str) else name
-        return (producer_id, epoch, is_commit, list(topics), coordinator_epoch)
+        return (producer_id, epoch, is_commit, list(topics), coordinator_epoch, 0)
 
     def mark(*rows: Any) -> Step:
         return call("WriteTxnMarkers", 0, markers=list(rows))
