@@ -16,6 +16,7 @@ from minibroker.errors import CommandFailed
 
 TOPIC_PARTITION_OFFSET = 3
 WITH_GROUP = 4
+DIGITS_MAX = 19  # of an offset
 
 
 class Line(NamedTuple):
@@ -80,4 +81,4 @@ def line_of(file: Path, number: int, text: str) -> Line:
 
 
 def is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
