@@ -185,7 +185,7 @@ def stoppable(
             elif time.monotonic() - said_at >= PROGRESS_SECONDS:
                 said_at = time.monotonic()
                 # Without an answer the job is about to fail, and says why.
-                with suppress(Py4JError, PySparkException, OSError):
+                with suppress(Py4JError, PySparkException, OSError, JobFailed):
                     found = next((found for way in ways if (found := way()) is not None), None)
                     if found is not None and found.text != said and not done.is_set():
                         said = found.text

@@ -183,8 +183,10 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     topics: set[str] = set()
 
     def progress() -> Progress | None:
+        if not count:
+            return None
         done = sum(records for _, records, _ in _noted(topic_offsets.committed(spark, broker, group, topics)).values())
-        return Progress({"sent": done, "of": count}, f"{done:,} of {count:,} records are sent") if count else None
+        return Progress({"sent": done, "of": count}, f"{done:,} of {count:,} records are sent")
 
     count = 0
     with stoppable(spark, stop, arguments, progress):

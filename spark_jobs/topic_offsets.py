@@ -66,9 +66,11 @@ def described(spark: SparkSession, options: Mapping[str, str], topics: Iterable[
             try:
                 topic = futures[name].get()
             except Py4JJavaError as error:
-                if "UnknownTopicOrPartitionException" not in str(error.java_exception):
-                    raise
-                continue
+                cause = error.java_exception.getCause() or error.java_exception
+                if "UnknownTopicOrPartitionException" in str(cause):
+                    continue
+                where = options["kafka.bootstrap.servers"]
+                raise JobFailed(f"{where}: {name}: {cause.getMessage() or cause}") from error
             known = str(topic.topicId())
             numbers = sorted(info.partition() for info in topic.partitions())
             found[str(name)] = Topic(None if known == NO_TOPIC_ID else known, numbers)
