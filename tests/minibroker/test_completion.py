@@ -27,6 +27,10 @@ def test_topics_and_groups_of_the_cluster_are_offered(cli: CommandLine) -> None:
     for words in ("consume", "produce", "offsets", "topics describe", "configs describe --topic"):
         assert offered(f"minibroker {words} {topic[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == [topic]
     assert offered(f"minibroker groups describe {group[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == [group]
+    retention = f"minibroker configs set --topic {topic} retention.m"
+    assert offered(retention, MINIBROKER_BOOTSTRAP=cli.bootstrap) == ["retention.ms="]
+    unset = retention.replace(" set ", " unset ")
+    assert offered(unset, MINIBROKER_BOOTSTRAP=cli.bootstrap) == ["retention.ms"]
     # The command line names the cluster before the environment does; a new topic is not named like one that is there.
     named = f"minibroker consume -b {cli.bootstrap} {topic[:-1]}"
     assert offered(named, MINIBROKER_BOOTSTRAP=UNREACHABLE) == [topic]

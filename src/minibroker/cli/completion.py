@@ -1,4 +1,4 @@
-"""Tab completion beyond options and commands: a cluster's topics and groups, and the options of `serve`.
+"""Tab completion beyond options and commands: a cluster's topics and groups, and configs, the options of `serve`.
 
 The cluster is the one that the command line names so far, else the default. An unreachable cluster completes to
 nothing, silently and within seconds.
@@ -21,6 +21,7 @@ from minibroker.errors import BadValue, CommandFailed
 
 ONE_LINE = 1000
 DIVIDERS = {":", "="}
+SUBJECTS = ("topic", "broker", "group")  # of configs
 OPTION_IN_HELP = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
 
 
@@ -62,6 +63,24 @@ def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
             return [row.transactional_id for row in admin.transactions(())]
 
     return offered(of, context, incomplete)
+
+
+def config_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The configs of the topic, broker or group that the words name; of topics, for a new one."""
+
+    def of(cluster: Cluster) -> list[str]:
+        from minibroker.any_cluster.config_admin import Subject, config_admin
+
+        subjects = [Subject(kind, str(name)) for kind in SUBJECTS if (name := context.params.get(kind)) is not None]
+        with config_admin(cluster) as admin:
+            return [config.name for subject in subjects for config in admin.describe(subject)]
+
+    return offered(of, context, incomplete)
+
+
+def assignments(context: typer.Context, incomplete: str) -> list[str]:
+    """As `config_names`, with the sign before the value."""
+    return [f"{name}=" for name in config_names(context, incomplete)]
 
 
 def offered(names_of: Callable[[Cluster], Iterable[str]], context: typer.Context, incomplete: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
-from minibroker.cli.completion import group_names, topic_names
+from minibroker.cli.completion import assignments, config_names, group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.outcomes import report_change
 from minibroker.cli.parameters import OutputOption, on_cluster
@@ -49,7 +49,9 @@ def subject_of(topic: str | None, broker: int | None, group: str | None) -> Subj
 @on_cluster
 def describe_configs(
     cluster: Cluster,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False, autocompletion=config_names)
+    ] = None,
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
@@ -95,7 +97,8 @@ def value_of(config: Config) -> str:
 @on_cluster
 def set_configs(
     settings: Annotated[
-        list[Setting], typer.Argument(metavar="KEY=VALUE...", parser=parse_setting, show_default=False)
+        list[Setting],
+        typer.Argument(metavar="KEY=VALUE...", parser=parse_setting, show_default=False, autocompletion=assignments),
     ],
     cluster: Cluster,
     topic: TopicOption = None,
@@ -117,7 +120,7 @@ def set_configs(
 @app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
 @on_cluster
 def unset_configs(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=config_names)],
     cluster: Cluster,
     topic: TopicOption = None,
     broker: BrokerOption = None,
