@@ -153,11 +153,14 @@ class BrokerParts:
             broker = self.metadata_cache.brokers[controller_id]
             peer = self.peers.at(*broker.endpoints[self.config.inter_broker_listener])
             try:
-                answer = await peer.ask(ApiKey.CONTROLLED_SHUTDOWN, 1, ControlledShutdownRequest(broker_id=me))
+                with trio.fail_after(self.config.zookeeper_session_timeout_ms / 1000):  # then others take it for dead
+                    answer = await peer.ask(ApiKey.CONTROLLED_SHUTDOWN, 1, ControlledShutdownRequest(broker_id=me))
             finally:
                 peer.close()
-        except (PeerError, KafkaError, KeyError) as error:
-            logger.info("the controller, broker %d, has not had others lead: %s", controller_id, error)
+        except (PeerError, KafkaError, KeyError, trio.TooSlowError) as error:
+            logger.info(
+                "the controller, broker %d, has not had others lead: %s", controller_id, str(error) or "no answer"
+            )
             return False
         return bool(answer.error_code == ErrorCode.NONE)
 

@@ -142,6 +142,16 @@ def test_a_broker_that_starts_answers_no_client_before_it_has_its_roles(cluster:
     assert the_partition(answers[ApiKey.OFFSET_COMMIT]).error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_broker_stops_although_its_controller_stands_still(cluster: Cluster, admin: AdminClient) -> None:
+    controller, stopped, other = sorted(cluster.broker_ids, key=lambda each: each != cluster.controller)
+    topic = new_topic(admin, "still", [[stopped, other]])
+    cluster.pause(controller)
+
+    cluster.stop(stopped)
+
+    assert cluster.leader_of(topic) == other
+
+
 def listens(address: str) -> bool:
     try:
         connection_to(address).close()
