@@ -36,7 +36,7 @@ KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
     "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana", "new-protocol",
     "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-telemetry", "spark-verify",
-    "checking-a-history", "fail-over", "lagging-replica", "acks",
+    "checking-a-history", "fail-over", "lagging-replica", "acks", "transactions-v2",
 }  # fmt: skip
 
 
