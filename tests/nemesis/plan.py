@@ -13,6 +13,7 @@ from minibroker.broker.cluster.shared_state import COMPACTED_BYTES
 from minibroker.cluster_verbs import Direction
 
 SENT, TRANSACTED, COPIED = TOPICS = ("sent", "transacted", "copied")
+COPIED_IN_V2 = "copied-in-v2"
 CONTROLLER = "controller"  # as what a fault strikes; another role is the leader of a partition, `sent-0`
 # How often each fault is drawn, of those that last and of those that happen.
 LASTING = {"kill": 5, "pause": 5, "stop": 3, "isolate": 4, "hold": 2, "slow": 2, "late": 1}
@@ -55,6 +56,9 @@ class Fault(NamedTuple):
         return f"{self.at:.2f} {self.kind} {self.target}{other}{replicas}{lasts}{journal}"
 
 
+PART_WITH_V2 = 0.5  # of the rounds
+
+
 class Plan(NamedTuple):
     """One round."""
 
@@ -67,11 +71,13 @@ class Plan(NamedTuple):
     senders: int
     transactors: int
     members: int
+    has_v2: bool  # a copier in transactions v2, by franz-go
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
         clients = f"{self.senders} senders, {self.transactors} transactors, {self.members} members"
+        clients += ", a copier in transactions v2" if self.has_v2 else ""
         brokers = f"{self.brokers} brokers ({self.kind}), {self.partitions} partitions"
         head = f"seed {self.seed}: {brokers}, {clients}, {self.seconds:g} s"
         return "\n".join([head, f"  {settings}", *(f"  {fault}" for fault in self.faults)])
@@ -92,6 +98,7 @@ def draw(seed: int, *, seconds: float, brokers: int | None = None, kind: str = O
         senders=source.randint(1, 2),
         transactors=source.randint(1, 2),
         members=source.randint(1, 3),
+        has_v2=kind == OURS and source.random() < PART_WITH_V2,
         faults=tuple(drawn_faults(source, kind, count, partitions, seconds)),
     )
 

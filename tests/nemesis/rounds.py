@@ -23,7 +23,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.waiting import WaitError
 from tests.nemesis.beside_kafka import BesideKafka
 from tests.nemesis.ours import Ours
-from tests.nemesis.plan import CONTROLLER, OURS, TOPICS, Fault, Plan, place_of
+from tests.nemesis.plan import CONTROLLER, COPIED_IN_V2, OURS, TOPICS, Fault, Plan, place_of
 from tests.nemesis.workload import QUICK, Workload
 
 REPLICAS = 3
@@ -110,6 +110,7 @@ class Round:
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         self._plan = plan
+        self._topics = (*TOPICS, COPIED_IN_V2) if plan.has_v2 else TOPICS
         self._directory = directory
         self._started = time.monotonic()
         self._events = (directory / "events.log").open("w", buffering=1)
@@ -128,7 +129,7 @@ class Round:
             self._brokers = stack.enter_context(closing(brokers))
             brokers.start()
             self._admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers, **QUICK})
-            self._create(TOPICS, plan.partitions)
+            self._create(self._topics, plan.partitions)
             workload = self._workload = Workload(plan, brokers.bootstrap_servers, history, self._note)
             workload.start()
             self._note("faults begin")
@@ -321,11 +322,11 @@ class Round:
     def _grow(self) -> None:
         """Add a partition to each topic of the clients; if that failed for some of them before, to the others."""
         wanted = self._workload.partitions + 1
-        rows = [(topic, wanted, None) for topic in TOPICS]
+        rows = [(topic, wanted, None) for topic in self._topics]
         self._brokers.ask_controller(ApiKey.CREATE_PARTITIONS, topics=rows, timeout_ms=GROWTH_MS, validate_only=False)
         shown = self._brokers.ask_controller(ApiKey.METADATA, topics=None).topics
         # One that has just started shows no topics yet.
-        grown = min((len(each.partitions) for each in shown if each.name in TOPICS), default=0)
+        grown = min((len(each.partitions) for each in shown if each.name in self._topics), default=0)
         self._workload.partitions = max(grown, self._workload.partitions)
 
     # -- afterwards -------------------------------------------------------------------------------------------

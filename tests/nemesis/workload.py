@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 import sys
 import threading
 import time
@@ -14,7 +16,8 @@ from typing import Any
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from minibroker.history.recorder import HistoryWriter, PolledRecord, RecordedConsumer, RecordedProducer
-from tests.nemesis.plan import COPIED, SENT, TOPICS, TRANSACTED, Plan
+from tests.integration.clients import go_program
+from tests.nemesis.plan import COPIED, COPIED_IN_V2, SENT, TOPICS, TRANSACTED, Plan
 
 QUICK: dict[str, str | int] = {
     "topic.metadata.refresh.fast.interval.ms": 50,
@@ -84,6 +87,9 @@ class Workload:
             *(self._thread(f"transactor-{number}", self._transact) for number in range(plan.transactors)),
             self._thread("copier", self._copy),
         ]
+        self._has_v2 = plan.has_v2
+        if plan.has_v2:
+            self._senders.append(self._thread("copier-in-v2", self._copy_in_v2))
         self._members = [self._thread(f"member-{number}", self._be_member) for number in range(plan.members)]
 
     def start(self) -> None:
@@ -130,7 +136,31 @@ class Workload:
                 return [f"{topic}-{number} was not read to its end in {seconds:g} s" for topic, number in missing]
             read += consumer.poll(0.1)
         consumer.close()
-        return wrong_copies(read)
+        return [*wrong_copies(read), *(self._wrong_in_v2(read, deadline) if self._has_v2 else ())]
+
+    def _wrong_in_v2(self, read: Sequence[PolledRecord], deadline: float) -> list[str]:
+        """Return what is wrong in the copies that another program made: the history has none of its calls."""
+        reader = Reader({**self._address, "group.id": "last", "isolation.level": "read_committed"})
+        ends = {(COPIED_IN_V2, number): end_of(reader, (COPIED_IN_V2, number)) for number in range(self.partitions)}
+        reader.assign([TopicPartition(*place, 0) for place in ends])
+        copies: defaultdict[int, list[str]] = defaultdict(list)
+        while missing := [place for place, end in ends.items() if reader.ends.get(place, -1) < end]:
+            if time.monotonic() > deadline:
+                return [f"{topic}-{number} was not read to its end" for topic, number in missing]
+            for each in reader.consume(100, 0.1):
+                if each.error() is None:
+                    copies[each.partition()].append(each.value().decode())
+        reader.close()
+        self._note(f"{sum(map(len, copies.values()))} copies in transactions v2")
+        sent: defaultdict[int, list[str]] = defaultdict(list)
+        for record in read:
+            if record.topic == SENT:
+                sent[record.partition].append(record.value or "")
+        return [
+            f"{COPIED_IN_V2}-{number} has other records than those that were sent"
+            for number, values in copies.items()
+            if values != sent[number][: len(values)]
+        ]
 
     # -- threads ----------------------------------------------------------------------------------------------
 
@@ -240,6 +270,18 @@ class Workload:
             consumer = Consumer({**self._address, **settings, "group.id": name, "isolation.level": "read_committed"})
             producer = self._copied(name, consumer, producer)
             threading.Thread(target=consumer.close, daemon=True).start()
+
+    def _copy_in_v2(self, name: str) -> None:
+        """Copy the sent records by a program in Go, which speaks transactions v2; start it again when it ends."""
+        settings = json.dumps({"records_per_transaction": 20})
+        address = str(self._address["bootstrap.servers"])
+        command = [*go_program("transform"), address, name, SENT, COPIED_IN_V2, name, settings]
+        while not self._is_over.is_set():
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+                while program.poll() is None and not self._is_over.wait(0.1):
+                    pass
+                program.kill()
+        self._transactional(name)  # aborts what it has left open
 
     def _copied(self, name: str, consumer: Consumer, producer: Transactor) -> Transactor:
         """Copy from the committed offsets on until a transaction fails; return the producer for the next one.
