@@ -230,7 +230,8 @@ class TranscriptReader:
         return self._transactions[key]
 
     def _add_partitions(self, name: str, exchange: Exchange, ended: int) -> None:
-        self._begin(exchange, (exchange.request.producer_id, exchange.request.producer_epoch))
+        if not exchange.request.transactions:  # those of another broker come with their records
+            self._begin(exchange, (exchange.request.producer_id, exchange.request.producer_epoch))
 
     def _end_transaction(self, name: str, exchange: Exchange, ended: int) -> None:
         request = exchange.request
