@@ -274,7 +274,7 @@ class Workload:
     def _copy_in_v2(self, name: str) -> None:
         """Copy the sent records by a program in Go, which speaks transactions v2; start it again when it ends."""
         settings = json.dumps({"records_per_transaction": 20})
-        address = str(self._address["bootstrap.servers"])
+        address = str(self._address["bootstrap.servers"]).partition(",")[0]  # it takes one, and learns the others
         command = [*go_program("transform"), address, name, SENT, COPIED_IN_V2, name, settings]
         while not self._is_over.is_set():
             with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
