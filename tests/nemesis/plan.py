@@ -119,6 +119,7 @@ def drawn_settings(source: random.Random, kind: str) -> dict[str, object]:
     return drawn | {
         "min.insync.replicas": 2,
         "group.min.session.timeout.ms": 1000,
+        "group.initial.rebalance.delay.ms": 0,
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": 3,
         "transaction.state.log.num.partitions": 3,
