@@ -153,6 +153,23 @@ def test_ten_thousand_requests_are_drawn_with_a_bounded_number_of_bars(page: Pag
     assert (seen["left"], seen["drawn"]) == (0, 0)
 
 
+def test_the_number_of_a_connection_is_whole_however_long_it_is(page: Page) -> None:
+    script = """(async () => {
+        const drawing = new m.RequestsDrawing({ sentence: () => 's', address: () => '/', select: () => {} })
+        drawing.setRows([7, 352, 1144].map((number) => ({ number, name: 'many letters'.repeat(3), address: '' })))
+        drawing.setScale(1000, 2_000_000)
+        drawing.element.setAttribute('font-size', '12')
+        document.documentElement.append(drawing.element)
+        const boxes = (kind) => [...drawing.element.querySelectorAll(`text.${kind}`)].map((each) => each.getBBox())
+        const found = [Math.min(...boxes('number').map((box) => box.x)) >= -2, // by another font
+            boxes('name').every((name, at) => name.x >= boxes('number')[at].x + boxes('number')[at].width)]
+        drawing.element.remove()
+        return found
+    })()"""
+
+    assert run(page, "requests", script) == [True, True]
+
+
 def test_a_slow_scroll_of_time_sets_one_transform_and_nothing_else(page: Page) -> None:
     script = """(async () => {
         const drawing = new m.RequestsDrawing({ sentence: () => 's', address: () => '/', select: () => {} })

@@ -10,7 +10,7 @@ import trio
 
 from minibroker.any_cluster.cluster import TopicPartition
 from minibroker.console.console import Console
-from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHistory
+from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHistory, lags_of
 from minibroker.console.lag_watch import READ_SECONDS, UNSEEN_SECONDS, LagWatch
 from minibroker.errors import CommandFailed
 
@@ -53,6 +53,16 @@ def watch(cluster: ReadCluster) -> LagWatch:
 async def heard(watch: LagWatch, count: int, topics: frozenset[str] = frozenset()) -> list[Any]:
     async with aclosing(watch.events(topics)) as events:
         return [(await anext(events)).data for _ in range(count)]
+
+
+def test_a_share_group_without_a_start_has_no_lag_and_a_consumer_without_a_commit_none_to_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = {"new": "classic", "sharing": "share"}
+    monkeypatch.setattr("minibroker.any_cluster.group_admin.committed_of", lambda client, names: {})
+    monkeypatch.setattr("minibroker.console.group_offsets.offsets_of", lambda client, partitions, spec: {})
+
+    assert {name: each.lag for name, each in lags_of(None, list(groups), groups).items()} == {"new": 0, "sharing": None}
 
 
 async def test_all_that_look_share_a_reading(watch: LagWatch, cluster: ReadCluster) -> None:

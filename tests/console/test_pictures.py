@@ -139,6 +139,29 @@ def test_dialogs_are_accessible(tab: Tab) -> None:
             page.get_by_role("dialog").wait_for(state="detached")
 
 
+def test_a_broker_that_does_not_run_is_counted_listed_and_has_a_page(new_tab: NewTab) -> None:
+    brokers = ANSWERS["/api/brokers"]
+    gone = brokers["rows"][1] | {"id": 3, "alive": False, "address": "", "leads": 0, "in_sync": 0}
+    tab = new_tab()
+    tab.answer_from(
+        ANSWERS
+        | {
+            "/api/cluster": ANSWERS["/api/cluster"]
+            | {"gone": [3], "under_replicated": 52, "internal_under_replicated": 50},
+            "/api/brokers": brokers | {"rows": [*brokers["rows"], gone], "total": 3, "all": 3},
+        }
+    )
+
+    page = tab.open("/")
+    page.get_by_text("broker 3 does not run, 52 partitions under-replicated").wait_for()
+    page.get_by_text("with 100 partitions: 50 under-replicated").wait_for()
+    assert "brokers\n2 of 3" in page.get_by_label("Cluster", exact=True).inner_text()
+    page.get_by_label("Brokers", exact=True).get_by_role("link", name="3").click()
+    page.get_by_text("This broker does not run").wait_for()
+    assert "replicas here\n23" in page.get_by_label("Partitions", exact=True).inner_text()
+    assert tab.axe() == []
+
+
 def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: NewTab) -> None:
     a = MEMBERS[0] | {
         "epoch": 4, "protocol": "consumer", "revokes": ["flights-3"], "instance_id": "till-1",
@@ -157,3 +180,7 @@ def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: N
     page.get_by_text("billing-1 as till-1", exact=True).wait_for()
     page.get_by_text("flights 0, 1, 2, 3; has to revoke flights 3; subscribes to ^fl.*").wait_for()
     page.get_by_text("none yet; waits for flights 3").wait_for()
+    without = group | {"members": [a, b | {"awaits": []}]}
+    for state, said in (("Reconciling", "none yet: the group is Reconciling"), ("Stable", "none")):
+        tab.answer_from(ANSWERS | {"/api/groups/billing": without | {"state": state}})
+        tab.go("/groups/billing").get_by_label("Members").first.get_by_text(said, exact=True).wait_for()

@@ -127,7 +127,7 @@ export class RequestsDrawing {
         parts.push(label(x, 15, words, { class: 'axis', 'text-anchor': line ? 'middle' : 'start' }))
       }
     }
-    const numberEnd = Math.max(NUMBER_END, ...this.rows.map(({ number: each }) => textWidth(`#${each}`) + 4))
+    const numberEnd = Math.max(NUMBER_END, ...this.rows.map(({ number: each }) => textWidth(`#${each}`, { mono: true }) + 4))
     const nameAt = numberEnd + 8
     this.rows.forEach((row, index) => {
       const y = AXIS + ROW * index
