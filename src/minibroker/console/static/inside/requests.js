@@ -9,6 +9,7 @@ import { briefMs, counted, h, label, number, s, textWidth } from './drawing.js'
 
 const LABELS = 132
 const NUMBER_END = 22
+const NUMBER_AS_WIDE = 99
 const AXIS = 30
 const ROW = 36
 const FOOT = 24
@@ -127,7 +128,8 @@ export class RequestsDrawing {
         parts.push(label(x, 15, words, { class: 'axis', 'text-anchor': line ? 'middle' : 'start' }))
       }
     }
-    const numberEnd = Math.max(NUMBER_END, ...this.rows.map(({ number: each }) => textWidth(`#${each}`, { mono: true }) + 4))
+    const longest = Math.max(0, ...this.rows.map(({ number: each }) => each))
+    const numberEnd = longest > NUMBER_AS_WIDE ? textWidth(`#${longest}`, { mono: true }) + 4 : NUMBER_END
     const nameAt = numberEnd + 8
     this.rows.forEach((row, index) => {
       const y = AXIS + ROW * index
