@@ -218,7 +218,7 @@ def conversation() -> Script:
     wrong = [{f"at_{place}": WRONG[place]} for place in WRONG]
     pairs = [{**one, **other} for one in wrong for other in wrong]
     refused = [*(rule(**each) for each in pairs), rule(at_0=4), rule(at_0=4, at_1="*", at_2=4), rule(at_0=7)]
-    odd = [rule(at_1="@a b"), rule(at_3="User:"), rule(at_3=":x"), rule(at_4=""), rule(at_0=3, at_5=4), rule(at_2=4)]
+    odd = [rule(at_1="@a b"), rule(at_3="User:"), rule(at_3=":x"), rule(at_0=3, at_5=4), rule(at_2=4)]
     filters: list[tuple[Any, ...]]
     filters = [(2, name, pattern, "User:frank", None, 1, 1) for name, _ in FOO for pattern in (1, 2, 3, 4)]
     filters += [(1, None, pattern, "User:frank", None, 1, 1) for pattern in (1, 2, 3, 4, 0, 99)]
