@@ -89,6 +89,7 @@ class Brokers:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         self.pids.clear()
+        self.stopped.clear()
         self.reports.clear()
 
     def go_on(self) -> None:
