@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from minibroker.demo.player import DAYS_PER_SECOND
             from minibroker.demo.run import Demo, DemoFailed
     except ModuleNotFoundError as missing:
-        sys.exit(f"demo: {missing.name} is not installed: pip install 'minibroker[demo]', in a clone '.[demo]'")
+        sys.exit(f"demo: {missing.name} is not installed: in a clone, pip install -e '.[demo]'")
     bootstrap: str | None = chosen.bootstrap_servers
     topic = f"flights-{time.time_ns() // 1_000_000}" if bootstrap else "flights"
     demo = Demo(
