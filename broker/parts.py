@@ -273,6 +273,8 @@ def build(
         channels=addition_channels,
         is_asked=not state.is_beside_kafka,
         allows_adding=lambda: features.allows_transactions_v2,
+        timer=timers.timer,
+        clock=clock,
     )
     fetch_positions = FetchPositions(clock)
     own = OwnBroker(

@@ -12,15 +12,20 @@ from collections.abc import Callable, Collection
 
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.partitions import Partitions
-from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.transaction.coordinator import Timeout, TransactionCoordinator
 from minibroker.broker.transaction.marker_channels import Addition, AdditionChannels, Errors
 from minibroker.broker.transaction.transaction import ProducerIdentity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION
+from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.producers.producer_state import ProducerStateManager
 
 NO_ERRORS: Errors = {}
+# An addition waits so long for the end of the transaction before: some clients look up the cluster before they ask
+# again, which takes seconds. As add.partitions.to.txn.retry.backoff.ms, and ...backoff.max.ms.
+RETRY_MS, MOST_RETRIES_MS = 20, 100
 # What a client of the partition's leader gets in place of the coordinator's errors.
 OF_LEADER = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH} | dict.fromkeys(
     (
@@ -48,6 +53,8 @@ class Participation:
         channels: AdditionChannels,
         is_asked: bool,
         allows_adding: Callable[[], bool],
+        timer: Timer,
+        clock: Clock,
     ) -> None:
         self._coordinator = coordinator
         self._partitions = partitions
@@ -56,6 +63,8 @@ class Participation:
         self._channels = channels
         self._is_asked = is_asked
         self._allows_adding = allows_adding
+        self._timer = timer
+        self._clock = clock
 
     def admit(
         self,
@@ -80,7 +89,8 @@ class Participation:
         if not states or not self._is_asked:
             return NO_ERRORS
         ends = {each: state.transactions_ended for each, state in states.items()}
-        errors = self._ask(Addition(transactional_id, producer, frozenset(states), is_only_verified=not adds))
+        addition = Addition(transactional_id, producer, frozenset(states), is_only_verified=not adds)
+        errors = self._added(addition, self._clock.monotonic_ms() + MOST_RETRIES_MS) if adds else self._ask(addition)
 
         def checked(errors: Errors) -> Errors | Pending[Errors]:
             if not adds and any(state.transactions_ended != ends[each] for each, state in states.items()):
@@ -94,6 +104,19 @@ class Participation:
             return self._partitions.led(topic_partition).log.producer_state
         except KafkaError:
             return None
+
+    def _added(self, addition: Addition, deadline_ms: int) -> Errors | Pending[Errors]:
+        """Ask until no other change of the transaction goes on, or the time is over."""
+
+        def unless_concurrent(errors: Errors) -> Errors | Pending[Errors]:
+            now_ms = self._clock.monotonic_ms()
+            if ErrorCode.CONCURRENT_TRANSACTIONS not in errors.values() or now_ms >= deadline_ms:
+                return errors
+            again = Pending[Errors]()
+            self._timer.add(Timeout(lambda: again.resolve(self._added(addition, deadline_ms))), now_ms + RETRY_MS)
+            return again
+
+        return then(self._ask(addition), unless_concurrent)
 
     def _ask(self, addition: Addition) -> Errors | Pending[Errors]:
         transactional_id, producer, partitions, is_only_verified = addition

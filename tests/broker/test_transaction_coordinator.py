@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, PREPARE_COMMIT
+from minibroker.broker.transaction.participation import RETRY_MS
+from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, PREPARE_COMMIT, Transaction
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -58,6 +60,23 @@ async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undon
     assert await producer.add("a") == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert await committed(broker, "a") == [b"1"]
     assert "t stays PrepareAbort: a-0 answered TRANSACTION_COORDINATOR_FENCED" in caplog.text
+
+
+async def test_records_are_added_once_the_transaction_before_has_ended(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await with_open_transaction(broker)
+    decided: list[Transaction] = []
+    write_markers = broker.parts.transactions._write_markers
+    monkeypatch.setattr(broker.parts.transactions, "_write_markers", decided.append)
+    assert await producer.end(version=5) is ErrorCode.NONE
+    producer.epoch, producer.sequences = producer.epoch + 1, {}  # as the answer says
+
+    written = await broker.park(producer.write, "a", b"2", version=12)
+    write_markers(decided.pop())
+    await trio.sleep(RETRY_MS / 1000)
+
+    assert await written.seen() is ErrorCode.NONE
 
 
 @pytest.mark.pure
