@@ -6,7 +6,8 @@ notice nothing else. Version notes: v0-v2 carry message sets of magic 0 and 1 ·
 v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v7 may carry zstd · v8 error messages,
 the invalid records, and producers that stay known when their records are deleted · v10 names
 the leader in place of this broker · v12 adds partitions to the transaction, in transactions v2 (KIP-890); up to it the
-coordinator is asked whether they are there, but not up to the version of kafka 2.0.1 · v13 ids of topics.
+coordinator is asked whether they are there, and what is of a transaction without its id is refused, but not up to the
+version of kafka 2.0.1 · v13 ids of topics.
 """
 
 from __future__ import annotations
@@ -89,8 +90,11 @@ class ProduceApis:
             if denied:
                 entries = {each: records for each, records in entries.items() if each not in denied}
                 refused = refused | denied
-        if body.transactional_id is not None and entries and request.api_version >= FIRST_VERIFIED_VERSION:
-            return then(self._admit(request, entries), partial(self._append, request, client, entries, refused))
+        if entries and request.api_version >= FIRST_VERIFIED_VERSION:
+            if body.transactional_id is not None:
+                return then(self._admit(request, entries), partial(self._append, request, client, entries, refused))
+            if any(map(transactional_producer, entries.values())):
+                entries, refused = {}, refused_for_all(body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return self._append(request, client, entries, refused, {})
 
     def _admit(self, request: Request, entries: Entries) -> AppendResults | Pending[AppendResults]:

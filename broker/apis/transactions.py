@@ -251,7 +251,8 @@ class TransactionApis:
         outcome: MarkersOfProducer | Pending[MarkersOfProducer] = {}
         for row in request.body.markers:
             partitions = frozenset(partitions_of(row.topics))
-            marker = Marker(row.producer_id, row.producer_epoch, row.coordinator_epoch, row.is_commit, partitions)
+            of_producer = row.producer_id, row.producer_epoch, row.coordinator_epoch
+            marker = Marker(*of_producer, row.is_commit, partitions, row.transaction_version)
             outcome = then(outcome, partial(self._write_marker, marker))
         return then(outcome, markers_answer)
 

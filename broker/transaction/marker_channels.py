@@ -44,6 +44,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     is_commit: bool
     partitions: Set[TopicPartition]
+    transaction_version: int = 0  # from 2 on, the epoch is above that of the records
 
 
 class Addition(NamedTuple):

@@ -23,6 +23,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION
 
 APPEND_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's brokers
 
@@ -86,13 +87,24 @@ class MarkerWriter:
         TRANSACTION_COORDINATOR_FENCED, and the other errors of an append with acks=all.
         """
         batch = self._batch(marker)
+        late = set(filter(partial(self._is_late, marker), marker.partitions))
         results = self._replica_manager.append(
-            {topic_partition: memoryview(bytearray(batch)) for topic_partition in marker.partitions},
+            {topic_partition: memoryview(bytearray(batch)) for topic_partition in marker.partitions - late},
             required_acks=ACKS_ALL,
             timeout_ms=APPEND_TIMEOUT_MS,
             is_from_client=False,
         )
-        return then(results, partial(self._on_appended, marker))
+        refused = dict.fromkeys(late, ErrorCode.INVALID_PRODUCER_EPOCH)
+        return then(results, lambda results: refused | self._on_appended(marker, results))
+
+    def _is_late(self, marker: Marker, topic_partition: TopicPartition) -> bool:
+        """Whether a marker of transactions v2 has the epoch of the open transaction, and so ends an earlier one."""
+        if marker.transaction_version < EPOCHS_PER_TRANSACTION:
+            return False
+        partition = self._replica_manager.partitions.any(topic_partition)
+        if partition is None or partition.log is None:
+            return False
+        return partition.log.producer_state.is_in_transaction(marker.producer_id, marker.producer_epoch)
 
     def _batch(self, marker: Marker) -> bytearray:
         return build_end_txn_marker(
