@@ -281,7 +281,7 @@ OF_CLUSTER = {
 
 
 def test_a_cluster_has_the_sums_of_apache_kafka_also_over_a_fail_over() -> None:
-    """As the sources of kafka 2.0.1 KafkaController.updateMetrics and ReplicaManager have them."""
+    """As three brokers of Apache Kafka 2.0.1 showed them by JMX on 2026-11-28, but for the unclean election."""
     with Cluster(brokers=3, metrics=True, settings={"auto.leader.rebalance.enable": "false"}) as cluster:
 
         def sums(*broker_ids: int) -> dict[str, object]:
