@@ -41,8 +41,12 @@ FIRST_VERSIONS = {
     ApiKey.OFFSET_COMMIT: 2,
     ApiKey.OFFSET_FETCH: 1,
 }
-LAST_VERSIONS = {  # then topics have ids, or groups are several
+# Then topics have ids, groups or transactions are several, or transactions have an epoch each.
+LAST_VERSIONS = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.END_TXN: 4,
     ApiKey.FETCH: 12,
+    ApiKey.OFFSET_COMMIT: 9,
     ApiKey.PRODUCE: 12,
     ApiKey.OFFSET_FETCH: 7,
 }

@@ -41,7 +41,7 @@ def routes(console: Console) -> list[BaseRoute]:
     async def add(request: Request, body: dict[str, Any]) -> Any:
         from minibroker.any_cluster.acl_admin import AclAdmin, refusals_explained
 
-        rule = rule_in(body)
+        rule = rule_in(body, is_new=True)
 
         def act(client: Any) -> Sequence[Outcome]:
             with refusals_explained(client):
@@ -79,8 +79,8 @@ def rules_of(client: Any) -> list[Rule] | None:
             return None
 
 
-def rule_in(body: dict[str, Any]) -> Rule:
-    """The rule that a row of the list describes, which may be odd: the cluster refuses what it does not take.
+def rule_in(body: dict[str, Any], *, is_new: bool = False) -> Rule:
+    """The rule that a form or a row of the list describes. A row may be odd: its name or host may be empty.
 
     Raises Refused.
     """
@@ -90,13 +90,15 @@ def rule_in(body: dict[str, Any]) -> Rule:
 
     resource_type = named(body, "resource_type", ResourceType, "ANY")
     if resource_type is ResourceType.CLUSTER:
-        body = {"name": CLUSTER[1], "pattern": "literal"} | body
+        of_cluster = {"name": CLUSTER[1], "pattern": "literal"}
+        body = body | of_cluster if is_new else of_cluster | body
+    shortest = 1 if is_new else 0
     return Rule(
         resource_type,
-        text_of(body, "name", least=0, most=NAME_MAX),
+        text_of(body, "name", least=shortest, most=NAME_MAX),
         named(body, "pattern", Pattern, "ANY", "MATCH"),
         principal_of(text_of(body, "principal", most=NAME_MAX)),
-        text_of({"host": EVERY_HOST} | body, "host", least=0, most=NAME_MAX),
+        text_of({"host": EVERY_HOST} | body, "host", least=shortest, most=NAME_MAX),
         named(body, "permission", Permission, "ANY"),
         named(body, "operation", Operation, "ANY"),
     )
