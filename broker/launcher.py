@@ -151,7 +151,8 @@ class Launcher:
             self.start(broker_id)
             self.await_ready()
         elif process is None:
-            raise LaunchFailed(f"broker {broker_id} does not run; start it first")
+            state = "is dead already" if name in ENDING else "does not run; start it first"
+            raise LaunchFailed(f"broker {broker_id} {state}")
         else:
             process.send_signal(SIGNALS[name])
             if name in ENDING:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minibroker.errors import BrokerError
+from minibroker.errors import BrokerError, CallRefused
 from minibroker.protocol.text import reason_of
 from minibroker.storage.files.socket_path import socket_address
 
@@ -142,10 +142,10 @@ def call_line(name: str, arguments: Mapping[str, object]) -> bytes:
 
 
 def result_of(name: str, answer: bytes) -> Any:
-    """The result in a line of the broker's. Raises BrokerError with the reason of a refusal."""
+    """The result in a line of the broker's. Raises CallRefused."""
     fields = json.loads(answer)
     if "error" in fields:
-        raise BrokerError(f"the broker refused {name}: {fields['error']}", fields.get("code"))
+        raise CallRefused(name, fields["error"], fields.get("code"))
     return fields["result"]
 
 

@@ -19,6 +19,14 @@ class BrokerError(RuntimeError):
         self.code = code
 
 
+class CallRefused(BrokerError):
+    """The broker refused a call over its control socket, for `reason`."""
+
+    def __init__(self, call: str, reason: str, code: str | None = None) -> None:
+        super().__init__(f"the broker refused {call}: {reason}", code)
+        self.reason = reason
+
+
 class SettingWarning(UserWarning):
     """A name in `settings` that Kafka does not have, of a broker that was made with `unknown_settings=True`."""
 

@@ -66,7 +66,7 @@ def test_each_command_does_what_it_names_or_names_the_next_step(
         ("heal", 0, "healed: all brokers reach each other"),
         ("advance 3", 0, "advanced: 3 s"),
         ("kill 2", 0, "killed: broker 2"),
-        ("kill 2", 1, "broker 2 does not run; start it first"),
+        ("kill 2", 1, "minibroker: broker 2 is dead already"),
         ("kill 4", 1, "there is no broker 4; the ids are 1 to 3"),
         ("hold 2", 1, "broker 2 cannot be asked: it does not run, or is paused; those that can: 1, 3"),
         ("start 2", 0, "started: broker 2"),

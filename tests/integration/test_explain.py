@@ -99,6 +99,7 @@ def test_explain_without_a_broker_names_the_next_step(broker: Broker) -> None:
 
     assert "`minibroker serve --control PATH` makes" in nowhere.complaint
     assert "'fetsch' is not a known API" in misspelt.complaint
+    assert misspelt.status == 2 and "serve --control" not in misspelt.complaint
 
 
 def test_on_a_secured_broker_logins_and_fetches_are_explained(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ __all__ = [
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 T = TypeVar("T")
-T2 = TypeVar("T2")
+U = TypeVar("U")
 K = TypeVar("K")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
@@ -454,9 +454,9 @@ def of_each(client: Any, brokers: Iterable[int], ask_one: Callable[[int], T], wh
     return {broker: answer for broker, answer in answers.items() if not isinstance(answer, Exception)}
 
 
-def both(first: Callable[[], T], second: Callable[[], T2]) -> tuple[T, T2]:
+def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
     """The answers to two questions that are asked at once. Raises what either raises."""
-    return cast(tuple[T, T2], tuple(all_of(cast(Any, {1: first, 2: second})).values()))
+    return cast(tuple[T, U], tuple(all_of(cast(Any, {1: first, 2: second})).values()))
 
 
 def all_of(questions: Mapping[K, Callable[[], T]]) -> dict[K, T]:

@@ -29,7 +29,7 @@ from minibroker.cli.parameters import (
     cluster_of,
     on_cluster,
 )
-from minibroker.errors import EXIT_OK, BadValue, BrokerError, CommandFailed
+from minibroker.errors import EXIT_OK, BadValue, BrokerError, CallRefused, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster_status import ClusterStatus
@@ -73,6 +73,8 @@ def served(data_dir: Path) -> Iterator[ServedCluster]:
 
     try:
         yield ServedCluster(data_dir)
+    except CallRefused as error:
+        raise CommandFailed(error.reason) from error
     except (BrokerError, WaitError) as error:
         raise CommandFailed(str(error)) from error
     except ValueError as error:

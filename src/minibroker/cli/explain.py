@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minibroker.cli.parameters import CONTROL_VARIABLE, ApiOption, ClientIdOption, ConnectionOption, OutputOption
-from minibroker.errors import EXIT_OK, CommandFailed
+from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.control import Control
@@ -71,7 +71,7 @@ def explain(
 ) -> int:
     """Print why a minibroker answers requests as it does, while it does; Ctrl-C ends it."""
     from minibroker.control import Control
-    from minibroker.errors import BrokerError
+    from minibroker.errors import BrokerError, CallRefused
 
     chosen: dict[str, Any] = {
         "api": api or None,
@@ -91,6 +91,8 @@ def explain(
             shown += 1
             if shown == count:
                 break
+    except CallRefused as error:
+        raise BadValue(error.reason) from error
     except BrokerError as error:
         raise CommandFailed(
             f"{error}; name the socket of a running broker, which `minibroker serve --control PATH` makes"
