@@ -62,6 +62,7 @@ async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undon
     assert "t stays PrepareAbort: a-0 answered TRANSACTION_COORDINATOR_FENCED" in caplog.text
 
 
+@pytest.mark.pure
 async def test_records_are_added_once_the_transaction_before_has_ended(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
