@@ -27,7 +27,6 @@ pwrite = os.pwrite
 ftruncate = os.ftruncate
 truncate = os.truncate
 fstat = os.fstat
-fchmod = os.fchmod
 fsync = os.fsync
 utime = os.utime
 stat = os.stat
