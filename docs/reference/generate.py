@@ -1,6 +1,6 @@
 """Writes the reference pages beside it: `python docs/reference/generate.py`.
 
-python.md, pytest.md and files.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs,
+python.md and pytest.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs,
 ../glossary.md from the words of the console.
 A test compares the pages with what this makes.
 """
@@ -29,7 +29,6 @@ from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-PACKAGES = ("protocol", "storage", "purgatory", "transcript", "broker", "src/minibroker", "spark_jobs")
 # In the order in which a reader meets them.
 NAMES = (
     "Broker", "Cluster", "ClusterClock", "Replica", "running_broker", "Acl", "Record", "BrokerError", "WaitError",
@@ -112,12 +111,6 @@ NOT_OFFERED = {
         (93, "StreamsGroupTopologyDescriptionUpdate"),
     ),
 }
-
-FILES_HEAD = """\
-# Files
-
-Every file of the source with the first sentence of its docstring. [ARCHITECTURE.md](../../ARCHITECTURE.md) has how they
-work together."""
 
 TERMS = ROOT / "src" / "minibroker" / "console" / "static" / "terms.js"
 GLOSSARY_HEAD = """\
@@ -401,24 +394,6 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-# -- files.md
-
-
-def files_page() -> str:
-    parts = [FILES_HEAD]
-    for package in PACKAGES:
-        paths = sorted((ROOT / package).rglob("*.py"))
-        rows = [(f"`{path.relative_to(ROOT / package)}`", first_sentence(path)) for path in paths]
-        parts += [f"## {package}/", table(("file", "what it is for"), (row for row in rows if row[1]))]
-    return "\n\n".join(parts) + "\n"
-
-
-def first_sentence(path: Path) -> str:
-    """The first line of a module's docstring as it goes on to the next full stop; empty for a file without one."""
-    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return doc.split("\n\n")[0].replace("\n", " ").split(". ")[0].rstrip(".:")
-
-
 # -- ../glossary.md
 
 
@@ -428,8 +403,7 @@ def glossary_page() -> str:
 
 
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
-PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "files.md": files_page}
-PAGES |= {"../glossary.md": glossary_page}
+PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "../glossary.md": glossary_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():
