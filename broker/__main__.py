@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
 from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
+from minibroker.protocol.arguments import Arguments
 from minibroker.storage.quick_groups import QUICK_GROUPS
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
@@ -57,14 +57,6 @@ logger = logging.getLogger("minibroker.broker")
 
 class StartFailed(Exception):
     """The broker cannot start; the message has a line for each error, with the next step."""
-
-
-class Arguments(argparse.ArgumentParser):
-    """Prints an error in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"minibroker: {message}; see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE)
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -292,7 +284,9 @@ def serve(arguments: list[str]) -> int:
         else:
             start_and_run(options)
     except StartFailed as failure:
-        for line in str(failure).splitlines():
+        from minibroker.protocol.text import without_java_types
+
+        for line in without_java_types(str(failure)).splitlines():
             print(f"minibroker: {line}", file=sys.stderr)
         return EXIT_FAILED
     return EXIT_OK

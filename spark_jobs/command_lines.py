@@ -29,7 +29,7 @@ WATERMARK_DAYS = 14
 
 def job_parser(name: str, about: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every job has."""
-    cli = argparse.ArgumentParser(prog=f"minibroker jobs run {name}", description=about)
+    cli = argparse.ArgumentParser(prog=f"minibroker jobs run {name}", description=about, allow_abbrev=False)
     spark = cli.add_argument_group("Spark")
     spark.add_argument("--master", default="local[*]", help="such as spark://HOST:7077; spark-submit's own goes first")
     spark.add_argument("--spark-config", action="append", default=[], metavar="KEY=VALUE", type=pair)

@@ -29,7 +29,7 @@ OURS: dict[str, set[str]] = {
     "transcript": {"protocol", "storage"},
     "broker": {"protocol", "storage", "purgatory", "transcript"},
     TOOLKIT: {"protocol", "storage", "transcript", "spark_jobs"},  # of the jobs, their names only
-    f"{TOOLKIT}/demo": {TOOLKIT, "spark_jobs"},
+    f"{TOOLKIT}/demo": {TOOLKIT, "protocol", "spark_jobs"},
     f"{TOOLKIT}/console": {TOOLKIT, "protocol", "transcript"},
     "spark_jobs": set(),
 }

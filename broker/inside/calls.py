@@ -26,6 +26,7 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.guesses import next_step
 
 if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
@@ -251,7 +252,10 @@ def api_keys_of(names: str | list[str] | None) -> frozenset[int] | None:
         if not isinstance(name, str):
             raise ValueError(f"{name!r} is not the name of an API")
         if plain(name) not in by_name:
-            raise ValueError(f"{name!r} is not a known API; write a name such as Fetch or ListOffsets")
+            step = next_step(
+                name, (api.name for api in API_TABLE.values()), "write a name such as Fetch or ListOffsets"
+            )
+            raise ValueError(f"{name!r} is not a known API; {step}")
         keys.add(by_name[plain(name)])
     return frozenset(keys)
 

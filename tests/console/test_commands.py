@@ -58,7 +58,7 @@ def test_a_token_file_is_made_for_its_owner_only_and_kept(tmp_path: Path) -> Non
         (["--bootstrap-server", "nowhere:"], 2, "is not HOST:PORT"),
         (["-X", "security.protocol"], 2, "is not KEY=VALUE"),
         (["--command-config", "/no/such/file"], 2, "cannot read /no/such/file"),
-        (["--alow-changes"], 2, "unrecognized arguments"),
+        (["--alow-changes"], 2, "did you mean --allow-changes? See"),
         (["--token-file", "/no/such/folder/token"], 1, "cannot read --token-file"),
     ],
 )

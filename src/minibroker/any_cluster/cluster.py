@@ -30,6 +30,7 @@ from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.api import ASKED_TABLE
 from minibroker.protocol.api import ApiKey as OwnApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
+from minibroker.protocol.guesses import next_step
 from minibroker.protocol.sasl_client import LoginError
 
 with warnings.catch_warnings():
@@ -273,7 +274,9 @@ def checked(properties: Properties) -> Properties:
     given = normalized(properties)
     known = [kind.DEFAULT_CONFIG for kind in (KafkaAdminClient, KafkaConsumer, KafkaProducer)]
     for name in unknown_of(given, known):
-        raise BadValue(f"{name} is not a property of Kafka's clients, such as security.protocol=SSL")
+        names = (each.replace("_", ".") for config in known for each in config)
+        step = next_step(name, names, "write one such as security.protocol=SSL")
+        raise BadValue(f"{name} is not a property of Kafka's clients; {step}")
     return given
 
 

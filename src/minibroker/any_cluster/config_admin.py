@@ -7,7 +7,7 @@ at once: kafka-python reads the others first and sends them along.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from minibroker.any_cluster.cluster import (
@@ -22,11 +22,13 @@ from minibroker.any_cluster.cluster import (
 from minibroker.any_cluster.partition_offsets import missing_topic
 from minibroker.any_cluster.positions import DURATION, duration_ms
 from minibroker.errors import CommandFailed
+from minibroker.protocol.guesses import next_step
 from minibroker.protocol.text import without_java_types
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
 OF_RESOURCE = re.compile(r"^Invalid config value for resource ConfigResource\(.*?\): ")  # which the line begins with
+UNKNOWN = re.compile(r"Unknown \w+ config name: ([^;\s]+)")
 DONE = "OK"
 PROTOCOL_SETTING = "inter.broker.protocol.version"  # 2.0-IV1
 FIRST_WITH_GROUPS = "4.0"
@@ -106,14 +108,19 @@ class ConfigAdmin:
         if subject.kind == "group":  # an older Kafka has no configs of groups, which this says
             self._rows(subject)
         resource = self._resource(subject, dict(values))
-        self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False), values)
+        try:
+            self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False), values)
+        except CommandFailed as failure:
+            if (unknown := UNKNOWN.search(str(failure))) is None:
+                raise
+            raise CommandFailed(no_config(subject, unknown[1], self._rows(subject))) from failure
 
     def unset(self, subject: Subject, names: Sequence[str]) -> None:
         """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
         known = {config.name for config in self.describe(subject)}
         for name in names:
             if name not in known:
-                raise CommandFailed(f"{subject} has no config {name}; {all_configs(subject)} lists them all")
+                raise CommandFailed(no_config(subject, name, known))
         resource = self._resource(subject, list(names))
         self._check(subject, self._client.reset_configs([resource], raise_on_unknown=False))
 
@@ -155,6 +162,10 @@ def refusal(subject: Subject, result: str) -> str:
     return (
         f"{subject}: {without_java_types(reason)}; {DENIED if is_denied else f'{all_configs(subject)} lists them all'}"
     )
+
+
+def no_config(subject: Subject, name: str, known: Iterable[str]) -> str:
+    return f"{subject} has no config {name}; {next_step(name, known, f'{all_configs(subject)} lists them all')}"
 
 
 def in_ms(values: Mapping[str, str]) -> str:

@@ -22,7 +22,6 @@ from minibroker.any_cluster.cluster import (
     versions_of,
 )
 from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, refusal
-from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.own_requests import asked
 from minibroker.any_cluster.partition_offsets import (
@@ -36,6 +35,7 @@ from minibroker.any_cluster.partition_offsets import (
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.guesses import next_step
 
 NO_OFFSETS = "has no committed offsets"
 GROUPS_ARE_LISTED = "`minibroker groups list` shows the groups"

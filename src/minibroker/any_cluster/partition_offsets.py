@@ -26,10 +26,10 @@ from minibroker.any_cluster.cluster import (
     errors,
     of_each,
 )
-from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.positions import Position
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.errors import CommandFailed
+from minibroker.protocol.guesses import next_step
 from minibroker.protocol.message_values import CONSUMER_REPLICA_ID
 from minibroker.protocol.text import counted
 

@@ -53,9 +53,10 @@ def parse_position(value: str | Position) -> Position:
             return Position("beginning", whole_number(text[1:]))
         return Position("offset", whole_number(text))
     except ValueError:
-        raise BadValue(
-            f"{value!r} is not a position; write {HOW}, such as @2013-01-01T06:00:00Z or @1357020000000"
-        ) from None
+        from minibroker.protocol.guesses import next_step
+
+        how = f"write {HOW}, such as @2013-01-01T06:00:00Z or @1357020000000"
+        raise BadValue(f"{value!r} is not a position; {next_step(text, WORDS, how)}") from None
 
 
 def whole_number(text: str) -> int:

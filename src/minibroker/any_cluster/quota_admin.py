@@ -18,9 +18,11 @@ from minibroker.any_cluster.cluster import (
     error_name,
 )
 from minibroker.errors import CommandFailed
+from minibroker.protocol.guesses import next_step
 from minibroker.protocol.message_values import EXACT, IS_DEFAULT
 
 USER, CLIENT_ID = "user", "client-id"
+RATES = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 REMOVED = 0.0  # the value of a quota that is removed: brokers ignore it
 
 
@@ -91,4 +93,5 @@ def refusal(answer: Any) -> str:
     """A broker's refusal in one line, with the next step."""
     reason = (answer.error_message or error_name(answer.error_code)).rstrip(".")
     is_denied = answer.error_code in DENIALS
-    return f"{reason}; {DENIED if is_denied else '`minibroker quotas set --help` has the quotas and their units'}"
+    step = next_step(reason.rpartition(" ")[2], RATES, "`minibroker quotas set --help` has the quotas and their units")
+    return f"{reason}; {DENIED if is_denied else step}"

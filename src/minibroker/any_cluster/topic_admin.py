@@ -21,11 +21,12 @@ from minibroker.any_cluster.cluster import (
     errors,
     hidden_unless,
 )
-from minibroker.any_cluster.config_admin import in_ms
+from minibroker.any_cluster.config_admin import UNKNOWN, in_ms
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.partition_offsets import asked, chosen, missing_topic, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
+from minibroker.protocol.guesses import next_step
 from minibroker.protocol.text import without_java_types
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
@@ -33,6 +34,7 @@ SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 NO_ERROR = 0
 NOTHING_HARMLESS: Mapping[int, str] = {}
 
+ALL_CONFIGS = "`minibroker topics describe TOPIC --all-configs` lists all settings"
 ADVICE: dict[int, str] = {
     errors.TopicAlreadyExistsError.errno: (
         "choose another name, or see it with `minibroker topics describe {name}`; "
@@ -41,9 +43,7 @@ ADVICE: dict[int, str] = {
     errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
     errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower the replication factor",
     errors.InvalidPartitionsError.errno: "choose another number of partitions",
-    errors.InvalidConfigurationError.errno: (
-        "correct it; `minibroker topics describe TOPIC --all-configs` lists all settings"
-    ),
+    errors.InvalidConfigurationError.errno: f"correct it; {ALL_CONFIGS}",
     errors.UnknownError.errno: "see the broker's log",
     errors.OffsetOutOfRangeError.errno: "`minibroker offsets {name}` shows where its partitions begin and end",
     errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
@@ -279,4 +279,8 @@ def refusal(name: str, code: int, message: str | None = None) -> str:
         )
     subject = "" if name in reason else f"topic {name}: "
     advice = COLLISION if COLLIDES.search(reason) else ADVICE.get(code)
+    if (unknown := UNKNOWN.search(reason)) is not None:
+        from minibroker.storage.config import TOPIC_CONFIGS
+
+        advice = next_step(unknown[1], TOPIC_CONFIGS, ALL_CONFIGS)
     return f"{subject}{reason}" + (f"; {advice.format(name=name)}" if advice else "")

@@ -27,6 +27,7 @@ from minibroker.any_cluster.cluster import (
 )
 from minibroker.any_cluster.partition_offsets import by_leader, chosen, partitions_of
 from minibroker.errors import CommandFailed
+from minibroker.protocol.guesses import next_step
 
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
 
@@ -101,9 +102,9 @@ class TransactionAdmin:
         try:
             row = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
         except errors.TransactionalIdNotFoundError as error:
-            raise CommandFailed(
-                f"transactional id {transactional_id} does not exist; `minibroker transactions list` shows them all"
-            ) from error
+            others = [row.transactional_id for row in self.transactions(())]
+            step = next_step(transactional_id, others, "`minibroker transactions list` shows them all")
+            raise CommandFailed(f"transactional id {transactional_id} does not exist; {step}") from error
         return Described(
             transactional_id,
             row.state.value,

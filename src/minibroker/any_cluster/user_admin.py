@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.guesses import next_step
 from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion, new_salt, salted_password
 
 
@@ -82,7 +83,8 @@ class UserAdmin:
             found = [number for number, _ in described.get(user, ()) if number in numbers]
             deletions += [Deletion(user, number) for number in found]
             if not found:
-                missing = f"user {user} does not exist; `minibroker users list` shows all"
+                step = next_step(user, described, "`minibroker users list` shows all")
+                missing = f"user {user} does not exist; {step}"
                 outcomes.append(Outcome(user, "absent", None if may_be_absent else missing))
         removed = self._credentials.altered(deletions) if deletions else {}
         return outcomes + in_order(users, (outcome_of(*each, "removed") for each in removed.items()))

@@ -18,7 +18,6 @@ import typer
 from typer.exceptions import TyperException
 
 import minibroker
-from minibroker.any_cluster.guesses import next_step
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.cli import (
     acls,
@@ -59,7 +58,7 @@ step; 2 usage error"""
 
 HELP_OPTION_NAMES = ["-h", "--help"]
 EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra argument.* \((?P<words>.*)\)")
-NO_SUCH_COMMAND = re.compile(r"No such command '(?P<name>.*)'$")
+NO_SUCH = re.compile(r"(?P<refusal>No such (?:command|option)[: ]+'?(?P<name>[^\s']+)'?)")
 VALIDATION = "Value error, "  # pydantic's prefix, in typer's message about a value
 
 app = typer.Typer(
@@ -210,22 +209,35 @@ def complain(message: str) -> None:
 
 def explained(error: TyperException) -> str:
     """A usage error in one line, with the command that shows the help."""
+    from minibroker.protocol.guesses import closest, with_guess  # which most commands do without
+
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "minibroker"
     message = " ".join(error.format_message().split()).rstrip(".").replace(VALIDATION, "")
-    message = in_our_words(message, error)
+    message = with_guess(in_our_words(message, error))
     if context is not None and (extra := EXTRA_ARGUMENTS.search(message)):
         taken = [each.metavar or each.name for each in context.command.params if each.param_type_name == "argument"]
         message = f"one {taken[-1]} at a time" if taken else "it takes no arguments"
         message += f"; leave out {extra['words']}"
-    if command == "minibroker" and (unknown := NO_SUCH_COMMAND.match(message)):
-        names = [HELP, VERSION, *(str(each.name) for each in app.registered_commands)]
-        names += [str(each.name) for each in app.registered_groups]
-        message = f"{message}; {next_step(unknown['name'], names, 'correct it')}"
+    unknown = NO_SUCH.match(message)
+    message = message if unknown is None else unknown["refusal"]  # typer's own guesses stand behind it
     habit = written_here(command.rpartition(" ")[2], getattr(error, "option_name", ""), message)
     if habit is not None:
         return f"{message}; {habit}; see `{command} --help`"
+    if unknown is not None and context is not None:
+        meant = closest(unknown["name"], names_in(context))
+        message += "" if meant is None else f"; did you mean {meant}?"
     return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
+
+
+def names_in(context: typer.Context) -> list[str]:
+    """The options and the commands that may be written there."""
+    command: Any = context.command
+    names = [name for each in command.get_params(context) for name in (*each.opts, *each.secondary_opts)]
+    if context.parent is None:
+        names += [HELP, VERSION, *(str(each.name) for each in app.registered_commands)]
+        names += [str(each.name) for each in app.registered_groups]
+    return names + list(getattr(command, "commands", {}))
 
 
 def in_our_words(message: str, error: TyperException) -> str:

@@ -65,12 +65,10 @@ def findings_of(file: Path) -> list[dict[str, str]]:
 
 def finding_of(line: str) -> dict[str, str]:
     """A line of the broker's log, or the reason why it cannot start."""
-    from minibroker.protocol.text import without_java_types
-
     logged = LOGGED.match(line)
     if logged is None:
-        return {"kind": "error", "text": without_java_types(line.removeprefix(COMPLAINT))}
-    return {"kind": LEVELS.get(logged["level"], "error"), "text": without_java_types(logged["text"])}
+        return {"kind": "error", "text": line.removeprefix(COMPLAINT)}
+    return {"kind": LEVELS.get(logged["level"], "error"), "text": logged["text"]}
 
 
 def print_findings(file: Path, findings: list[dict[str, str]]) -> None:

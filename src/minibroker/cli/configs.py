@@ -60,13 +60,13 @@ def describe_configs(
 ) -> int:
     """Show configs: those that are set, those named, or all."""
     subject = subject_of(topic, broker, group)
-    from minibroker.any_cluster.config_admin import all_configs, config_admin
+    from minibroker.any_cluster.config_admin import config_admin, no_config
 
     with config_admin(cluster) as admin:
         configs = admin.describe(subject)
-    missing = set(names or ()) - {config.name for config in configs}
-    if missing:
-        raise CommandFailed(f"{subject} has no config {min(missing)}; {all_configs(subject)} lists them all")
+    known = {config.name for config in configs}
+    if missing := set(names or ()) - known:
+        raise CommandFailed(no_config(subject, min(missing), known))
     chosen = [config for config in configs if (config.name in names if names else everything or not config.is_default)]
     if output == "json":
         print(json.dumps([config._asdict() for config in chosen]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -58,14 +59,17 @@ def run(
     output: OutputOption = "text",
 ) -> None:
     """Run a job; its options are named as those of Spark's Kafka source and sink."""
+    from minibroker.protocol.arguments import refuse
     from minibroker.spark_jobs import JOBS
     from minibroker.spark_jobs.command_lines import PARSERS
 
     job = JOBS.get(name)
     if job is None:
-        raise BadValue(f"there is no job {name!r}; there are {', '.join(JOBS)}")
+        raise BadValue(f"{name!r} is not one of {', '.join(JOBS)}")
     # Help, and what is wrong with an option, need no Spark.
-    PARSERS[name]().parse_args(arguments or [])
+    parser = PARSERS[name]()
+    parser.error = functools.partial(refuse, parser)  # type: ignore[method-assign]
+    parser.parse_args(arguments or [])
     require_spark()
     # In place of this process: a signal for the command is one for the job.
     command = [sys.executable, "-m", f"minibroker.spark_jobs.{job.module}", *(arguments or [])]

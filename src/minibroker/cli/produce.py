@@ -112,8 +112,8 @@ def produce(
         typer.Option("--compression", "-z", help="Codec of the batches; none by default."),
     ] = None,
     acks: Annotated[
-        Literal["all", "1"] | None,
-        typer.Option("--acks", help="Which replicas must acknowledge: all in sync (the default), or the leader."),
+        Literal["all", "1", "0"] | None,
+        typer.Option("--acks", help="Which replicas acknowledge: all in sync (the default), the leader, or none."),
     ] = None,
     output: OutputOption = "text",
 ) -> int:
@@ -145,8 +145,9 @@ def produce(
         records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records,
     ):
         what = "line" if delimiter is None and not (files or length_prefixed) else "record"
-        sent = send(records, target, cluster, settings_of(cluster, compression, acks), what)
-    report(topic, sent, output)
+        settings = settings_of(cluster, compression, acks)
+        sent = send(records, target, cluster, settings, what)
+    report(topic, sent, output, is_acknowledged=settings["acks"] != "0")
     return EXIT_OK
 
 
@@ -158,14 +159,15 @@ def key_of(text: str, encoding: Encoding) -> bytes:
         raise BadValue(f"--key {text!r} is not {encoding}; correct it, or --key-encoding") from None
 
 
-def report(topic: str, sent: int, output: str) -> None:
+def report(topic: str, sent: int, output: str, *, is_acknowledged: bool) -> None:
     from minibroker.protocol.text import counted
 
-    print(
-        json.dumps({"topic": topic, "records": sent})
-        if output == "json"
-        else f"produced: {counted(sent, 'record')} to {topic}"
-    )
+    if output == "json":
+        print(json.dumps({"topic": topic, "records": sent}))
+    elif is_acknowledged:
+        print(f"produced: {counted(sent, 'record')} to {topic}")
+    else:
+        print(f"sent: {counted(sent, 'record')} to {topic}, without acknowledgement")
 
 
 def settings_of(cluster: Cluster, compression: str | None, acks: str | None) -> dict[str, str]:

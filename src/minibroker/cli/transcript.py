@@ -72,12 +72,17 @@ class Choice(NamedTuple):
 
 def parse_apis(names: list[str]) -> frozenset[int]:
     """Raises BadValue."""
+    from minibroker.protocol.api import API_TABLE
+    from minibroker.protocol.guesses import next_step
     from minibroker.transcript.fields import api_named
 
     found = {name: api_named(name) for name in names}
     for name, key in found.items():
         if key is None:
-            raise BadValue(f"{name!r} is not a known API; write a name such as Fetch or ListOffsets")
+            step = next_step(
+                name, (api.name for api in API_TABLE.values()), "write a name such as Fetch or ListOffsets"
+            )
+            raise BadValue(f"{name!r} is not a known API; {step}")
     return frozenset(key for key in found.values() if key is not None)
 
 

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
 
 from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import (
@@ -27,7 +26,8 @@ from minibroker.any_cluster.bootstrap import (
     parse_setting,
 )
 from minibroker.console.options import ConsoleOptions, is_loopback
-from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
+from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
+from minibroker.protocol.arguments import Arguments
 from minibroker.protocol.text import reason_of
 
 EPILOG = """\
@@ -43,14 +43,6 @@ TOKEN_BYTES = 18
 SHORTEST_TOKEN = 16  # characters
 OWNED_PREFIX = "minibroker-console-"
 PORT_MAX = 65_535
-
-
-class Arguments(argparse.ArgumentParser):
-    """Prints an error in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"minibroker: {message}; see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE)
 
 
 def parser() -> Arguments:

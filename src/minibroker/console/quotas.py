@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 NEEDS = "the cluster does not list its quotas, which takes Kafka 2.6 or later"
 LIMIT_MAX = 2**63  # nothing is faster; neither is a number that is none
-RATES = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 
 
 def routes(console: Console) -> list[BaseRoute]:
     async def listed(request: Request) -> Any:
+        from minibroker.any_cluster.quota_admin import RATES
+
         wanted = wanted_page(request, default="entity", columns=("entity", *RATES))
         found = await console.kafka.ask(quotas_of)
         by_name = wanted.sort == "entity"

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from minibroker.protocol.arguments import Arguments
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 END_SECONDS = 20
 PARENT_POLL_SECONDS = 0.5
@@ -74,7 +76,7 @@ def days_per_second(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; exit with status 0, or with 1 and the reason."""
     end_on_signals()
-    cli = argparse.ArgumentParser(prog="minibroker demo", description="A year of flights, Kafka and Spark.")
+    cli = Arguments(prog="minibroker demo", description="A year of flights, Kafka and Spark.", allow_abbrev=False)
     cli.add_argument("--out", type=Path, default=Path("out"), help="folder for all output")
     cli.add_argument("--days", type=int, help="only the first days of the year")
     cli.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this broker instead of starting one")

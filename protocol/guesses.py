@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
 ALIKE = 0.75  # of 1: one wrong letter in four
 DIGITS = re.compile(r"\d+")
+NOT_A_CHOICE = re.compile(r"(?P<word>[^\s']+)'? (?:is not one of|\(choose from) (?P<choices>.+)")
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
@@ -15,6 +15,8 @@ def closest(name: str, names: Iterable[str]) -> str | None:
 
     A name with another number, such as flights-2 for flights-1, is not taken for a misspelling.
     """
+    import difflib  # only after a mistake
+
     asked = name.lower()
     alike = {
         each.lower(): each
@@ -29,3 +31,10 @@ def next_step(name: str, names: Iterable[str], otherwise: str) -> str:
     """The name that was probably meant, else another step."""
     meant = closest(name, names)
     return otherwise if meant is None else f"did you mean {meant}?"
+
+
+def with_guess(message: str) -> str:
+    """The message about a word that is not one of the choices it lists, with the one that was probably meant."""
+    found = NOT_A_CHOICE.search(message)
+    meant = None if found is None else closest(found["word"], re.findall(r"[\w.-]+", found["choices"]))
+    return message if meant is None else f"{message}; did you mean {meant}?"
