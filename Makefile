@@ -43,7 +43,7 @@ help:
 	@sed -n '2,5s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
-	@echo "make wheel  the compiled form, in dist/;  make test-compiled  its modules' fast tests, and the conformance scripts, on it"
+	@echo "make wheel  the compiled form, in dist/;  make test-compiled  its modules' fast tests, and the conformance books, on it"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nemesis  kill, pause and cut off brokers of a cluster beside real clients, and judge what these saw"

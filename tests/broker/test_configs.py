@@ -1,7 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs at the handlers: in effect at once, there after a restart, or refused.
 
-What Apache Kafka 2.0.1 answers to every kind of wrong and right change is in tests/conformance/scripts/changing.py and
-reconfiguring.py.
+What Apache Kafka 2.0.1 answers to every kind of wrong and right change is in tests/golden/conversations/kafka-2.0.1/
+(changing.txt, reconfiguring.txt).
 """
 
 from __future__ import annotations

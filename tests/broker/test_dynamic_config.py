@@ -1,6 +1,6 @@
 """Changing a broker's settings while it runs: what Apache Kafka 2.0.1 allows, and what it says of the rest.
 
-The messages are what it answered; tests/conformance/scripts/reconfiguring.py has those that are not here.
+The messages are what it answered; tests/golden/conversations/kafka-2.0.1/reconfiguring.txt has those that are not here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fetch requests and their sessions, and the cache of these: rows 36-48 of kafka 2.0.1's fetch path.
 
 A client of fetch sessions asks without a broker. The rows at the wire are in tests/fetch_path; what Apache Kafka
-answered to whole conversations is in tests/conformance/scripts/sessions.py.
+answered to whole conversations is in tests/golden/conversations/kafka-2.0.1/sessions.txt.
 """
 
 from __future__ import annotations

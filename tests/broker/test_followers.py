@@ -1,6 +1,7 @@
 """Followers at the handlers: who is in sync, what acks=all makes of it, DeleteRecords that waits for them.
 
-Rows 52 to 59 of the fetch path, time jumped; whole conversations are in tests/conformance/scripts/followers.py.
+Rows 52 to 59 of the fetch path, time jumped; whole conversations are in
+tests/golden/conversations/kafka-2.0.1/followers.txt.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The offsets of groups at the handlers: commits, what is fetched, and when they go.
 
-Which commits are refused, and what is fetched in each version, is in tests/conformance/scripts/groups.py.
+Which commits are refused, and what is fetched in each version, is in tests/golden/conversations/kafka-2.0.1/groups.txt.
 """
 
 from __future__ import annotations

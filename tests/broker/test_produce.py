@@ -1,6 +1,7 @@
 """Produce and InitProducerId at the handlers: acks, refusals, what becomes of a failed one.
 
-What versions up to 6 refuse is in tests/fetch_path (rows 79-83) and tests/conformance/scripts/producing.py.
+What versions up to 6 refuse is in tests/fetch_path (rows 79-83) and
+tests/golden/conversations/kafka-2.0.1/producing.txt.
 """
 
 from __future__ import annotations

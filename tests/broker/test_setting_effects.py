@@ -337,7 +337,7 @@ SEEN_ELSEWHERE = {
     "broker/test_sasl_settings.py": "sasl.enabled.mechanisms sasl.oauthbearer.jwks.endpoint.url"
     " connections.max.reauth.ms",
     "golden/conversations/authorization.txt": "super.users",
-    "conformance/scripts/followers.py": "replica.lag.time.max.ms",
+    "golden/conversations/kafka-2.0.1/followers.txt": "replica.lag.time.max.ms",
     "broker/test_fetcher.py": "num.replica.fetchers replica.fetch.wait.max.ms replica.fetch.min.bytes"
     " replica.fetch.max.bytes replica.fetch.response.max.bytes replica.fetch.backoff.ms replica.socket.timeout.ms"
     " inter.broker.listener.name security.inter.broker.protocol"

@@ -1,6 +1,7 @@
 """CreateTopics, DeleteTopics and DescribeConfigs at the handlers, and deletions that are interrupted.
 
-What Apache Kafka 2.0.1 refuses, and in which order, is in tests/conformance/scripts/administering.py and changing.py.
+What Apache Kafka 2.0.1 refuses, and in which order, is in tests/golden/conversations/kafka-2.0.1/
+(administering.txt, changing.txt).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Transactions through a whole broker: answers to producers, markers from outside, offsets, descriptions.
 
-What Apache Kafka 2.0.1 answers to producers and consumers is in tests/conformance/scripts/transactions.py.
+What Apache Kafka 2.0.1 answers to producers and consumers is in
+tests/golden/conversations/kafka-2.0.1/transactions.txt.
 """
 
 from __future__ import annotations

@@ -23,14 +23,7 @@ from tests.conformance.generated_consumer_groups import generated_consumer_group
 from tests.conformance.pair import Difference, first_difference, wait_for_coordinator
 from tests.conformance.recording import abridged
 from tests.conformance.recordings import keep, read
-from tests.conformance.scripts import (
-    consumer_group_configs,
-    consumer_group_restarts,
-    consumer_group_rights,
-    consumer_group_transactions,
-    conversations_of,
-)
-from tests.conformance.scripts import consumer_groups as scripts
+from tests.conformance.scripts import OF_KAFKA_4_4
 from tests.conformance.steps import Script, script_text
 from tests.integration.brokers import Minibroker
 
@@ -40,7 +33,7 @@ GENERATED = 500
 RUNS = 2
 MEETING_SECONDS = 300.0
 SETTINGS: dict[str, str | int] = {
-    "group.consumer.session.timeout.ms": scripts.SESSION_MS,
+    "group.consumer.session.timeout.ms": 2000,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.max.size": 6,
@@ -67,27 +60,16 @@ PREPARING = (
     "FindCoordinator",
     "ListOffsets",
 )
-SCRIPTED = {
-    name: script
-    for module in (
-        scripts,
-        consumer_group_rights,
-        consumer_group_transactions,
-        consumer_group_restarts,
-        consumer_group_configs,
-    )
-    for name, script in conversations_of(module).items()
-}
 
 
 def script_of(name: str) -> Script:
     """A scripted conversation by its name, or a generated one by its seed."""
-    return generated_consumer_groups(int(name)) if name.isdecimal() else SCRIPTED[name]()
+    return generated_consumer_groups(int(name)) if name.isdecimal() else OF_KAFKA_4_4[name]()
 
 
 def prefix_of(name: str, run: int = 0) -> str:
     """The prefix of a conversation's topics and groups, as long for each, and with each run."""
-    return f"g{run}{int(name):05d}-" if name.isdecimal() else f"s{run}{list(SCRIPTED).index(name):05d}-"
+    return f"g{run}{int(name):05d}-" if name.isdecimal() else f"s{run}{list(OF_KAFKA_4_4).index(name):05d}-"
 
 
 def recorded() -> dict[str, list[Plain]]:
@@ -145,7 +127,7 @@ def main() -> int:
         "--only", action="append", help="a scripted conversation by its name, a generated one by its seed"
     )
     options = parser.parse_args()
-    theirs = answers_of_apache_kafka(options.only or [*SCRIPTED, *map(str, SEEDS)])
+    theirs = answers_of_apache_kafka(options.only or [*OF_KAFKA_4_4, *map(str, SEEDS)])
     if options.record:
         keep(RECORDED, (recorded() if options.only else {}) | theirs)
         print(f"{counted(sum(map(len, theirs.values())), 'answer')} of {counted(len(theirs), 'conversation')}")

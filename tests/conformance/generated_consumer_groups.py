@@ -12,27 +12,93 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.scripts.consumer_groups import (
-    GROUP,
-    LEAVES,
-    WILL_BE_BACK,
-    beats,
-    committed,
-    described,
-    fetched,
-    heartbeat,
-    joins,
-    leaves,
-    listed,
-    owning,
-    topics,
-)
-from tests.conformance.steps import Script, Step, Told, call
+from tests.conformance.steps import IdOf, Script, Step, Told, call
 
+GROUP = "@group"
+JOINS, LEAVES, WILL_BE_BACK = 0, -1, -2
+NOT_THERE_YET = (3, 5, 6)  # Apache Kafka's brokers learn of a topic some time after it was created
+SETTLING_MS = 400  # and its coordinator still later
 MOVES = 26
 MEMBERS = ("m1", "m2", "m3", "m4")
 SUBSCRIPTIONS = (["@t"], ["@t"], ["@t", "@none"], ["@none"])
 WRONG_EPOCHS = (-3, 0, 1, 2, 3, 99)
+
+
+def topics(*rows: tuple[str, int]) -> Script:
+    """Create topics of so many partitions, and wait until the broker knows them."""
+    made: list[Any] = [(name, partitions, 1, [], []) for name, partitions in rows]
+    known = [[(name, [(0, -1, -1, 1)])] for name, _ in rows]
+    return [
+        call("CreateTopics", 7, topics=made, timeout_ms=10_000, validate_only=False),
+        *(call("ListOffsets", 7, replica_id=-1, topics=each, retry=NOT_THERE_YET) for each in known),
+        wait(SETTLING_MS, rows[0][0]),
+    ]
+
+
+def wait(milliseconds: int, topic: str = "@t") -> Step:
+    """A fetch of what is not there."""
+    row = (topic, [(0, -1, 0, -1, -1, 1)])
+    return call("Fetch", 11, replica_id=-1, max_wait_ms=milliseconds, min_bytes=1, max_bytes=1, topics=[row])
+
+
+def heartbeat(member: Any, epoch: Any, *, version: int = 1, name: str = "", **fields: Any) -> Step:
+    """A heartbeat without what has not changed."""
+    body: dict[str, Any] = {
+        "group_id": GROUP,
+        "member_id": member,
+        "member_epoch": epoch,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": -1,
+        "subscribed_topic_names": None,
+        "server_assignor": None,
+        "topic_partitions": None,
+    }
+    return call("ConsumerGroupHeartbeat", version, name=name, **(body | fields))
+
+
+def joins(member: Any, *subscribed: str, **fields: Any) -> Step:
+    given: dict[str, Any] = {
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": list(subscribed),
+        "topic_partitions": [],
+    }
+    return heartbeat(member, JOINS, **(given | fields))
+
+
+def beats(member: str, **fields: Any) -> Step:
+    """A heartbeat in its epoch, of a member that owns what it was assigned."""
+    owned: dict[str, Any] = {"topic_partitions": Told(member, "assignment")}
+    return heartbeat(Told(member, "member_id"), Told(member, "member_epoch"), **(owned | fields))
+
+
+def leaves(member: str, epoch: int = LEAVES, **fields: Any) -> Step:
+    return heartbeat(Told(member, "member_id"), epoch, **fields)
+
+
+def owning(*rows: tuple[str, list[int]]) -> dict[str, Any]:
+    return {"topic_partitions": [(IdOf(topic), partitions) for topic, partitions in rows]}
+
+
+def described(*groups: str, version: int = 1) -> Step:
+    return call(
+        "ConsumerGroupDescribe", version, group_ids=list(groups or [GROUP]), include_authorized_operations=False
+    )
+
+
+def committed(member: Any, epoch: Any, offset: int = 5, *, version: int = 9, **fields: Any) -> Step:
+    rows = [("@t", [(0, offset, -1, -1, "")])]
+    body: dict[str, Any] = {"group_id": GROUP, "generation_id": epoch, "member_id": member, "topics": rows}
+    return call("OffsetCommit", version, **(body | fields))
+
+
+def fetched(group: str = GROUP, *, member: Any = None, epoch: Any = -1, version: int = 9) -> Step:
+    of_member = (member, epoch) if version >= 9 else (None, -1)
+    return call("OffsetFetch", version, groups=[(group, *of_member, [("@t", [0, 1])])])
+
+
+def listed(*types: str) -> Step:
+    return call("ListGroups", 5, states_filter=[], types_filter=list(types))
 
 
 class GeneratedConsumerGroup:

@@ -12,19 +12,58 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from minibroker.protocol.errors import ErrorCode
 from tests.conformance.asking import TIME_MS, create, create_all, fetch, list_offsets, produce
 from tests.conformance.generated_groups import TOPIC_EXISTS
-from tests.conformance.scripts.transactions import CONCURRENT, add, end, ended, find, init, init_once, of
 from tests.conformance.steps import Batch, ProducerOf, Script, Step, call
 
 At = tuple[str, int]
 Rows = tuple[tuple[Any, ...], ...]
+COORDINATOR_IS_NEW = (
+    int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    int(ErrorCode.NOT_COORDINATOR),
+)
+CONCURRENT = (int(ErrorCode.CONCURRENT_TRANSACTIONS),)
 TRANSACTIONAL_IDS = ("@p", "@q")
 FIRST_VERSION, LAST_VERSION = 3, 6  # of Produce, with transactions
 GROUPS = ("@offsets-p", "@offsets-q")
 MORTAL = "@mortal"  # a topic that is deleted and made again
 STILL_THERE = (0,)  # Apache Kafka stops a partition after it has answered
 TOPICS = ("@a", MORTAL)
+
+
+def find(key: str = "@t", key_type: int = 1) -> Step:
+    return call("FindCoordinator", 1, key=key, key_type=key_type, retry=COORDINATOR_IS_NEW)
+
+
+def init(name: str = "p", transactional_id: str = "@t", *, version: int = 1, timeout_ms: int = 60_000) -> Step:
+    who: dict[str, Any] = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    return call("InitProducerId", version, name=name, retry=(*COORDINATOR_IS_NEW, *CONCURRENT), **who)
+
+
+def init_once(transactional_id: str = "@t", *, timeout_ms: int = 60_000) -> Step:
+    """Not asked again: Apache Kafka says CONCURRENT_TRANSACTIONS when it has to abort first."""
+    return call("InitProducerId", 1, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+
+def of(epoch: int = 0, name: str = "p", transactional_id: str = "@t") -> dict[str, Any]:
+    """The asking producer, made by the step of that name."""
+    return {"transactional_id": transactional_id, "producer_id": ProducerOf(name), "producer_epoch": epoch}
+
+
+def add(topic: str = "@a", *partitions: int, version: int = 1, **who: Any) -> Step:
+    topics = [(topic, list(partitions or (0,)))]
+    return call("AddPartitionsToTxn", version, topics=topics, retry=CONCURRENT, **(of() | who))
+
+
+def end(is_commit: bool = True, *, version: int = 1, **who: Any) -> Step:
+    return call("EndTxn", version, is_commit=is_commit, **(of() | who))
+
+
+def ended(is_commit: bool = True, **who: Any) -> list[Step]:
+    """End, and wait until that is done."""
+    return [end(is_commit, **who), call("EndTxn", 1, is_commit=is_commit, retry=CONCURRENT, **(of() | who))]
 
 
 @dataclass

@@ -8,7 +8,7 @@ import json
 from tests.conformance.answers import Plain
 from tests.conformance.conversation import SocketPeer
 from tests.conformance.recordings import keep, read
-from tests.conformance.scripts import ALL
+from tests.conformance.scripts import OF_KAFKA_2_0
 
 RECORDED = "kafka-2.0.1-conformance.json.gz"
 MAX_RECORDED_CHARACTERS = 2000
@@ -18,7 +18,7 @@ PREFIX = "g{:06d}-"
 
 def prefix_of(name: str) -> str:
     """The prefix of a script's topics, which their length and order may depend on."""
-    return PREFIX.format(list(ALL).index(name))
+    return PREFIX.format(list(OF_KAFKA_2_0).index(name))
 
 
 def abridged(answer: Plain) -> Plain:
@@ -42,7 +42,7 @@ def record(kafka: SocketPeer, only: str | None = None) -> int:
         name: before[name]
         if name in before and name != only
         else [abridged(answer) for answer in kafka.hold(script(), prefix_of(name))]
-        for name, script in ALL.items()
+        for name, script in OF_KAFKA_2_0.items()
     }
     keep(RECORDED, answers)
     print(f"{sum(map(len, answers.values()))} answers")

@@ -16,7 +16,6 @@ from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance import group_directory
 from tests.conformance.consumer_groups import (
-    SCRIPTED,
     SETTINGS,
     of_groups,
     prefix_of,
@@ -27,6 +26,7 @@ from tests.conformance.generated_consumer_groups import generated_consumer_group
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.pair import Difference, first_difference
 from tests.conformance.recordings import GOLDEN
+from tests.conformance.scripts import OF_KAFKA_4_4
 from tests.unpacking import unpack
 
 pytestmark = pytest.mark.time_jumps
@@ -52,7 +52,7 @@ async def peer(make_broker: MakeBroker, tmp_path: Path, nursery: trio.Nursery) -
 
 
 # An assignment by a changed regular expression is there one heartbeat later in Kafka (docs/differences.md).
-LATER_IN_KAFKA = {"a_regular_expression_beside_names": 11}
+LATER_IN_KAFKA = {"a regular expression beside names": 11}
 
 
 async def difference(peer: InMemoryPeer, name: str) -> Difference | None:
@@ -61,7 +61,7 @@ async def difference(peer: InMemoryPeer, name: str) -> Difference | None:
     return first_difference(script, RECORDED[name], of_groups(script, answers))
 
 
-@pytest.mark.parametrize("name", SCRIPTED)
+@pytest.mark.parametrize("name", OF_KAFKA_4_4)
 async def test_answers_are_those_of_apache_kafka(peer: InMemoryPeer, name: str) -> None:
     found = await difference(peer, name)
 
@@ -83,7 +83,7 @@ async def test_generated_conversations_are_those_with_apache_kafka(peer: InMemor
 
 
 def test_the_recording_has_every_conversation_and_a_seed_gives_the_same_again() -> None:
-    assert {name for name in RECORDED if not name.isdecimal()} == SCRIPTED.keys()
+    assert {name for name in RECORDED if not name.isdecimal()} == OF_KAFKA_4_4.keys()
     assert len(GENERATED) >= 500
     assert repr(generated_consumer_groups(7)) == repr(script_of("7"))
 
@@ -95,7 +95,7 @@ async def test_groups_in_a_directory_of_apache_kafka_go_on_as_they_do_there(
     given = SETTINGS | group_directory.PATIENT
     broker = make_broker(tmp_path / "data", **{name.replace(".", "_"): value for name, value in given.items()})
 
-    answers = await InMemoryPeer(broker, nursery).hold(group_directory.after(), group_directory.PREFIX)
+    answers = await InMemoryPeer(broker, nursery).hold(group_directory.BOOK["after"](), group_directory.PREFIX)
 
     recorded = json.loads((tmp_path / group_directory.ANSWERS).read_text())
-    assert first_difference(group_directory.after(), recorded, answers) is None
+    assert first_difference(group_directory.BOOK["after"](), recorded, answers) is None

@@ -17,14 +17,14 @@ from tests.conformance.generator import generated
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.pair import SETTINGS, first_difference
 from tests.conformance.recording import abridged, prefix_of, recorded
-from tests.conformance.scripts import ALL
+from tests.conformance.scripts import OF_KAFKA_2_0
 from tests.conformance.shrinking import shrunk
 from tests.conformance.steps import read_script, script_text
 
 RECORDED = recorded()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", OF_KAFKA_2_0)
 async def test_answers_are_those_of_apache_kafka(
     make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock, name: str
 ) -> None:
@@ -32,7 +32,7 @@ async def test_answers_are_those_of_apache_kafka(
     broker = make_broker(**settings)
     broker.clock.wall_now_ms = time.time_ns() // 1_000_000  # ListOffsets v0 compares with file times
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key="any", key_type=0)  # its topic is there, as in the harness
-    script = ALL[name]()
+    script = OF_KAFKA_2_0[name]()
 
     answers = await InMemoryPeer(broker, nursery).hold(script, prefix_of(name))
 
@@ -41,7 +41,7 @@ async def test_answers_are_those_of_apache_kafka(
 
 
 def test_the_recording_has_every_script() -> None:
-    assert list(RECORDED) == list(ALL)
+    assert list(RECORDED) == list(OF_KAFKA_2_0)
 
 
 def test_a_seed_gives_the_same_script_again_and_its_text_gives_it_too() -> None:

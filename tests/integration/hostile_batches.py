@@ -73,7 +73,8 @@ class Case(NamedTuple):
     outcome_v2: Outcome | None = None
 
 
-# What the header, the CRC and the bytes' number show; more of it is recorded (tests/conformance/scripts/producing.py).
+# What the header, the CRC and the bytes' number show; more of it is recorded, in
+# tests/golden/conversations/kafka-2.0.1/producing.txt.
 HEADER_CASES: dict[str, Case] = {
     "length one less": Case(lambda: patched(8, ">i", len(valid()) - 13), CORRUPT_MESSAGE),
     "length one more": Case(lambda: patched(8, ">i", len(valid()) - 11), CLOSED, OK),

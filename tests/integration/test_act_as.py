@@ -13,14 +13,10 @@ from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.api_table import versions_of
-from minibroker.protocol.primitives import ZERO_UUID
-from minibroker.protocol.rights import Operation, Permission
 from tests.conformance.answers import Plain, differences
-from tests.conformance.asking import batch, create, fetch, produce, produce_all
 from tests.conformance.conversation import CLOSED, SocketPeer
 from tests.conformance.pair import wait_for_coordinator
-from tests.conformance.scripts.groups import commit, committed, describe
-from tests.conformance.scripts.groups import join as join_group
+from tests.conformance.scripts import conversations
 from tests.conformance.steps import Script, Step, call
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.clients import JAVA_OF_RELEASES, Client, ClientError
@@ -34,7 +30,7 @@ CLIENTS = ("kafka-python-3.0", "confluent-kafka", "aiokafka")
 GROUP_LIBRARIES = ("kafka-python", "confluent-kafka", "aiokafka")
 # The last before the one that every comparison is with.
 beside_the_releases = pytest.mark.sample(of=lambda pair: pair == "1.1")
-ZSTD = 4
+ASKED = conversations("releases")
 
 # APIs between brokers, which Apache Kafka lists and minibroker does not (docs/reference/apis.md).
 NOT_LISTED = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
@@ -44,7 +40,6 @@ GUARDED: dict[str, str | int] = {
     "allow.everyone.if.no.acl.found": "true",
     "quota.producer.default": 100_000,  # bytes/s
 }
-BEYOND_THE_QUOTA_BYTES = 900_000  # a second such batch within ten seconds
 # Settings that the fixture gives to one of the two, or whose default is of a part that minibroker has not.
 NOT_ALIKE = {
     "broker.id", "listeners", "log.dirs", "zookeeper.connect", "offsets.topic.replication.factor",
@@ -141,79 +136,27 @@ def test_its_settings_and_their_defaults_are_those_of_the_release(pair: Pair) ->
 
 @beside_the_releases
 def test_it_has_the_habits_of_the_release(pair: Pair) -> None:
-    script: Script = [
-        create("@a"),
-        create("@b", message_downconversion_enable="false"),
-        create("@c", max_compaction_lag_ms=5),
-        commit(("@a", 0, 3, ""), ("@a", 7, 3, ""), ("@nope", 0, 3, ""), group_id="@other"),
-        committed(("@a", [0, 7]), group_id="@other"),
-        join_group("one", version=1),
-        describe(),
-        call("DescribeConfigs", 0, resources=[(2, "@a", None), (2, "@nope", ["retention.ms"]), (4, "", None)]),
-        call("AlterConfigs", 0, resources=[(4, "0", [("log.retention.ms", "3600000")])], validate_only=True),
-        call("DeleteTopics", 0, topic_names=["@a"], timeout_ms=10_000),
-        call("DeleteTopics", 0, topic_names=["@nope"], timeout_ms=100),
-    ]
-
-    assert pair.differences(script) == []
+    assert pair.differences(ASKED["habits of the release"]()) == []
 
 
 @beside_the_releases
 @pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
 def test_it_answers_no_error_code_that_came_after_the_release(pair: Pair) -> None:
-    script: Script = [
-        create("@errors"),
-        produce("@errors", batch(producer=(4711, 0, 5))),
-        produce("@errors", batch(edits=((21, ">h", ZSTD),), is_resealed=True), version=3),
-    ]
-
-    assert pair.differences(script) == []
+    assert pair.differences(ASKED["error codes that came later"]()) == []
 
 
 @beside_the_releases
 @pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
 def test_its_authorizer_answers_as_that_of_the_release(pair: Pair) -> None:
-    anonymous = (2, "@closed", 3, "User:ANONYMOUS", "*")
-    denied = (*anonymous, int(Operation.READ), int(Permission.DENY))
-    allowed = (*anonymous, int(Operation.DESCRIBE), int(Permission.ALLOW))
-    group = (3, "@closed-group", 3, "User:bob", "*", int(Operation.READ), int(Permission.ALLOW))
-    of_anyone: dict[str, Any] = {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
-    described = {"resource_type_filter": 2, "pattern_type_filter": 3, **of_anyone}
-    script: Script = [
-        create("@open"),
-        create("@closed"),
-        call("CreateAcls", 1, creations=[denied, allowed, group, (9, "x", 3, "User:bob", "*", 3, 3)]),
-        call("DescribeAcls", 1, resource_name_filter="@closed", **described),
-        call("Metadata", 1, topics=[(ZERO_UUID, "@open"), (ZERO_UUID, "@closed")]),
-        produce_all(("@open", [(0, batch())]), ("@closed", [(0, batch())]), version=3),
-        fetch(("@open", 0, 0), ("@closed", 0, 0)),
-        call("ListOffsets", 1, replica_id=-1, topics=[("@closed", [(0, -1, -1, 1)])]),
-        commit(("@open", 0, 3, ""), group_id="@closed-group"),
-        commit(("@open", 0, 3, ""), ("@closed", 0, 3, ""), group_id="@other"),
-        committed(("@open", [0]), ("@closed", [0]), group_id="@other"),
-        join_group("denied", version=1, group_id="@closed-group"),
-        call("DescribeGroups", 0, groups=["@closed-group"]),
-        call("FindCoordinator", 0, key="@closed-group"),
-        call("DescribeConfigs", 0, resources=[(2, "@closed", ["retention.ms"])]),
-        call("AlterConfigs", 0, resources=[(2, "@closed", [("retention.ms", "1000")])], validate_only=True),
-        call("DeleteRecords", 0, topics=[("@closed", [(0, 1)])], timeout_ms=1000),
-        call("CreatePartitions", 0, topics=[("@closed", 2, None)], timeout_ms=1000, validate_only=True),
-        call("DeleteTopics", 0, topic_names=["@closed"], timeout_ms=1000),
-        call("DeleteAcls", 1, filters=[(1, None, 1, None, None, 1, 1)]),
-        call("Metadata", 1, topics=[(ZERO_UUID, "@closed")]),
-    ]
-
-    assert pair.differences(script) == []
+    assert pair.differences(ASKED["the authorizer"]()) == []
 
 
 @beside_the_releases
 def test_it_throttles_a_producer_beyond_its_quota(pair: Pair) -> None:
-    script: Script = [
-        create("@much"),
-        *(produce("@much", batch(1, BEYOND_THE_QUOTA_BYTES), version=3) for _ in range(2)),
-    ]
     last = versions_of(pair.name)
-    steps = [replace(step, version=min(step.version, last[step.key])) for step in script]
+    steps = [
+        replace(step, version=min(step.version, last[step.key])) for step in ASKED["a producer beyond its quota"]()
+    ]
 
     theirs, ours = (hold(broker, steps)[-1]["throttle_time_ms"] for broker in pair[1:])
 

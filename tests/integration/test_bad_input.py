@@ -2,8 +2,8 @@
 
 What is expected is what Apache Kafka 2.0.1 answers. Requests that are cut short, run on or lie about their counts are
 in tests/protocol/test_messages.py, each at every byte; what is whole, and wrong in what it asks for, is in the recorded
-conversations (tests/conformance/scripts/); sizes of frames and other protocols are in tests/protocol/test_framing.py
-and tests/fetch_path/test_rows_84_to_91_connections.py.
+conversations (tests/golden/conversations/kafka-2.0.1/); sizes of frames and other protocols are in
+tests/protocol/test_framing.py and tests/fetch_path/test_rows_84_to_91_connections.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Clients of 2015 to 2017 and those of today: each reads what the other wrote, in formats of three generations.
 
-What each version of a request reads and writes is in the recorded conversations (tests/conformance/scripts/).
+What each version of a request reads and writes is in the recorded conversations, in
+tests/golden/conversations/kafka-2.0.1/.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 class Script(NamedTuple):
