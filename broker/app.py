@@ -37,8 +37,9 @@ from minibroker.broker.way.codec import Codec, KnownErrors, Watch
 from minibroker.broker.way.guard import Guard
 from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.recording import Recording
-from minibroker.broker.way.throttling import Throttling
 from minibroker.broker.way.way import Way
+from minibroker.broker.wing import Wing
+from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
@@ -63,6 +64,9 @@ REFUSED_ROLES_INTERVAL_MS = 1000
 ROLES_SECONDS = 10.0  # for which a broker that knows its cluster waits for the last of its roles
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
+
+# The wings, in the order of their stages: each is made of the parts, or None if the options do not ask for it.
+WINGS: tuple[Callable[[BrokerParts], Wing | None], ...] = (QuotaWing,)
 
 OnReady = Callable[[str, int], None]  # with host and port of the first listener
 
@@ -122,13 +126,18 @@ class BrokerApp:
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""
-        return build(
+        parts = build(
             self._config,
             clock=self._clock,
             log_manager=self._log_manager,
             state=self._state,
             dynamic_config=self._dynamic_config,
         )
+        for plugged in WINGS:
+            wing = plugged(parts)
+            if wing is not None:
+                parts.plug(wing)
+        return parts
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
         """Serve until a signal asks for the end, then stop in order.
@@ -472,7 +481,7 @@ def way_of(
         logins,
         KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,
         faults,
-        Throttling(parts.charging),
+        *[stage for wing in parts.wings for stage in wing.stages()],
         Guard(parts.authorizer) if parts.authorizer is not None else None,
         parts.handlers,
     )

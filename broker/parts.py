@@ -15,8 +15,6 @@ from random import Random
 import trio
 
 from minibroker.broker.apis.acls import AclApis
-from minibroker.broker.apis.charge import Charging
-from minibroker.broker.apis.client_quotas import ClientQuotaApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
@@ -47,13 +45,11 @@ from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
-from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.peer import PeerError
 from minibroker.broker.network.peers import Peers
-from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_positions import FetchPositions
@@ -77,6 +73,7 @@ from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
 from minibroker.broker.way.codec import Handlers
 from minibroker.broker.way.probes import Probes
+from minibroker.broker.wing import Wing
 from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.compression import Codec
@@ -100,6 +97,7 @@ class BrokerParts:
     """The parts that answer requests, and `start_tasks`, which starts their timers and background work."""
 
     config: KafkaConfig
+    state: ClusterState
     channels: BrokerChannels | None  # of a cluster of several brokers
     peers: Peers
     shared_settings: SharedSettings
@@ -118,12 +116,20 @@ class BrokerParts:
     marker_channels: MarkerChannels
     addition_channels: AdditionChannels
     scram_users: ScramUsers
-    client_quotas: ClientQuotas
-    charging: Charging
     authorizer: Authorizer | None
-    apis: Mapping[int, Api]  # in the versions that this broker serves
     handlers: Handlers
     probes: Probes
+    wings: list[Wing]
+
+    @property
+    def apis(self) -> Mapping[int, Api]:
+        """The APIs, in the versions that this broker serves."""
+        return self.handlers.apis
+
+    def plug(self, wing: Wing) -> None:
+        """Let a wing take part, behind those before."""
+        self.wings.append(wing)
+        self.handlers.add(wing.routes())
 
     @property
     def purgatories(self) -> tuple[Purgatory, ...]:
@@ -258,7 +264,10 @@ def build(
         afterwards=afterwards,
         run_steps=background.run_steps,
     )
-    apis = offered(config.profile, is_cluster_broker=state.is_shared, is_beside_kafka=state.is_beside_kafka)
+    handlers = Handlers(
+        offered(config.profile, is_cluster_broker=state.is_shared, is_beside_kafka=state.is_beside_kafka)
+    )
+    wings: list[Wing] = []
     features = Features(state, SUPPORTED if config.profile is EVERYTHING and not state.is_beside_kafka else ())
 
     def coordinator_of(transactional_id: str) -> int | None:
@@ -306,21 +315,13 @@ def build(
         )
         acls = AclStore(state, authorizer)
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
-    quotas = ClientQuotas(
-        config.quota_window_num,
-        config.quota_window_size_seconds,
-        producer_default=limit_of(config.quota_producer_default),
-        consumer_default=limit_of(config.quota_consumer_default),
-    )
-    for entity, limits in state.client_quotas.items():
-        quotas.set(entity, limits)
     reset_topics = ResetTopics(clock)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
         topic_admin=topic_admin,
         reset_topics=reset_topics,
-        listed=[api for api in apis.values() if not api.is_unlisted],
+        apis=handlers.apis,
         features=features,
         authorizer=authorizer,
     )
@@ -368,16 +369,18 @@ def build(
         OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config, authorizer),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features, authorizer),
         DescribeTransactionApis(transactions, replica_manager, clock),
-        ClientQuotaApis(state, quotas),
         DelegationTokenApis(),
         FeatureApis(features),
         InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
+    for family in families:
+        handlers.add(family.routes())
     return BrokerParts(
         config=config,
+        state=state,
         channels=channels if state.is_shared else None,
         peers=peers,
-        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, quotas=quotas, acls=acls),
+        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, wings=wings, acls=acls),
         timers=timers,
         background=background,
         afterwards=afterwards,
@@ -393,12 +396,10 @@ def build(
         marker_channels=marker_channels,
         addition_channels=addition_channels,
         scram_users=scram_users,
-        client_quotas=quotas,
-        charging=Charging(quotas, clock),
         authorizer=authorizer,
-        apis=apis,
-        handlers=Handlers(families),
+        handlers=handlers,
         probes=probes,
+        wings=wings,
     )
 
 
@@ -415,11 +416,6 @@ def offered(profile: Profile, *, is_cluster_broker: bool, is_beside_kafka: bool)
         listed = {key: api for key, api in listed.items() if key not in OF_CONSUMER_GROUPS}
     unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
     return dict(sorted((listed | unlisted).items()))
-
-
-def limit_of(default: int) -> float | None:
-    """The limit that `quota.producer.default` or `quota.consumer.default` sets; None for their own default."""
-    return None if default == LONG_MAX else float(default)
 
 
 def highest_producer_id(replica_manager: ReplicaManager, transactions: TransactionCoordinator) -> int:

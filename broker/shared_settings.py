@@ -1,26 +1,28 @@
-"""Settings that other brokers of a cluster have changed hold here too: configs of topics, settings, quotas and ACLs.
+"""Settings that other brokers of a cluster have changed hold here too: configs of topics, settings, those of wings.
 
 As in Kafka, where each broker hears of changes in ZooKeeper and reads them there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.state import Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.security.acls.acl_store import AclStore
+from minibroker.broker.wing import Wing
 
 
 class SharedSettings:
     """Takes what is in the news of the state."""
 
     def __init__(
-        self, *, own: OwnBroker, dynamic_config: DynamicConfig, quotas: ClientQuotas, acls: AclStore | None
+        self, *, own: OwnBroker, dynamic_config: DynamicConfig, wings: Sequence[Wing], acls: AclStore | None
     ) -> None:
         self._own = own
         self._dynamic_config = dynamic_config
-        self._quotas = quotas
+        self._wings = wings
         self._acls = acls
 
     def on_news(self, news: News) -> None:
@@ -32,7 +34,7 @@ class SharedSettings:
                 self._own.set_topic_configs(name, topic.configs)
         if news.broker_configs is not None:
             self._dynamic_config.take(news.broker_configs)
-        if news.client_quotas is not None:
-            self._quotas.replace(news.client_quotas)
         if news.acls is not None and self._acls is not None:
             self._acls.read()
+        for each in self._wings:
+            each.on_change(news)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Replica ids of a Fetch or ListOffsets that no broker sends.
 CONSUMER_REPLICA_ID = -1
+NOT_THROTTLED = 0  # the throttle time of an answer, as it is made
 DEBUGGING_REPLICA_ID = -2  # may read from any replica
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1  # isolation levels

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from minibroker.broker.security.principal import ANONYMOUS, Principal
 from minibroker.protocol.framing import FrameDecoder
 
 if TYPE_CHECKING:
-    from minibroker.broker.apis.charge import Charge
     from minibroker.broker.replica.decisions import Broker
     from minibroker.broker.security.sasl.login import Login
 
 PLAINTEXT = "PLAINTEXT"
+
+
+class Meter(Protocol):
+    """Counts what a client fetches, for a stage that may withhold it."""
+
+    def withholds(self, size_bytes: int) -> bool:
+        """Count a response of this size; return whether it goes without records."""
 
 
 class Client:
@@ -21,14 +27,13 @@ class Client:
     `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
     address, as ACLs name hosts. `frames` cuts what it sends into frames, None without a connection.
     `login` is its authentication on a listener with SASL, until that has ended; it stays if its session has an end.
-    On a broker with quotas, `charge` is that of the request in hand, and no further request is read until the clock is
-    at `muted_until_ms`, 0 for at once.
+    A stage may set the `meter` of its Fetch in hand, and that no further request is read until the clock is at
+    `muted_until_ms`, 0 for at once.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
     """
 
     __slots__ = (
         "address",
-        "charge",
         "client_id",
         "frames",
         "host",
@@ -36,6 +41,7 @@ class Client:
         "local_host",
         "local_port",
         "login",
+        "meter",
         "muted_until_ms",
         "number",
         "principal",
@@ -61,7 +67,7 @@ class Client:
         self.client_id: str | None = None
         self.frames: FrameDecoder | None = None
         self.login: Login | None = None
-        self.charge: Charge | None = None
+        self.meter: Meter | None = None
         self.muted_until_ms = 0
 
     def address_of(self, broker: Broker) -> tuple[str, int] | None:
@@ -88,9 +94,9 @@ class Client:
         """Lead its next requests through `login`, or no more."""
         self.login = login
 
-    def account(self, charge: Charge) -> None:
-        """Charge its request in hand to it."""
-        self.charge = charge
+    def measure(self, meter: Meter | None) -> None:
+        """Count the answer to its Fetch in hand by `meter`."""
+        self.meter = meter
 
     def mute(self, until_ms: int) -> None:
         """Read no further request of it before this time; 0 ends that."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from minibroker.broker.apis.charge import NOT_THROTTLED, Charge
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.current_leaders import CurrentLeaders
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
@@ -38,7 +37,7 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.codegen import records_size, write_uvarint
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
-from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, READ_COMMITTED, READ_UNCOMMITTED
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, NOT_THROTTLED, READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, replica_id_of
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition, UnknownTopicById, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
@@ -46,7 +45,6 @@ from minibroker.protocol.rights import Operation
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
-MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES: int = FetchRequest.field("max_bytes").first
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
@@ -66,6 +64,18 @@ FETCH_RESPONSE = FetchResponse.type
 Body = Any
 
 logger = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """A Fetch that is being read: the rows that are, and the answers of those that are not."""
+
+    request: Request
+    client: Client
+    context: FetchContext
+    params: FetchParams
+    rows: Sequence[FetchRow]
+    unread: Sequence[FetchedPartition]
+    reader: Reader | None
 
 
 class FetchApis:
@@ -99,14 +109,13 @@ class FetchApis:
     def fetch(self, request: Request, client: Client) -> Body | Pending[Body]:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
-        is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
         replica_id = replica_id_of(body)
         params = FetchParams(
             replica_id,
             body.max_wait_ms,
             body.min_bytes,
-            MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
-            is_hard_limit,
+            body.max_bytes,
+            version < FIRST_VERSION_WITH_MAX_BYTES,
             body.isolation_level,
             version >= FIRST_VERSION_WITH_ZSTD,
             replica_id == DEBUGGING_REPLICA_ID
@@ -130,20 +139,14 @@ class FetchApis:
             rows, unknown = self._split_known(context.rows)
         else:
             rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
-        leaders = None
         if version >= FIRST_VERSION_WITH_IDS:
             rows, unknown, params = self._with_errors_of_ids(rows, unknown, params)
-            if version >= FIRST_VERSION_WITH_LEADERS:
-                leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
         reader = None
         if replica_id == CONSUMER_REPLICA_ID:
             reader = self._positions.of(request.client_id, client.host, len(requested))
             reader.note_request(requested, [each.topic_partition for each in unknown] if unknown else ())
-        charge = client.charge
-        if charge is not None:
-            params = within_quota(params, charge)
-        fetched = self._replica_manager.fetch(params, rows)
-        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge, reader, leaders))
+        asked = new(Asked, (request, client, context, params, rows, unknown, reader))
+        return then(self._replica_manager.fetch(params, rows), partial(self._answer, asked))
 
     def _selector(self, client: Client, replica_id: int, rack_id: str) -> RackAwareSelector | None:
         """Select among the replicas that a consumer reaches by its listener; None for other readers."""
@@ -211,23 +214,17 @@ class FetchApis:
         read = [row for row in rows if id_of(row.topic_partition) in known]
         return read, unknown, params._replace(max_wait_ms=0)
 
-    def _answer(
-        self,
-        version: int,
-        context: FetchContext,
-        params: FetchParams,
-        rows: Sequence[FetchRow],
-        unknown: Sequence[FetchedPartition],
-        charge: Charge | None,
-        reader: Reader | None,
-        leaders: CurrentLeaders | None,
-        fetched: Sequence[FetchedPartition],
-    ) -> Body:
-        if charge is not None and not params.is_from_follower:
-            changed = context.changed([*fetched, *unknown] if unknown else fetched)
+    def _answer(self, asked: Asked, fetched: Sequence[FetchedPartition]) -> Body:
+        request, client, context, params, rows, unread, reader = asked
+        version = request.api_version
+        leaders = None
+        if version >= FIRST_VERSION_WITH_LEADERS:
+            leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
+        if client.meter is not None:
+            offered = context.answer([*fetched, *unread])
             if version >= FIRST_VERSION_WITH_IDS:
-                changed = with_ids_of(rows, changed)
-            if charge.throttles_fetch(fetched_bytes(version, fetch_response(version, changed, leaders))):
+                offered = with_ids_of(rows, offered)
+            if client.meter.withholds(fetched_bytes(version, fetch_response(version, offered, leaders))):
                 return fetch_response(version, context.throttled_answer())
         if version <= LAST_VERSION_OF_OLD_FORMATS:
             fetched = [
@@ -236,7 +233,7 @@ class FetchApis:
         elif version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
             self._warn_of_old_format(version, fetched)
         now_ms = self._clock.monotonic_ms()
-        answer = context.answer([*fetched, *unknown] if unknown else fetched, now_ms)
+        answer = context.keep(context.answer([*fetched, *unread] if unread else fetched), now_ms)
         if version >= FIRST_VERSION_WITH_IDS:
             answer = with_ids_of(rows, answer)
         if reader is not None:
@@ -315,21 +312,6 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
             row = (topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch)
             rows[topic_partition] = new(FetchRow, row)
     return rows
-
-
-def within_quota(params: FetchParams, charge: Charge) -> FetchParams:
-    """Limit a consumer's Fetch to what its quota allows in a whole window: more would never be answered with records.
-
-    As kafka 2.3 KafkaApis.handleFetchRequest. A follower has no quota.
-    """
-    if params.is_from_follower:
-        charge.exempt()
-        return params
-    most_bytes = charge.most_fetched_bytes()
-    if most_bytes >= params.max_bytes:
-        return params
-    max_bytes = int(most_bytes)
-    return params._replace(max_bytes=max_bytes, min_bytes=min(params.min_bytes, max_bytes))
 
 
 def check_isolation_level(level: int) -> None:

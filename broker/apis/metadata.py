@@ -62,7 +62,7 @@ Body = Any
 
 
 class MetadataApis:
-    """Handlers of ApiVersions and Metadata. `listed` are the APIs that the broker offers to clients."""
+    """Handlers of ApiVersions and Metadata. `apis` are those that the broker serves."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class MetadataApis:
         metadata_cache: MetadataCache,
         topic_admin: TopicAdmin,
         reset_topics: ResetTopics,
-        listed: Sequence[Api],
+        apis: Mapping[int, Api],
         features: Features,
         authorizer: Authorizer | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class MetadataApis:
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
         self._reset_topics = reset_topics
-        self._listed = listed
+        self._apis = apis
         self._features = features
         # The same for all clients, made at the first request of versions that show the same features.
         self._offers: dict[bool, tuple[FeatureLevels, Body]] = {}
@@ -126,7 +126,7 @@ class MetadataApis:
         return offer
 
     def _offered_rows(self) -> list[tuple[int, int, int]]:
-        return [(api.key, *api.versions) for api in self._listed]
+        return [(key, *api.versions) for key, api in sorted(self._apis.items()) if not api.is_unlisted]
 
     def _refusal(self, asked: Body) -> ErrorCode:
         if not (is_software_name(asked.client_software_name) and is_software_name(asked.client_software_version)):

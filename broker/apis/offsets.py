@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from minibroker.broker.apis.charge import NOT_THROTTLED
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
@@ -32,6 +31,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.message_values import NOT_THROTTLED
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
 from minibroker.protocol.primitives import TopicById, TopicPartition, UnknownTopicById, new
 from minibroker.protocol.resources import ResourceType

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from minibroker.broker.apis.charge import NOT_THROTTLED
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.current_leaders import CurrentLeaders
 from minibroker.broker.apis.known_errors import known_code
@@ -38,6 +37,7 @@ from minibroker.protocol.batches import (
     transactional_producer,
 )
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.message_values import NOT_THROTTLED
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition, UnknownTopicById, new
 from minibroker.protocol.record import NO_OFFSET

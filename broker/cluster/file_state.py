@@ -34,9 +34,9 @@ from minibroker.broker.cluster.state import (
     kafka_id_text,
     parse_kafka_id,
 )
-from minibroker.broker.quota.client_quotas import Quotas
-from minibroker.broker.quota.entities import DEFAULT, Entity
 from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, Broker, PartitionState
+from minibroker.broker.wings.quotas.client_quotas import Quotas
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential

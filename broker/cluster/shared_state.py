@@ -58,9 +58,9 @@ from minibroker.broker.cluster.state import (
     TopicState,
     kafka_id_text,
 )
-from minibroker.broker.quota.client_quotas import Quotas
-from minibroker.broker.quota.entities import Entity
 from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.wings.quotas.client_quotas import Quotas
+from minibroker.broker.wings.quotas.entities import Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of

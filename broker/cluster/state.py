@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from minibroker.broker.quota.client_quotas import Quotas
-from minibroker.broker.quota.entities import Entity
 from minibroker.broker.replica.decisions import Broker, PartitionState
+from minibroker.broker.wings.quotas.client_quotas import Quotas
+from minibroker.broker.wings.quotas.entities import Entity
 from minibroker.protocol.primitives import TopicPartition, topic_id_text
 from minibroker.protocol.scram import ScramCredential
 

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from minibroker.broker.group.group import GroupState
@@ -19,12 +19,12 @@ from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, Transferred
 from minibroker.broker.parts import BrokerParts
-from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.fetch_positions import Position, fetched_offset
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
 from minibroker.broker.replica.leading import Leading
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
+from minibroker.broker.wing import Found, Head, Value
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
 from minibroker.protocol.primitives import TopicPartition
@@ -41,20 +41,6 @@ RATE_SECONDS = 60.0
 LOOKS_MAX = 600
 STEP = 100  # of what is summed up between two looks at the time
 PERCENTILES = (("50th", 0.5), ("75th", 0.75), ("95th", 0.95), ("98th", 0.98), ("99th", 0.99), ("999th", 0.999))
-
-Value = float | int | str | Mapping[str, float]
-Row = Sequence[Value]
-
-
-class Head(NamedTuple):
-    """A type with its names and keys: the rows of a family share it."""
-
-    type: str
-    names: Sequence[str]
-    keys: Sequence[str] = ()
-
-
-Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +88,8 @@ class Families:
         yield from request_metrics(counters)
         yield from purgatory_metrics(parts, counters)
         yield from self._network.metrics()
-        yield from quota_metrics(parts.client_quotas, parts.timers.clock.monotonic_ms())
+        for wing in parts.wings:
+            yield from wing.metrics()
         yield from log_metrics(observed)
         yield from coordinator_metrics(parts)
         yield from own_metrics(observed, counters)
@@ -396,22 +383,6 @@ class NetworkRates:
 
 def rate(number: int, seconds: float) -> float:
     return round(max(0, number) / seconds, 3) if seconds > 0 else 0.0
-
-
-# -- quotas -----------------------------------------------------------------------------------------------------------
-
-
-def quota_metrics(quotas: ClientQuotas, now_ms: int) -> Iterator[Found]:
-    """A row for each window of clients, which there are once a quota was set."""
-    kinds = (
-        ("Produce", "byte-rate", quotas.produced),
-        ("Fetch", "byte-rate", quotas.fetched),
-        ("Request", "request-time", quotas.requests),
-    )
-    for kind, name, quota in kinds:
-        head = Head(f"kafka.server:type={kind}", (name, "throttle-time"), ("user", "client-id"))
-        for used in quota.used(now_ms):
-            yield head, (used.user, used.client_id or "", round(used.per_second, 6), round(used.throttle_ms, 3))
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------

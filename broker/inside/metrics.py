@@ -23,8 +23,9 @@ from random import Random
 from typing import Any
 
 from minibroker.broker.inside.counters import Counters
-from minibroker.broker.inside.families import Families, Found, Head, Observed, Row
+from minibroker.broker.inside.families import Families, Observed
 from minibroker.broker.inside.tracer import Tracer
+from minibroker.broker.wing import Found, Head, Row
 from minibroker.purgatory.timing_wheel import TimerTask
 
 PIECE_SECONDS = 0.000_5  # and the rest of a millisecond to encode it

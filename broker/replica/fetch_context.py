@@ -58,12 +58,13 @@ class SessionlessContext:
     def __init__(self, rows: Mapping[TopicPartition, FetchRow]) -> None:
         self.rows = list(rows.values())
 
-    def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
+    def answer(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
+        """Return the answer, and change no session."""
         return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
-    def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
-        """Return the answer, but change no session."""
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
+    def keep(self, answer: FetchAnswer, now_ms: int) -> FetchAnswer:
+        """Change the session by the answer, which is sent; return it as it is in the session."""
+        return answer
 
     def throttled_answer(self) -> FetchAnswer:
         """Return the answer to a client that exceeds its quota: it begins no session."""
@@ -89,11 +90,12 @@ class FullFetchContext(SessionlessContext):
         self._is_from_follower = is_from_follower
         self._uses_ids = uses_ids
 
-    def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
+    def keep(self, answer: FetchAnswer, now_ms: int) -> FetchAnswer:
         """Create the session, with the partitions in the order of the answer and with the answered offsets."""
+        results = answer.partitions
         is_privileged = self._is_from_follower
         if not self._cache.has_room_for(len(results), is_privileged=is_privileged, now_ms=now_ms):
-            return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
+            return answer
         partitions = {
             result.topic_partition: CachedPartition(
                 self._requested[result.topic_partition], result.high_watermark, result.log_start_offset
@@ -114,20 +116,16 @@ class IncrementalFetchContext:
         self._next_epoch = session.epoch
         self.rows = [cached.row for cached in session.partitions.values()]
 
-    def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
+    def answer(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
         """Answer INVALID_FETCH_SESSION_EPOCH if the session served another request while this one waited."""
         session = self._session
         if session.epoch != self._next_epoch:
             return self._overtaken()
-        changed = session.changed(results)
-        session.remember(changed)
-        return FetchAnswer(ErrorCode.NONE, session.id, changed)
+        return FetchAnswer(ErrorCode.NONE, session.id, session.changed(results))
 
-    def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
-        """Return the answer, but change no session."""
-        session = self._session
-        changed = () if session.epoch != self._next_epoch else session.changed(results)
-        return FetchAnswer(ErrorCode.NONE, session.id, changed)
+    def keep(self, answer: FetchAnswer, now_ms: int) -> FetchAnswer:
+        self._session.remember(answer.partitions)
+        return answer
 
     def throttled_answer(self) -> FetchAnswer:
         """Return the answer to a client that exceeds its quota: the epoch moves on, but no partition is answered."""
@@ -156,11 +154,11 @@ class SessionErrorContext:
     def __init__(self, error: ErrorCode) -> None:
         self._error = error
 
-    def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
+    def answer(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
         return self.throttled_answer()
 
-    def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
-        return self.throttled_answer()
+    def keep(self, answer: FetchAnswer, now_ms: int) -> FetchAnswer:
+        return answer
 
     def throttled_answer(self) -> FetchAnswer:
         return FetchAnswer(self._error, NO_SESSION_ID, ())

@@ -26,7 +26,6 @@ import trio
 
 from minibroker.broker.config.inter_broker_versions import inter_broker_versions
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.quota.replication_quota import ReplicationQuota, names_replica
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.follower_session import FollowerSession
 from minibroker.broker.replica.following import (
@@ -41,6 +40,7 @@ from minibroker.broker.replica.following import (
 )
 from minibroker.broker.replica.holds import Holds, cut
 from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.replica.replication_quota import ReplicationQuota, names_replica
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.quota.replication_quota import ReplicationQuota
 from minibroker.broker.replica.fetcher import Fetcher
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.holds import Hold, Holds, Place
 from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.replica.replication_quota import ReplicationQuota
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.java_hash import abs_of, as_int, java_hash

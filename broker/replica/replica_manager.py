@@ -12,8 +12,6 @@ from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
-from minibroker.broker.quota.replication_quota import FOLLOWER_RATE, LEADER_RATE, ReplicationQuota, names_replica
-from minibroker.broker.quota.sampled_rate import SampleWindow
 from minibroker.broker.replica.append import AppendResult, AppendResults, DelayedProduce, failed_append, refused_append
 from minibroker.broker.replica.delete_records import (
     DelayedDeleteRecords,
@@ -30,7 +28,9 @@ from minibroker.broker.replica.isr import SaveIsr, saved
 from minibroker.broker.replica.leading import ACKS_ALL, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.partitions import Partitions
+from minibroker.broker.replica.replication_quota import FOLLOWER_RATE, LEADER_RATE, ReplicationQuota, names_replica
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.sampled_rate import SampleWindow
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition

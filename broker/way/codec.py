@@ -8,13 +8,13 @@ UNKNOWN_SERVER_ERROR and logged with its traceback.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
-from minibroker.broker.apis.routes import Family, handlers_of
+from minibroker.broker.apis.routes import Handler, Routes
 from minibroker.broker.pending import Pending
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.probes import Probes
@@ -84,10 +84,21 @@ class Watch(Stage):
 
 
 class Handlers(Stage):
-    """The handlers by API: they answer each request that comes this far."""
+    """The handlers by API: they answer each request that comes this far. `apis` are the offered ones with a handler."""
 
-    def __init__(self, families: Iterable[Family]) -> None:
-        self.by_key = handlers_of(families)
+    def __init__(self, offered: Mapping[int, Api]) -> None:
+        self._offered = offered
+        self.apis: dict[int, Api] = {}
+        self.by_key: dict[int, Handler] = {}
+
+    def add(self, routes: Routes) -> None:
+        """Serve these APIs too. Raises ValueError for one that has a handler."""
+        for key, handler in routes.items():
+            if key in self.by_key:
+                raise ValueError(f"{key.name} has two handlers: {self.by_key[key]} and {handler}")
+            self.by_key[key] = handler
+            if key in self._offered:
+                self.apis[key] = self._offered[key]
 
     def enter(self, exchange: Exchange) -> Body | Pending[Body]:
         request, client = exchange.served, exchange.client
@@ -97,8 +108,6 @@ class Handlers(Stage):
         except Exception as error:
             return failed(exchange, error)
         if type(body) is Pending:
-            if exchange.charge is not None:
-                exchange.charge.note_handled()
             return body.recovered(partial(failed, exchange))
         return body
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minibroker.broker.apis.charge import Charge
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import Request
 from minibroker.protocol.topic_ids import IdPlaces
@@ -28,9 +27,9 @@ class Exchange:
     ids: IdPlaces | None = None  # where the messages have ids of topics
     body: Body = None
     has_failed = False  # the handler: `body` has its error for the whole request
-    charge: Charge | None = None  # on a broker with quotas
     denied: Denied | None = None  # what the guard has left out
     strike: Any = None  # of the faults of a test
+    notes: dict[object, Any] | None = None  # of stages, each by itself
     last_words = ""  # why the connection ends after this answer
     is_login = False  # its client has yet to authenticate, or does so again
     is_token = False  # of SASL, without a header
@@ -42,6 +41,16 @@ class Exchange:
         if login is not None:
             self.is_login = not login.is_done
             self.is_token = login.expects_token
+
+    def note(self, stage: object, value: Any) -> None:
+        """Keep a value of a stage, for its way out."""
+        if self.notes is None:
+            self.notes = {}
+        self.notes[stage] = value
+
+    def noted(self, stage: object) -> Any:
+        """The value of a stage, None for none."""
+        return None if self.notes is None else self.notes.get(stage)
 
     def narrow(self, body: Body) -> None:
         """Let the handler get a request with this body instead."""

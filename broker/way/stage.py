@@ -36,6 +36,9 @@ class Stage:
         """Return GO_ON, or the answer in place of the stages behind; or a Pending of one of them."""
         return GO_ON
 
+    def waits(self, exchange: Exchange) -> None:
+        """Note that the stages behind have no answer yet: a Pending follows."""
+
     def leave(self, exchange: Exchange, answer: Answer) -> Any:
         """Return the answer of the stages behind, changed or not; or a Pending of it."""
         return answer

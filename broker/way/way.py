@@ -36,6 +36,13 @@ class Course:
                 for place in range(len(stages))
             ]
         )
+        # The stages before each one that note a wait.
+        self._waits = tuple(
+            [
+                tuple([each.waits for each in stages[:place] if type(each).waits is not Stage.waits])
+                for place in range(len(stages))
+            ]
+        )
 
     def lead(self, exchange: Exchange, place: int) -> Any:
         """Enter the stages from `place` on, up to one that answers, and return with its answer."""
@@ -45,6 +52,8 @@ class Course:
                 break
             place += 1
         if type(answer) is Pending:
+            for waits in self._waits[place]:
+                waits(exchange)
             return answer.then(partial(self._go_on, exchange, place))
         out = self._out[place]
         if len(out) == 1:  # as most often: the codec alone

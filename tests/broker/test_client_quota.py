@@ -9,10 +9,10 @@ import math
 
 import pytest
 
-from minibroker.broker.quota import client_quota
-from minibroker.broker.quota.client_quota import IDLE_WINDOW_MS, WINDOWS_MAX, ClientQuota
-from minibroker.broker.quota.entities import DEFAULT, Entity
-from minibroker.broker.quota.sampled_rate import SampleWindow, rounded
+from minibroker.broker.time.sampled_rate import SampleWindow, rounded
+from minibroker.broker.wings.quotas import client_quota
+from minibroker.broker.wings.quotas.client_quota import IDLE_WINDOW_MS, WINDOWS_MAX, ClientQuota
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 
 KAFKAS_WINDOW = SampleWindow(11, 1000)
 START_MS = 1_500_000_000_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.apis import client_quotas
 from minibroker.broker.cluster.file_state import FILE_NAME
+from minibroker.broker.wings.quotas import quota_apis
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import MakeBroker
@@ -17,7 +17,7 @@ from tests.broker.conftest import MakeBroker
 async def test_the_names_of_all_entities_are_bounded(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_quotas, "NAMES_MAX_BYTES", 10_000)
+    monkeypatch.setattr(quota_apis, "NAMES_MAX_BYTES", 10_000)
     broker = make_broker(tmp_path / "data")
     codes = []
     for entity in (("user", "x" * 9000), ("client-id", "y" * 1001)):

@@ -69,7 +69,7 @@ class Fetcher:
         """Answer a context; what is not in `results` has not changed."""
         given = {result.topic_partition: result for result in results}
         all_results = [given.get(each.topic_partition, read(each.topic_partition)) for each in context.rows]
-        return context.answer(all_results, self.now_ms)
+        return context.keep(context.answer(all_results), self.now_ms)
 
     def begin(self, *topic_partitions: TopicPartition, is_from_follower: bool = False) -> int:
         """Begin a session; its id, 0 if it is refused."""

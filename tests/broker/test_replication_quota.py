@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.quota.replication_quota import ReplicationQuota, names_replica
-from minibroker.broker.quota.sampled_rate import SampleWindow
+from minibroker.broker.replica.replication_quota import ReplicationQuota, names_replica
+from minibroker.broker.time.sampled_rate import SampleWindow
 
 
 @pytest.mark.parametrize(

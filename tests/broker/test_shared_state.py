@@ -24,7 +24,7 @@ from minibroker.broker.cluster.state import (
     ControllerChanged,
     FeatureLevels,
 )
-from minibroker.broker.quota.entities import DEFAULT, Entity
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential

@@ -12,7 +12,7 @@ import pytest
 
 from minibroker.broker.cluster.zk import entities, nodes
 from minibroker.broker.cluster.zk.client import Ensemble, parse_ensemble
-from minibroker.broker.quota.entities import DEFAULT, Entity
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 from tests.sources import ROOT

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from benchmarks.apache_kafka import class_path, kafka_jars
 from minibroker.broker.config.settings.types import LONG_MAX
-from minibroker.broker.quota.client_quota import ClientQuota
-from minibroker.broker.quota.entities import DEFAULT, Entity, Name
-from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampleWindow
+from minibroker.broker.time.sampled_rate import MS_PER_SECOND, SampleWindow
+from minibroker.broker.wings.quotas.client_quota import ClientQuota
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity, Name
 from tests.conformance.recordings import Comparison, read
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka

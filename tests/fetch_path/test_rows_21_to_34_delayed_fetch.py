@@ -14,7 +14,7 @@ import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
-from minibroker.broker.quota.replication_quota import LEADER_RATE
+from minibroker.broker.replica.replication_quota import LEADER_RATE
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition

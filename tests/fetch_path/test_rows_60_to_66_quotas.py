@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minibroker.broker.apis.fetch import fetched_bytes
-from minibroker.broker.way import throttling
+from minibroker.broker.wings.quotas import throttling
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.fetch import FetchResponse
@@ -163,7 +163,8 @@ async def test_a_broker_without_quotas_charges_nothing_and_reads_no_clock(
     monkeypatch.setattr(throttling, "Charge", fail)
 
     assert (await broker.produce("t", [b"x"])).error_code == ErrorCode.NONE
-    assert broker.client.charge is None
+    assert (await broker.fetch(("t", 0, 0))).error_code == ErrorCode.NONE
+    assert broker.client.meter is None
 
 
 async def test_requests_are_timed_only_with_a_quota_on_their_time(

@@ -24,8 +24,8 @@ from minibroker.broker.cluster.zk.client import Ensemble, SessionExpired, ZooKee
 from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
 from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
-from minibroker.broker.quota.entities import DEFAULT, Entity
 from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition

@@ -14,8 +14,8 @@ from typing import Final
 
 from minibroker.broker.cluster.state import Configs, ScramCredentials
 from minibroker.broker.cluster.zk.nodes import DEFAULT_ENTITY, from_json, sanitized, to_json, unsanitized
-from minibroker.broker.quota.client_quotas import KEYS, REQUEST_PERCENTAGE, Quotas
-from minibroker.broker.quota.entities import DEFAULT, Entity, Name
+from minibroker.broker.wings.quotas.client_quotas import KEYS, REQUEST_PERCENTAGE, Quotas
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity, Name
 from minibroker.protocol.scram import BY_NAME, ScramCredential
 
 logger = logging.getLogger(__name__)

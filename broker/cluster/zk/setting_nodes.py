@@ -31,8 +31,8 @@ from minibroker.broker.cluster.zk.messages import (
 )
 from minibroker.broker.cluster.zk.messages import Change as Write
 from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
-from minibroker.broker.quota.client_quotas import Quotas
-from minibroker.broker.quota.entities import Entity
+from minibroker.broker.wings.quotas.client_quotas import Quotas
+from minibroker.broker.wings.quotas.entities import Entity
 
 NO_NODE: Final = -1  # in place of a version
 CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000

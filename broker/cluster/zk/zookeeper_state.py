@@ -60,9 +60,9 @@ from minibroker.broker.cluster.zk.messages import Change as Write
 from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
 from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, SettingNodes
 from minibroker.broker.cluster.zk.topic_nodes import StaleChangeError, TopicNodes
-from minibroker.broker.quota.client_quotas import Quotas
-from minibroker.broker.quota.entities import Entity
 from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.wings.quotas.client_quotas import Quotas
+from minibroker.broker.wings.quotas.entities import Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 

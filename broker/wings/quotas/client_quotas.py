@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from minibroker.broker.quota.client_quota import ClientQuota
-from minibroker.broker.quota.entities import Entity
-from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampleWindow
+from minibroker.broker.time.sampled_rate import MS_PER_SECOND, SampleWindow
+from minibroker.broker.wings.quotas.client_quota import ClientQuota
+from minibroker.broker.wings.quotas.entities import Entity
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"

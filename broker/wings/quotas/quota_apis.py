@@ -15,8 +15,8 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.file_state import CLIENT_ID, NOUNS, USER
 from minibroker.broker.cluster.state import Change, ClusterState, store
-from minibroker.broker.quota.client_quotas import KEYS, REQUEST_PERCENTAGE, ClientQuotas, Quotas
-from minibroker.broker.quota.entities import DEFAULT, Entity, Name
+from minibroker.broker.wings.quotas.client_quotas import KEYS, REQUEST_PERCENTAGE, ClientQuotas, Quotas
+from minibroker.broker.wings.quotas.entities import DEFAULT, Entity, Name
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import EXACT, IS_DEFAULT, SPECIFIED

@@ -20,9 +20,9 @@ import time
 from typing import Any
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.leading import ACKS_NONE
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.quotas.client_quotas import ClientQuotas
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import columns
@@ -31,7 +31,6 @@ from minibroker.protocol.primitives import Meaning
 logger = logging.getLogger(__name__)
 
 THROTTLE_TIME = "throttle_time_ms"
-NOT_THROTTLED = 0  # a response is made with it
 PERCENT_PER_NS = 100.0 / 1_000_000_000
 
 Body = Any
@@ -97,7 +96,7 @@ class Charge:
         quota, client = self._charging.quotas.fetched, self._client
         return quota.most_in_a_window(client.principal.name, client.client_id) if quota.is_used else math.inf
 
-    def throttles_fetch(self, size_bytes: int) -> bool:
+    def withholds(self, size_bytes: int) -> bool:
         """Charge a Fetch with the size of its response; return whether it must be answered without records."""
         self._is_settled = True
         quota, client = self._charging.quotas.fetched, self._client

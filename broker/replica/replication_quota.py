@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from minibroker.broker.quota.sampled_rate import SampledRate, SampleWindow
+from minibroker.broker.time.sampled_rate import SampledRate, SampleWindow
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"

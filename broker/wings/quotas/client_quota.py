@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from minibroker.broker.quota.entities import Entity, QuotaTable, WindowKey
-from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampledRate, SampleWindow
+from minibroker.broker.time.sampled_rate import MS_PER_SECOND, SampledRate, SampleWindow
+from minibroker.broker.wings.quotas.entities import Entity, QuotaTable, WindowKey
 
 WINDOWS_MAX = 10_000
 IDLE_WINDOW_MS = 3_600_000

@@ -1,0 +1,55 @@
+"""A wing: something that a broker may lack, such as quotas. A wing knows the core; the core knows no wing.
+
+`app.WINGS` names the wings, each by a function that makes it of the parts, or returns None if the options do not ask
+for it. A broker without a wing's folder and its line there serves all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.state import Change
+from minibroker.broker.way.stage import Stage
+
+Value = float | int | str | Mapping[str, float]  # of a metric; an object has the attributes of Kafka's histogram
+Row = Sequence[Value]
+
+
+class Head(NamedTuple):
+    """A type of metrics with its names and keys: the rows of a family share it."""
+
+    type: str
+    names: Sequence[str]
+    keys: Sequence[str] = ()
+
+
+Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
+
+
+class Wing:
+    """Overrides what it has: each method is a place of the core where a wing may plug in."""
+
+    def frame_stages(self) -> Sequence[Stage]:
+        """Stages before the codec: they see frames."""
+        return ()
+
+    def stages(self) -> Sequence[Stage]:
+        """Stages between the codec and the handlers: they see requests. Those of the first wing come first."""
+        return ()
+
+    def routes(self) -> Routes:
+        """Handlers of APIs that the core does not have."""
+        return {}
+
+    def on_change(self, change: Change) -> None:
+        """Take what another broker of the cluster has changed."""
+
+    def calls(self) -> Mapping[str, Callable[..., object]]:
+        """Calls of the control socket, by name."""
+        return {}
+
+    def metrics(self) -> Iterator[Found]:
+        """Metrics of its own."""
+        return iter(())
