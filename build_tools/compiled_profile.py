@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import frames
 from benchmarks.frames import ANSWER_SECONDS, NO_SESSION, Frame, ask_over, frame_of, receive
 from minibroker import Broker
-from minibroker.any_cluster.address import parse_address
+from minibroker.client.address import parse_address
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.message_values import NEW_EPOCH
 from minibroker.protocol.messages.groups import OffsetFetchRequest

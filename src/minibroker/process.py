@@ -16,20 +16,18 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, Unpack
 
 from minibroker.administered import Administered
 from minibroker.errors import BrokerError, SettingWarning
-from minibroker.protocol.text import reason_of
 from minibroker.storage.quick_groups import quick_groups
 from minibroker.unknown_arguments import refusing_unknown
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
-    from minibroker.administration import Connection
     from minibroker.broker_clock import BrokerClock
     from minibroker.control import Control
     from minibroker.explain import Chosen, Explanation
@@ -332,9 +330,9 @@ class Broker(Administered):
         """Create a topic, by default with the broker's `num.partitions`. Raises BrokerError, also for two replicas."""
         from minibroker.administration import create_topic
 
-        with self._administered() as connection:
+        with self._administered() as client:
             create_topic(
-                connection,
+                client,
                 name,
                 partitions=partitions,
                 num_partitions=self._num_partitions,
@@ -350,8 +348,8 @@ class Broker(Administered):
         """
         from minibroker.topic_offsets import lag_of
 
-        with self._administered() as connection:
-            return lag_of(connection, group, topic)
+        with self._administered() as client:
+            return lag_of(client, group, topic)
 
     def reset(self) -> None:
         """Delete all topics and groups, in milliseconds; a new broker takes a third of a second. Raises BrokerError.
@@ -364,8 +362,8 @@ class Broker(Administered):
 
         if self.has_control:
             self.faults.lift_all()  # they would strike the following requests, too
-        with self._administered() as connection:
-            empty(connection)
+        with self._administered() as client:
+            empty(client)
 
     @property
     def has_control(self) -> bool:
@@ -450,22 +448,13 @@ class Broker(Administered):
     ) -> None:
         self.close()
 
-    @contextlib.contextmanager
-    def _administered(self) -> Iterator[Connection]:
-        """A connection for administration. Raises BrokerError, also for refusals."""
-        from minibroker.administration import connected
-        from minibroker.protocol.errors import KafkaError
-
+    def _administration_addresses(self) -> str:
         if not self.is_running:
             raise BrokerError(self.obituary())
-        try:
-            login = None if self._security is None else self._security.administrator
-            with connected(self._administration, login) as connection:
-                yield connection
-        except KafkaError as error:
-            raise BrokerError(f"the broker refused: {error.message}") from error
-        except OSError as error:
-            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({reason_of(error)})") from error
+        return self._administration
+
+    def _why_no_answer(self, error: Exception) -> str:
+        return self._how_it_ended() or f"no answer from the broker ({error})"
 
     @property
     def _num_partitions(self) -> int:
@@ -500,8 +489,8 @@ class Broker(Administered):
         from minibroker.topic_offsets import scene
 
         try:
-            with self._administered() as connection:
-                return scene(connection)
+            with self._administered() as client:
+                return scene(client)
         except BrokerError as error:
             return str(error)
 
@@ -595,7 +584,7 @@ class Broker(Administered):
         """Give the broker its users and rules. Raises BrokerError."""
         from minibroker.administration import create_acls, create_scram_users
 
-        with self._administered() as connection:
-            create_scram_users(connection, security.users, security.scram_mechanisms)
+        with self._administered() as client:
+            create_scram_users(client, security.users, security.scram_mechanisms)
             if security.acls:
-                create_acls(connection, security.acls)
+                create_acls(client, security.acls)

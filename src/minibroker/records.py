@@ -1,4 +1,4 @@
-"""Appends records to a topic for tests, over one connection, by Kafka's protocol.
+"""Appends records to a topic for tests.
 
 Keys go to the partitions that Kafka's Java client gives them, records without a key to each partition in turn.
 """
@@ -11,24 +11,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from minibroker.administration import offered_version, refuse_unless_done
-from minibroker.any_cluster.record_batches import batches_of, partition_for
-from minibroker.errors import BrokerError
+from minibroker.administration import refuse_unless_done
+from minibroker.client.batching import batches_of, partition_for
+from minibroker.client.topic_partition import TopicPartition
+from minibroker.client.writing import append
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.protocol.record import Record as StoredRecord
-from minibroker.protocol.record_batch import build_batch
 
 if TYPE_CHECKING:
-    from minibroker.administration import Connection
+    from minibroker.client.client import Client
 
-TIMEOUT_MS = 30_000
-ALL_IN_SYNC = -1
-LAST_VERSION_OF_PRODUCE = 3
-FIRST_WITH_MAGIC_2 = 3
-CREATION_SECONDS = 10.0
+# Until a topic that a producer asks for is there; the second is the answer of Kafka 4, created or not.
+CREATION_SECONDS = {ErrorCode.LEADER_NOT_AVAILABLE: 10.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0.5}
 POLL_SECONDS = 0.005
 MILLISECOND = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,28 +52,30 @@ Bytes = bytes | str | None
 Given = Bytes | tuple[Bytes, Bytes] | Record
 
 
-def append_records(
-    connection: Connection, topic: str, given: Iterable[Given], *, partition: int | None = None
-) -> list[Record]:
+def append_records(client: Client, topic: str, given: Iterable[Given], *, partition: int | None = None) -> list[Record]:
     """Append with acks=all; return the records in their order, each with its partition, offset and time.
 
-    A topic that is not there is created if the broker creates topics for producers. Raises KafkaError and, for headers
-    on a broker that acts as 0.10, BrokerError.
+    A topic that is not there is created if the broker creates topics for producers. Raises KafkaError, also for headers
+    on a broker that acts as 0.10, and ClientError.
     """
-    version = offered_version(connection, ApiKey.PRODUCE, LAST_VERSION_OF_PRODUCE)
     records = [as_record(each) for each in given]
-    if version < FIRST_WITH_MAGIC_2 and any(record.headers for record in records):
-        raise BrokerError("records have headers since Kafka 0.11, and this broker acts as 0.10")
-    count = partition_count(connection, topic)
+    now = datetime.now(UTC)
+    count = partition_count(client, topic)
     places: dict[int, list[int]] = {}  # of `records`, by partition
     for index, record in enumerate(records):
         chosen = record.partition if partition is None else partition
         places.setdefault(partition_for(record.key, index, count) if chosen is None else chosen, []).append(index)
     for number, indexes in places.items():
         for part in batches_of(records, indexes):
-            appended = append_batch(connection, version, topic, number, [records[index] for index in part])
-            for index, record in zip(part, appended, strict=True):
-                records[index] = record
+            stored = [as_stored(offset, records[index], now) for offset, index in enumerate(part)]
+            for index, place in zip(part, append(client, TopicPartition(topic, number), stored), strict=True):
+                records[index] = replace(
+                    records[index],
+                    topic=topic,
+                    partition=number,
+                    offset=place.offset,
+                    timestamp=as_time(place.timestamp_ms),
+                )
     return records
 
 
@@ -98,51 +96,21 @@ def as_bytes(given: Bytes) -> bytes | None:
     raise TypeError(f"a record is bytes, str or None, a (key, value) of those, or a Record, not {given!r}")
 
 
-def partition_count(connection: Connection, topic: str) -> int:
+def as_stored(offset: int, record: Record, now: datetime) -> StoredRecord:
+    time_ms = ((record.timestamp or now).astimezone(UTC) - EPOCH) // MILLISECOND
+    return StoredRecord(offset, time_ms, record.key, record.value, tuple(record.headers))
+
+
+def partition_count(client: Client, topic: str) -> int:
     """The number of the topic's partitions; asking may create it. Raises KafkaError."""
-    deadline = time.monotonic() + CREATION_SECONDS
+    begun = time.monotonic()
+    row = API_TABLE[ApiKey.METADATA].request.row("topics")(name=topic)
     while True:
-        (row,) = connection.ask(
-            ApiKey.METADATA, topics=[API_TABLE[ApiKey.METADATA].request.row("topics")(name=topic)]
-        ).topics
-        if row.error_code != ErrorCode.LEADER_NOT_AVAILABLE or time.monotonic() > deadline:
-            refuse_unless_done(row.error_code, f"produce to topic {topic}")
-            return len(row.partitions)
+        (found,) = client.ask(ApiKey.METADATA, topics=[row]).topics
+        if time.monotonic() > begun + CREATION_SECONDS.get(found.error_code, 0.0):
+            refuse_unless_done(found.error_code, f"produce to topic {topic}")
+            return len(found.partitions)
         time.sleep(POLL_SECONDS)  # it is being created
-
-
-def append_batch(
-    connection: Connection, version: int, topic: str, partition: int, records: list[Record]
-) -> list[Record]:
-    """Append one batch to a partition. Raises KafkaError."""
-    now = datetime.now(UTC)
-    times = [((record.timestamp or now).astimezone(UTC) - EPOCH) // MILLISECOND for record in records]
-    stored = [
-        StoredRecord(offset, time_ms, record.key, record.value, tuple(record.headers))
-        for offset, (record, time_ms) in enumerate(zip(records, times, strict=True))
-    ]
-    batch = build_batch(stored) if version >= FIRST_WITH_MAGIC_2 else build_message_set(stored, magic=1)
-    rows = API_TABLE[ApiKey.PRODUCE].request.row
-    partitions = [rows("topics.partitions")(partition=partition, records=bytes(batch))]
-    answer = connection.ask(
-        ApiKey.PRODUCE,
-        version,
-        acks=ALL_IN_SYNC,
-        timeout_ms=TIMEOUT_MS,
-        topics=[rows("topics")(topic=topic, partitions=partitions)],
-    )
-    (row,) = answer.topics[0].partitions
-    refuse_unless_done(row.error_code, f"produce to partition {partition} of topic {topic}")
-    return [
-        replace(
-            record,
-            topic=topic,
-            partition=partition,
-            offset=row.base_offset + number,
-            timestamp=as_time(each.timestamp_ms if row.log_append_time_ms < 0 else row.log_append_time_ms),
-        )
-        for number, (record, each) in enumerate(zip(records, stored, strict=True))
-    ]
 
 
 def as_time(timestamp_ms: int) -> datetime | None:

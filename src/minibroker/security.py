@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from minibroker.acl import Acl
-from minibroker.any_cluster.login import Login
 from minibroker.certificates import OWN_HOSTS, Certificates
+from minibroker.client.login import Login
 from minibroker.client_settings import JAVA_MODULES, JAVA_SCRAM, Access
 from minibroker.protocol.jaas import written_jaas
 from minibroker.protocol.sasl_client import MECHANISMS, OAUTHBEARER, PLAIN

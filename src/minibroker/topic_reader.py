@@ -1,40 +1,34 @@
-"""Reads a topic from its start for tests, over one connection, by Kafka's protocol, and waits for more of it."""
+"""Reads a topic from its start for tests, and waits for more of it."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from minibroker.administration import offered_version, refuse_unless_done
+from minibroker.administration import refuse_unless_done
+from minibroker.client.reading import decoded, fetching
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import BrokerError
-from minibroker.protocol.api import API_TABLE, ApiKey
-from minibroker.protocol.batches import iter_all_records, scan_batches
-from minibroker.protocol.control_records import ControlType, read_control_type
-from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, EARLIEST_TIMESTAMP
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.text import counted
 from minibroker.records import Record, as_time
-from minibroker.topic_offsets import offsets_at, record_counts, topic_partitions
+from minibroker.topic_offsets import ranges_of, record_counts, topic_partitions
 from minibroker.waiting import WaitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from minibroker.client.client import Client
 
-    from minibroker.administration import Connection
-    from minibroker.protocol.batches import BatchView
-    from minibroker.protocol.record import Record as StoredRecord
-
-LAST_VERSION_OF_FETCH = 11
-ISOLATION_LEVELS = {False: 0, True: 1}  # read_committed?
 PARTITION_MAX_BYTES = 1 << 20
-ANSWER_MAX_BYTES = 50 << 20  # the connection takes twice as much, for one large batch more
-DECOMPRESSED_MAX_BYTES = 1 << 28
+ANSWER_MAX_BYTES = 50 << 20  # the client takes twice as much, for one large batch more
 LONG_POLL_SECONDS = 1.0
+SHARED_WAIT_MS = 50  # of a long poll at several leaders
 POLL_SECONDS = 0.01
 RECORDS_SHOWN = 10
 
 
 def read_records(
-    connection: Connection, topic: str, *, n: int | None, timeout: float, partition: int | None, read_committed: bool
+    client: Client, topic: str, *, n: int | None, timeout: float, partition: int | None, read_committed: bool
 ) -> list[Record]:
     """All records of a topic, as soon as there are `n`; without `n`, those that are there.
 
@@ -42,15 +36,15 @@ def read_records(
     the topic or partition is not there, and KafkaError.
     """
     deadline = time.monotonic() + timeout
-    reader = TopicReader(connection, topic, read_committed=read_committed)
+    reader = TopicReader(client, topic, read_committed=read_committed)
     while True:
-        present = topic_partitions(connection).get(topic, [])
+        present = topic_partitions(client).get(topic, [])
         wanted = [number for number in present if partition in (None, number)]
         reader.read_to_the_end(wanted)
         records = reader.records()
         if n is None:
             if not wanted:
-                raise BrokerError(absence(connection, topic, partition, present))
+                raise BrokerError(absence(client, topic, partition, present))
             return records
         if len(records) >= n:
             return records
@@ -59,7 +53,7 @@ def read_records(
             raise WaitError(
                 shortage(topic, n, timeout, records)
                 if wanted
-                else f"after {timeout:g} s {absence(connection, topic, partition, present)}"
+                else f"after {timeout:g} s {absence(client, topic, partition, present)}"
             )
         if wanted:
             reader.wait_for_more(wanted, min(left, LONG_POLL_SECONDS))
@@ -70,11 +64,10 @@ def read_records(
 class TopicReader:
     """Reads partitions of a topic, each from where it ended the last time."""
 
-    def __init__(self, connection: Connection, topic: str, *, read_committed: bool) -> None:
-        self._connection = connection
+    def __init__(self, client: Client, topic: str, *, read_committed: bool) -> None:
+        self._client = client
         self._topic = topic
-        self._isolation_level = ISOLATION_LEVELS[read_committed]
-        self._version = offered_version(connection, ApiKey.FETCH, LAST_VERSION_OF_FETCH)
+        self._committed_only = read_committed
         self._positions: dict[int, int] = {}
         self._records: dict[int, list[Record]] = {}
 
@@ -83,10 +76,10 @@ class TopicReader:
 
     def read_to_the_end(self, partitions: list[int]) -> None:
         """Raises KafkaError."""
-        new = [(self._topic, partition) for partition in partitions if partition not in self._positions]
-        for (_, partition), offset in offsets_at(self._connection, new, EARLIEST_TIMESTAMP).items():
-            self._positions[partition] = offset
-            self._records[partition] = []
+        new = [TopicPartition(self._topic, partition) for partition in partitions if partition not in self._positions]
+        for at, offset in ranges_of(self._client, new)[0].items():
+            self._positions[at.partition] = offset
+            self._records[at.partition] = []
         while partitions:
             partitions = self._fetch(partitions, 0.0)
 
@@ -95,74 +88,64 @@ class TopicReader:
         self._fetch(partitions, seconds)
 
     def _fetch(self, partitions: list[int], seconds: float) -> list[int]:
-        """Read what one answer holds; return the partitions that have more. Raises KafkaError."""
-        rows = API_TABLE[ApiKey.FETCH].request.row
-        wanted = [
-            rows("topics.partitions")(
-                partition=partition, fetch_offset=self._positions[partition], max_bytes=PARTITION_MAX_BYTES
-            )
-            for partition in partitions
-        ]
-        answer = self._connection.ask(
-            ApiKey.FETCH,
-            self._version,
-            replica_id=CONSUMER_REPLICA_ID,
-            max_wait_ms=round(seconds * 1000),
-            min_bytes=1,
-            max_bytes=ANSWER_MAX_BYTES,
-            isolation_level=self._isolation_level,
-            topics=[rows("topics")(topic=self._topic, partitions=wanted)],
+        """Read what one answer of each leader holds; return the partitions that have more. Raises KafkaError."""
+        leaders = self._client.leaders([self._topic])
+        led: dict[int, dict[int, int]] = {}
+        for number in partitions:
+            leader = leaders.get(TopicPartition(self._topic, number), NO_LEADER)
+            led.setdefault(leader, {})[number] = self._positions[number]
+        if led.pop(NO_LEADER, None) is not None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {self._topic} has partitions without a leader")
+        wait_ms = round(seconds * 1000) if len(led) == 1 else min(round(seconds * 1000), SHARED_WAIT_MS)
+        answers = self._client.answers(
+            {
+                leader: fetching(
+                    leader,
+                    self._topic,
+                    positions,
+                    committed_only=self._committed_only,
+                    max_wait_ms=wait_ms,
+                    partition_bytes=PARTITION_MAX_BYTES,
+                    max_bytes=ANSWER_MAX_BYTES,
+                )
+                for leader, positions in led.items()
+            }
         )
         unfinished, has_moved = [], False
-        for row in answer.topics[0].partitions:
-            before = self._positions[row.partition]
-            self._take(row)
-            end = row.last_stable_offset if self._isolation_level and self._version >= 4 else row.high_watermark
-            has_moved = has_moved or self._positions[row.partition] > before
-            if self._positions[row.partition] < end:
-                unfinished.append(row.partition)
+        for answer in answers.values():
+            if isinstance(answer, Exception):
+                raise answer
+            for row in answer.topics[0].partitions:
+                before = self._positions[row.partition]
+                self._take(row)
+                has_end = self._committed_only and row.last_stable_offset >= 0  # since Kafka 0.11
+                end = row.last_stable_offset if has_end else row.high_watermark
+                has_moved = has_moved or self._positions[row.partition] > before
+                if self._positions[row.partition] < end:
+                    unfinished.append(row.partition)
         return unfinished if has_moved else []
 
     def _take(self, row: Any) -> None:
         """Take the records of a partition. Raises KafkaError."""
         refuse_unless_done(row.error_code, f"read partition {row.partition} of topic {self._topic}")
         position = self._positions[row.partition]
-        for record in stored_records(row):
-            if record.offset >= position:
-                self._records[row.partition].append(
-                    Record(
-                        record.value,
-                        record.key,
-                        record.headers,
-                        as_time(record.timestamp_ms),
-                        self._topic,
-                        row.partition,
-                        record.offset,
-                    )
+        for batch in decoded(row, row.records, self._committed_only):
+            if batch.error is not None:
+                raise batch.error
+            self._positions[row.partition] = max(self._positions[row.partition], batch.view.next_offset)
+            self._records[row.partition] += [
+                Record(
+                    record.value,
+                    record.key,
+                    record.headers,
+                    as_time(record.timestamp_ms),
+                    self._topic,
+                    row.partition,
+                    record.offset,
                 )
-        for view in scan_batches(row.records, 0, len(row.records)):
-            self._positions[row.partition] = max(self._positions[row.partition], view.next_offset)
-
-
-def stored_records(row: Any) -> Iterator[StoredRecord]:
-    """The records of a partition's row in a Fetch answer, without markers and, if it names them, aborted records."""
-    for _, records in stored_batches(row, len(row.records)):
-        yield from records
-
-
-def stored_batches(row: Any, end: int) -> Iterator[tuple[BatchView, Iterator[StoredRecord]]]:
-    """The batches of `stored_records`, of the first `end` bytes of the row's records."""
-    aborted = sorted(row.aborted_transactions or (), key=lambda each: each.first_offset, reverse=True)
-    aborting: set[int] = set()  # producers whose records are aborted at this point
-    for view in scan_batches(row.records, 0, end):
-        while aborted and aborted[-1].first_offset <= view.last_offset:
-            aborting.add(aborted.pop().producer_id)
-        records = iter_all_records(row.records, view, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
-        if view.is_control:
-            if any(read_control_type(record.key) is ControlType.ABORT for record in records):
-                aborting.discard(view.producer_id)
-        elif not (view.is_transactional and view.producer_id in aborting):
-            yield view, records
+                for record in batch.records
+                if record.offset >= position
+            ]
 
 
 def shortage(topic: str, n: int, timeout: float, records: list[Record]) -> str:
@@ -177,9 +160,9 @@ def shortage(topic: str, n: int, timeout: float, records: list[Record]) -> str:
     return "\n".join(lines)
 
 
-def absence(connection: Connection, topic: str, partition: int | None, present: list[int]) -> str:
+def absence(client: Client, topic: str, partition: int | None, present: list[int]) -> str:
     """The message that a topic or a partition is missing, with those that are there."""
     if present:
         return f"topic {topic} has no partition {partition}, only {', '.join(map(str, present))}"
-    others = ", ".join(f"{name} ({counted(count, 'record')})" for name, count in record_counts(connection).items())
+    others = ", ".join(f"{name} ({counted(count, 'record')})" for name, count in record_counts(client).items())
     return f"the broker has no topic {topic}; it has {others or 'none'}"

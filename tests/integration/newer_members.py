@@ -5,16 +5,13 @@ No client of the tests speaks these protocols, and the session of a member lasts
 
 from __future__ import annotations
 
-import socket
-import struct
 import uuid
 from typing import Any
 
-from minibroker.any_cluster.address import parse_address
-from minibroker.any_cluster.login import received
 from minibroker.protocol.api import HEADER
 from minibroker.protocol.primitives import Boolean, Int16sb, Int32sb, Int64sb, NullableString, String
 from minibroker.protocol.schema import Message, array, array_of, default, nullable_array, nullable_row, versions
+from tests.integration.wire import connection_to
 from tests.requests import framed
 
 HEADER_BYTES = 5  # of a response: the correlation id, and no tags
@@ -94,10 +91,9 @@ class NewerMember:
     def _beat(self, **body: Any) -> None:
         version = self._request.last_version
         encoded = b"".join(map(bytes, self._request.encode(version, self._request(**self._own, **body))))
-        with socket.create_connection(parse_address(self._bootstrap)) as connection:
-            connection.sendall(framed(HEADER.pack(self._key, version, 1, 6) + b"member\0" + encoded))
-            (size,) = struct.unpack(">i", received(connection, 4))
-            answer = HeartbeatResponse.decode(0, received(connection, size), HEADER_BYTES)[0]
+        with connection_to(self._bootstrap) as connection:
+            answered = connection.exchange(framed(HEADER.pack(self._key, version, 1, 6) + b"member\0" + encoded))
+        answer = HeartbeatResponse.decode(0, answered, HEADER_BYTES)[0]
         assert answer.error_code == 0, answer
         self._epoch = answer.member_epoch
 

@@ -19,8 +19,8 @@ from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.later_kafka import LaterKafka
 from minibroker.administration import connected, create_scram_users
 from minibroker.any_cluster.cluster import KafkaAdminClient
-from minibroker.any_cluster.login import Login
 from minibroker.certificates import Certificates
+from minibroker.client.login import Login
 from minibroker.client_settings import Access, client_settings
 from minibroker.protocol.sasl_client import unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port

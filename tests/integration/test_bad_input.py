@@ -81,7 +81,7 @@ def test_a_hostile_batch_is_refused_or_kept_as_it_came_and_the_next_is_written(
         if outcome != CLOSED:
             assert connection.ask_for_versions().error_code == OK
         elif not is_apache_kafka:
-            broker.wait_for_log(re.escape(connection.address))  # a line for each connection that it closes
+            broker.wait_for_log(re.escape(str(connection.own_address)))  # a line for each connection that it closes
         if outcome != OK:
             assert log_end_offset(other, target) == before
         elif name in RECORD_CASES:

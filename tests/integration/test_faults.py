@@ -158,19 +158,20 @@ def test_a_connection_has_one_number_in_faults_transcripts_and_the_log() -> None
     with Broker(control=True, transcript=True) as own, connection_to(own.bootstrap_servers) as connection:
         connection.exchange(ASK)
 
-        (number,) = [each.number for each in own.faults.connections() if each.address == connection.address]
-        recorded = {each.connection for each in own.transcript.exchanges() if each.address == connection.address}
+        address = str(connection.own_address)
+        (number,) = [each.number for each in own.faults.connections() if each.address == address]
+        recorded = {each.connection for each in own.transcript.exchanges() if each.address == address}
         assert recorded == {number}
         connection.send(b"\x7f\xff\xff\xff")  # the size of a request that is too large
         assert connection.receive_frame() is None
-        assert f"closing connection {number} of {connection.address}" in own.log_file.read_text()
+        assert f"closing connection {number} of {address}" in own.log_file.read_text()
 
 
 def test_a_fault_strikes_the_connection_of_a_number(broker: Broker) -> None:
     with connection_to(broker.bootstrap_servers) as connection:
         connection.exchange(ASK)
 
-        mine = [each for each in broker.faults.connections() if each.address == connection.address]
+        mine = [each for each in broker.faults.connections() if each.address == str(connection.own_address)]
 
         assert [each.client_id for each in mine] == ["test"]
         broker.faults.disconnect(connection=mine[0].number)

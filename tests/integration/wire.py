@@ -1,13 +1,15 @@
-"""A client that sends exactly the bytes of a test, and requests by their fields."""
+"""The client's connection for tests: it sends exactly the bytes of a test, and requests by their fields."""
 
 from __future__ import annotations
 
-import select
-import socket
 import ssl
-import struct
+import time
+from collections import deque
 from typing import Any
 
+from minibroker.client.address import Address, parse_address
+from minibroker.client.connection import Connection, wait
+from minibroker.client.login import Login
 from minibroker.protocol.api import ApiKey, decode_response
 from tests.requests import fetch_body, frame, produce_body
 
@@ -16,7 +18,7 @@ CLIENT_ID = "wire-test"
 Closed = None  # what `exchange` returns when the broker hung up instead of answering
 
 
-class RawConnection:
+class RawConnection(Connection):
     """One TCP connection. Use it in a `with` block."""
 
     def __init__(
@@ -28,43 +30,42 @@ class RawConnection:
         source: str | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        own_address = None if source is None else (source, 0)
-        self._socket = socket.create_connection((host, port), timeout=answer_seconds, source_address=own_address)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if context is not None:
-            self._socket = context.wrap_socket(self._socket, server_hostname=host)
-        self._correlation_id = 0
-        self.address = "{}:{}".format(*self._socket.getsockname()[:2])
+        self._answer_seconds = answer_seconds
+        self._answers: deque[bytearray] = deque()
+        self._number = 0
+        super().__init__(Address(host, port), Login(tls=context), source=source)
+        self._until(lambda: self.is_open)
+        if self.error is not None:
+            raise self.error
 
-    def __enter__(self) -> RawConnection:
-        return self
+    def _take(self, frame: bytearray) -> None:
+        self._answers.append(frame)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _until(self, condition: Any) -> None:
+        """Raises TimeoutError."""
+        until = time.monotonic() + self._answer_seconds
+        while self.error is None and not condition():
+            if time.monotonic() > until:
+                raise TimeoutError(f"nothing came from {self.address}")
+            wait([self], until)
 
-    def close(self) -> None:
-        self._socket.close()
-
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:  # type: ignore[override]
         """Send bytes; a broker that hung up already is not an error."""
-        try:
-            self._socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            return
+        self.send_bytes(data)
+        self._until(lambda: not self._out)
 
     def receive_frame(self) -> bytes | None:
         """Return a response frame without its size, or Closed. Raises TimeoutError when nothing comes."""
-        size = self._receive(4)
-        return Closed if size is None else self._receive(struct.unpack(">i", size)[0])
+        self._until(lambda: self._answers)
+        return bytes(self._answers.popleft()) if self._answers else Closed
 
     def has_answer(self, *, within_seconds: float = 0) -> bool:
         """Whether there is something to receive, now or soon."""
-        return bool(select.select([self._socket], [], [], within_seconds)[0])
-
-    def reset(self) -> None:
-        """Close with RST, as a process that dies with data unread does."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
+        until = time.monotonic() + within_seconds
+        while True:
+            wait([self], until)
+            if self._answers or self.error is not None or time.monotonic() >= until:
+                return bool(self._answers) or self.error is not None
 
     def ask_for_versions(self) -> Any:
         """The answer to the request that every client may make."""
@@ -75,14 +76,14 @@ class RawConnection:
         self.send(frame)
         return self.receive_frame()
 
-    def ask(self, key: ApiKey, version: int, /, **body: Any) -> Any:
+    def ask(self, key: ApiKey, version: int, /, **body: Any) -> Any:  # type: ignore[override]
         """Send a request and return the response's body, or Closed."""
-        self._correlation_id += 1
-        answered = self.exchange(frame(key, version, self._correlation_id, CLIENT_ID, **body))
+        self._number += 1
+        answered = self.exchange(frame(key, version, self._number, CLIENT_ID, **body))
         if answered is None:
             return Closed
         correlation_id, answer = decode_response(key, version, answered)
-        assert correlation_id == self._correlation_id
+        assert correlation_id == self._number
         return answer
 
     def call(self, key: ApiKey, version: int, /, **body: Any) -> Any:
@@ -91,22 +92,9 @@ class RawConnection:
         assert answer is not Closed, f"closed instead of an answer to {key.name} v{version}"
         return answer
 
-    def _receive(self, size: int) -> bytes | None:
-        data = bytearray()
-        while len(data) < size:
-            try:
-                more = self._socket.recv(size - len(data))
-            except ConnectionResetError:
-                return Closed
-            if not more:
-                return Closed
-            data += more
-        return bytes(data)
-
 
 def connection_to(bootstrap: str) -> RawConnection:
-    host, _, port = bootstrap.rpartition(":")
-    return RawConnection(host, int(port))
+    return RawConnection(*parse_address(bootstrap))
 
 
 def write(connection: RawConnection, topic: str, records: bytes, *, version: int = 5, partition: int = 0) -> Any:

@@ -45,7 +45,6 @@ from minibroker import Broker, Cluster, administration
 from minibroker.cli.app import main
 from minibroker.cli.parameters import CONTROL_VARIABLE
 from minibroker.errors import BrokerError
-from minibroker.protocol.api import ApiKey
 from tests.books import GOLDEN, read_texts, record_files
 from tests.console.asking import ask
 from tests.console.conftest import RunningConsole, console_of
@@ -53,7 +52,6 @@ from tests.jvm import QUICK_JVM
 from tests.minibroker.records_by_hand import Records
 
 BOOKS = GOLDEN / "commands"
-OF_LATER_KAFKA = {ApiKey.DELETE_TOPICS: 1}  # 4.x lacks the first version, which minibroker has as any release
 FIVE = ["a", "b", "c", "d", "e"]
 LIBRDKAFKA = "minibroker.any_cluster.librdkafka"
 OF_MINIBROKER = ("minibroker", "kafka-python")
@@ -135,7 +133,6 @@ def serving(book: Book, directory: Path, kind: str = "minibroker") -> Iterator[s
             later = LaterKafka(directory, settings, release=kind.removeprefix("Apache Kafka "), java_options=QUICK_JVM)
             stack.callback(later.kill)
             bootstrap = later.start().bootstrap
-            stack.enter_context(patch.dict(administration.VERSIONS, OF_LATER_KAFKA))
         for line in book.after("begin"):
             assert main([*shlex.split(line)[1:], "-b", bootstrap]) == 0
         if book.after("console"):

@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from minibroker.any_cluster.address import Address, parse_address
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.cluster import CONNECT_SECONDS, error_name, errors, explained, first_reachable
 from minibroker.cli.app import main
+from minibroker.client.address import Address, parse_address
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
 TOLD_WITHIN_SECONDS = 20.0  # on a busy machine; 3 s on a quiet one
@@ -90,12 +90,13 @@ NO_BROKERS = [
     pytest.param(struct.pack(">i4shi", 10, CORRELATION_ID, 0, -5), id="an array of -5"),
     pytest.param(struct.pack(">i", 10), id="cut off"),
 ]
-API_VERSIONS = struct.pack(">i4shi", 10, CORRELATION_ID, 0, 0)
+# Of a broker that serves no API, in a cluster without brokers: to ApiVersions, and to Metadata behind it.
+ANSWERS = struct.pack(">i4shi", 10, CORRELATION_ID, 0, 0) + struct.pack(">iiiii", 16, 2, 0, 0, 0)
 
 
 @pytest.mark.parametrize("answer", [*NO_BROKERS, pytest.param(None, id="silent"), pytest.param("absent", id="absent")])
 def test_the_first_broker_that_answers_is_taken(answer: bytes | str | None) -> None:
-    with socket.socket() as other, answering(API_VERSIONS) as there, ExitStack() as stack:
+    with socket.socket() as other, answering(ANSWERS) as there, ExitStack() as stack:
         other.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{other.getsockname()[1]}"
         if answer is None:

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from minibroker import Broker
-from minibroker.any_cluster.address import Address
 from minibroker.cli.app import main
 from minibroker.cli.liveness import gone_brokers_reported
+from minibroker.client.address import Address
 from tests.minibroker.commands import running
 
 REPORTED_WITHIN_SECONDS = 2.0

@@ -5,22 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from unittest import mock
 
 import pytest
 
-from minibroker.any_cluster.login import (
-    Login,
-    WrongMechanism,
-    WrongProtocol,
-    logged_in,
-)
+from minibroker.client.address import Address
+from minibroker.client.connection import Connection, wait
+from minibroker.client.login import Login, WrongMechanism, WrongProtocol
 from minibroker.protocol.sasl_client import LoginError
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -48,21 +47,26 @@ def answer(body: bytes) -> bytes:
 
 
 @contextmanager
-def broker_that_answers(*answers: bytes) -> Iterator[socket.socket]:
+def broker_that_answers(login: Login, *answers: bytes) -> Iterator[Connection]:
     """A connection to one that answers each request with the next of these, and then closes."""
-    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as server:
 
-    def serve() -> None:
-        with theirs:
-            for each in answers:
+        def serve() -> None:
+            theirs, _ = server.accept()
+            with theirs:
+                for each in answers:
+                    theirs.recv(1 << 16)
+                    theirs.sendall(each)
                 theirs.recv(1 << 16)
-                theirs.sendall(each)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    with closing(ours):
-        yield ours
-    thread.join()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Connection(Address(*server.getsockname()), login) as connection:
+            until = time.monotonic() + 20
+            while connection.error is None and not connection.is_open and time.monotonic() < until:
+                wait([connection], until)
+            yield connection
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -84,24 +88,24 @@ def broker_that_answers(*answers: bytes) -> Iterator[socket.socket]:
     ],
 )
 def test_a_refusal_has_its_reason(answers: list[bytes], kind: type[LoginError], reason: str) -> None:
-    with broker_that_answers(*answers) as connection, pytest.raises(LoginError, match=reason) as raised:
-        logged_in(connection, "broker", Login("PLAIN", "ann", "secret"))
-
-    assert type(raised.value) is kind
-    assert connection.fileno() == -1, "it is closed"
+    with broker_that_answers(Login("PLAIN", "ann", "secret"), *answers) as connection:
+        assert type(connection.error) is kind
+        assert re.search(reason, str(connection.error))
+        assert connection.fileno() == -1, "it is closed"
 
 
 def test_a_broker_that_ends_the_connection_at_a_tls_handshake_does_not_speak_it() -> None:
     login = Login(tls=ssl.create_default_context())
 
-    with broker_that_answers(b"") as connection, pytest.raises(WrongProtocol, match="it does not speak TLS"):
-        logged_in(connection, "broker", login)
+    with broker_that_answers(login) as connection:
+        assert type(connection.error) is WrongProtocol
+        assert "it does not speak TLS" in str(connection.error)
 
 
 def test_a_login_that_is_taken_leaves_the_connection_open() -> None:
-    with broker_that_answers(handshake(0, b"PLAIN"), authenticated(0, None)) as connection:
-        assert logged_in(connection, "broker", Login("PLAIN", "ann", "secret")) is connection
-        assert connection.fileno() != -1
+    with broker_that_answers(Login("PLAIN", "ann", "secret"), handshake(0, b"PLAIN"), authenticated(0, None)) as opened:
+        assert opened.is_open
+        assert opened.error is None
 
 
 def test_scram_takes_its_rounds() -> None:
@@ -114,5 +118,6 @@ def test_scram_takes_its_rounds() -> None:
         signature = hmac.digest(hmac.digest(salted, b"Server Key", "sha512"), signed, "sha512")
         verdict = b"v=" + base64.b64encode(signature)
         answers = handshake(0, b"SCRAM-SHA-512"), authenticated(0, None, challenge), authenticated(0, None, verdict)
-        with broker_that_answers(*answers) as connection:
-            logged_in(connection, "broker", Login("SCRAM-SHA-512", "ann", "secret"))
+        with broker_that_answers(Login("SCRAM-SHA-512", "ann", "secret"), *answers) as connection:
+            assert connection.error is None
+            assert connection.is_open

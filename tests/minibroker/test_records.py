@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +15,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
 from minibroker import Broker, BrokerError, Record, WaitError
-from minibroker.any_cluster.record_batches import BATCH_MAX_BYTES, batches_of, murmur2, partition_for
+from minibroker.client.address import Address
+from minibroker.client.batching import BATCH_MAX_BYTES, batches_of, murmur2, partition_for
+from minibroker.client.client import Broker as SomeBroker
+from minibroker.client.client import Client, Question
+from minibroker.client.connection import Versions
+from minibroker.client.reading import decoded
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.record import Record as StoredRecord
 from minibroker.protocol.record_batch import build_batch
 from minibroker.records import as_record
 from minibroker.topic_offsets import lag_of
-from minibroker.topic_reader import TopicReader, read_records, stored_records
+from minibroker.topic_reader import TopicReader, read_records
 from minibroker.waiting import wait_for
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
@@ -99,22 +105,28 @@ def test_a_read_of_committed_records_leaves_out_the_aborted_ones_of_their_produc
     aborted = [SimpleNamespace(producer_id=1, first_offset=offset) for offset in (0, 6)]
 
     def offsets(aborted_transactions: list[SimpleNamespace] | None) -> list[int]:
-        row = SimpleNamespace(records=b"".join(log), aborted_transactions=aborted_transactions)
-        return [record.offset for record in stored_records(row)]
+        row = SimpleNamespace(aborted_transactions=aborted_transactions)
+        batches = decoded(row, b"".join(log), aborted_transactions is not None)
+        return [record.offset for each in batches for record in each.records]
 
     assert offsets(aborted) == [1, 3]
     assert offsets(None) == [0, 1, 3, 6]
 
 
-class Answers:
-    """A connection that answers by the name of the API."""
+class Answers(Client):
+    """A client whose broker answers by the name of the API."""
 
     def __init__(self, **answers: Any) -> None:
-        self._answers = answers
+        self._answered_by = answers
+        self.brokers = {0: SomeBroker(0, Address("broker", 9092), None)}
 
-    def ask(self, api_key: Any, version: int = 0, /, **body: Any) -> Any:
-        answer = self._answers[api_key.name.lower()]
-        return answer(body) if callable(answer) else answer
+    @property
+    def versions(self) -> Versions:
+        return dict.fromkeys(ApiKey, (0, 7))
+
+    def answers(self, questions: Mapping[Any, Question], **limits: Any) -> dict[Any, Any]:
+        answers = {key: self._answered_by[each.api_key.name.lower()] for key, each in questions.items()}
+        return {key: answer(questions[key].body) if callable(answer) else answer for key, answer in answers.items()}
 
 
 def rows(**fields: Any) -> SimpleNamespace:
@@ -123,7 +135,7 @@ def rows(**fields: Any) -> SimpleNamespace:
 
 def answers(committed: dict[int, int]) -> Any:
     """One topic of two partitions, from 5 to 25 each; a group has committed these offsets."""
-    partitions = [rows(partition=number) for number in (0, 1)]
+    partitions = [rows(partition=number, leader_id=0) for number in (0, 1)]
 
     def offsets(body: Any) -> Any:
         time = body["topics"][0].partitions[0].timestamp
@@ -133,11 +145,15 @@ def answers(committed: dict[int, int]) -> Any:
 
     committed_rows = [rows(partition=number, committed_offset=offset) for number, offset in committed.items()]
     return Answers(
-        metadata=rows(topics=[rows(name="t", is_internal=False, partitions=partitions)]),
+        metadata=rows(
+            brokers=[rows(node_id=0, host="broker", port=9092, rack=None)],
+            controller_id=0,
+            topics=[rows(name="t", is_internal=False, partitions=partitions)],
+        ),
+        find_coordinator=lambda body: rows(coordinators=[rows(key="g", node_id=0, error_message=None)]),
         list_offsets=offsets,
-        offset_fetch=rows(topics=[rows(name="t", partitions=committed_rows)]),
+        offset_fetch=rows(groups=[], topics=[rows(name="t", partitions=committed_rows)]),
         list_groups=rows(groups=[rows(group_id="other")]),
-        api_versions=rows(api_keys=[rows(api_key=1, max_version=11)]),
     )
 
 

@@ -16,6 +16,7 @@ from minibroker.administration import connected
 from minibroker.broker.cluster.zk import nodes
 from minibroker.broker.cluster.zk.client import ConnectionLost, SessionExpired, ZooKeeperClient
 from minibroker.broker.cluster.zk.messages import CloseSession, Create, Delete, Operation, ZooKeeperError
+from minibroker.client.errors import ClientError
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 from minibroker.faults import Faults
@@ -146,14 +147,14 @@ class BesideKafka:
             raise BrokerError(f"broker {broker_id} is of Apache Kafka, which makes no faults")
         return Faults(Control(self._control_of(broker_id)))
 
-    def ask_controller(self, api_key: ApiKey, **body: object) -> Any:
+    def ask_controller(self, api_key: ApiKey, **body: Any) -> Any:
         broker = self._cluster.brokers[self.controller]
         if not broker.is_running or is_paused(broker.pid):
             raise BrokerError("the controller does not run")
         try:
-            with connected(broker.bootstrap) as connection:
-                return connection.ask(api_key, **body)
-        except OSError as error:
+            with connected(broker.bootstrap) as client:
+                return client.at_controller(api_key, **body)
+        except ClientError as error:
             raise BrokerError(f"the controller does not answer: {error}") from error
 
     # -- afterwards -------------------------------------------------------------------------------------------

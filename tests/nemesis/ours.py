@@ -37,12 +37,12 @@ class Ours(Cluster):
     def faults_of(self, broker_id: int) -> Faults:
         return self.broker(broker_id).faults
 
-    def ask_controller(self, api_key: ApiKey, **body: object) -> Any:
+    def ask_controller(self, api_key: ApiKey, **body: Any) -> Any:
         controller = self.controller
         if controller not in self._controls():
             raise BrokerError(f"the controller, broker {controller}, cannot be asked")
-        with self.broker(controller)._administered() as connection:
-            return connection.ask(api_key, **body)
+        with self.broker(controller)._administered() as client:
+            return client.at_controller(api_key, **body)
 
     def lengthen_journal(self, journal_bytes: int) -> None:
         journal = self._data_dir / "cluster" / "state"

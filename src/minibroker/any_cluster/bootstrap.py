@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from minibroker.any_cluster.address import Address, parse_address
+from minibroker.client.address import Address, parse_address
 from minibroker.errors import BadValue
 
 BOOTSTRAP_VARIABLE = "MINIBROKER_BOOTSTRAP"

@@ -20,12 +20,14 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from minibroker.any_cluster import codecs
-from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.any_cluster.login import Login, WrongProtocol, ask, logged_in
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
 from minibroker.any_cluster.shortfalls import lacks
+from minibroker.client.address import Address
+from minibroker.client.client import Client as OwnClient
+from minibroker.client.errors import Unreachable
+from minibroker.client.login import WrongProtocol
 from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.api import ASKED_TABLE
 from minibroker.protocol.api import ApiKey as OwnApiKey
@@ -78,7 +80,6 @@ K = TypeVar("K")
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
 COORDINATOR_SECONDS = 3.5
-NEXT_ADDRESS_SECONDS = 0.25  # without an answer, until the next address is tried too
 RETRY_SECONDS = 0.1
 QUESTIONS_AT_ONCE = 16
 PATIENCE_SECONDS = 4.2  # with a broker that is slower than the others
@@ -361,65 +362,28 @@ def failures_explained(address: Address) -> Iterator[None]:
 def first_reachable(addresses: Sequence[Address], properties: Properties = NO_PROPERTIES) -> Address:
     """The address that is first to answer as a Kafka broker, with the login of the properties.
 
-    Of several, each is tried a little after the one before it, or as that fails: one that accepts connections may be no
-    broker, or one that stands still. Raises the CommandFailed of the last, and BadValue for properties without a login.
+    Raises the CommandFailed of the last, and BadValue for properties without a login.
     """
-    login = login_of(properties)
-    deadline = time.monotonic() + CONNECT_SECONDS
-    if len(addresses) == 1:
-        return reached(addresses[0], properties, login, seconds=CONNECT_SECONDS, is_asked=False)
-    found: queue.Queue[Address | CommandFailed] = queue.Queue()
-
-    def look_at(address: Address) -> None:
-        try:
-            found.put(reached(address, properties, login, seconds=deadline - time.monotonic(), is_asked=True))
-        except CommandFailed as failure:
-            found.put(failure)
-
-    failures: list[CommandFailed] = []
-    for number, address in enumerate(addresses, 1):
-        threading.Thread(target=look_at, args=(address,), daemon=True).start()
-        while len(failures) < number:
-            try:
-                is_last = number == len(addresses)
-                result = found.get(timeout=deadline + 1 - time.monotonic() if is_last else NEXT_ADDRESS_SECONDS)
-            except queue.Empty:
-                if not is_last:
-                    break
-                raise CommandFailed(unanswered(address)) from None
-            if isinstance(result, Address):
-                return result
-            failures.append(result)
-    raise failures[-1]
-
-
-def reached(
-    address: Address, properties: Properties, login: Login | None, *, seconds: float, is_asked: bool
-) -> Address:
-    """The address, once it accepts a connection and the login, and answers if asked. Raises CommandFailed."""
     try:
-        with socket.create_connection(address, timeout=max(seconds, 0.001)) as plain:
-            connection = plain if login is None else logged_in(plain, address.host, login)
-            with connection:
-                if is_asked:
-                    ask(connection, OwnApiKey.API_VERSIONS, 0)
-    except WrongProtocol as error:
-        if login is not None:
-            raise CommandFailed(refusal(error, address, properties)) from error
-        raise CommandFailed(not_connected(address, properties, error)) from error
-    except LoginError as error:
-        raise CommandFailed(refusal(error, address, properties)) from error
-    except ConnectionRefusedError as error:
-        raise CommandFailed(f"no broker at {address}; start one with `minibroker serve`, {OR_ANOTHER}") from error
-    except socket.gaierror as error:
-        raise CommandFailed(f"unknown host in {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
-    except TimeoutError as error:
-        raise CommandFailed(unanswered(address)) from error
-    except EOFError as error:
-        raise CommandFailed(not_connected(address, properties, error)) from error
-    except OSError as error:
-        raise CommandFailed(f"cannot reach {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
-    return address
+        with OwnClient(addresses, login_of(properties)) as client:
+            return client.address
+    except Unreachable as error:
+        raise CommandFailed(unreachable(error.address, error.__cause__, properties)) from error
+
+
+def unreachable(address: Address, error: BaseException | None, properties: Properties) -> str:
+    """Why no broker answers at an address, with the next step."""
+    if isinstance(error, LoginError) and (protocol_of(properties) != "PLAINTEXT" or type(error) is not WrongProtocol):
+        return refusal(error, address, properties)
+    if isinstance(error, ConnectionRefusedError):
+        return f"no broker at {address}; start one with `minibroker serve`, {OR_ANOTHER}"
+    if isinstance(error, socket.gaierror):
+        return f"unknown host in {address} ({error.strerror}); correct it, {OR_ANOTHER}"
+    if isinstance(error, TimeoutError):
+        return unanswered(address)
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return f"cannot reach {address} ({error.strerror}); correct it, {OR_ANOTHER}"
+    return not_connected(address, properties, Exception(*error.args) if error else Exception())
 
 
 def unanswered(address: Address) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.address import Address
+from minibroker.client.address import Address
 
 
 class BrokerRow(NamedTuple):

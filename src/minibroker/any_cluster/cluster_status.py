@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.cluster import (
     FetchRequest,
     NoAnswer,
@@ -23,6 +22,7 @@ from minibroker.any_cluster.cluster import (
 )
 from minibroker.any_cluster.partition_offsets import listed, topic_rows
 from minibroker.any_cluster.shortfalls import lacks
+from minibroker.client.address import Address
 from minibroker.protocol.message_values import DEBUGGING_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 NEWEST_FETCH = 10

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import HOST_CHECK, jks, normalized
-from minibroker.any_cluster.login import (
+from minibroker.client.address import Address
+from minibroker.client.login import (
     CertificateRefused,
     Login,
     NotTrusted,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import ProduceRequest, answer_to, connected, errors, release_of
 from minibroker.any_cluster.partition_offsets import leaders_of
-from minibroker.any_cluster.record_batches import batches_of, partition_for, size_of
 from minibroker.any_cluster.record_lines import NewRecord
+from minibroker.client.batching import batches_of, partition_for, size_of
 from minibroker.errors import CommandFailed
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.message_set import build_message_set

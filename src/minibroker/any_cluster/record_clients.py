@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from minibroker.any_cluster import cluster as kafka_python
-from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.client_properties import normalized
 from minibroker.any_cluster.cluster import CLIENT_ID, OffsetAndMetadata, TopicPartition, errors, failures_explained
 from minibroker.any_cluster.record_appends import ExactAppends
 from minibroker.any_cluster.record_lines import Headers, NewRecord, is_utf8
 from minibroker.any_cluster.record_text import ATTRIBUTES, Access
+from minibroker.client.address import Address
 
 RECORDS_PER_POLL = 500
 MILLISECONDS = 1000

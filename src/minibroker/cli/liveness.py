@@ -6,15 +6,14 @@ connection is connected to again, and not reported.
 
 from __future__ import annotations
 
-import selectors
-import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from ssl import SSLSocket, SSLWantReadError
+from contextlib import contextmanager
 
-from minibroker.any_cluster.address import Address
-from minibroker.any_cluster.login import Login, logged_in
+from minibroker.client.address import Address
+from minibroker.client.connection import Connection, wait
+from minibroker.client.login import Login
 from minibroker.protocol.sasl_client import LoginError
 
 LOOK_SECONDS = 0.25  # how long a broker may be back, or the command over, unnoticed
@@ -37,11 +36,11 @@ class Watch(threading.Thread):
 
     def __init__(self, addresses: Sequence[Address], login: Login | None) -> None:
         super().__init__(name="watches brokers", daemon=True)
-        self._selector = selectors.DefaultSelector()
         self._is_over = threading.Event()
         self._login = login
         self._unreached = set(addresses)
         self._gone: set[Address] = set()
+        self._connections: dict[Connection, float] = {}  # and until when each is to be open
 
     def stop(self) -> None:
         self._is_over.set()
@@ -49,56 +48,37 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._is_over.is_set():
+            now = time.monotonic()
             for address in sorted(self._unreached):
-                self._connect(address)
-            for key, _ in self._selector.select(LOOK_SECONDS) if self._selector.get_map() else ():
-                self._on_readable(key)
+                self._connections[Connection(address, self._login)] = now + CONNECT_SECONDS
+            self._unreached.clear()
+            wait(self._connections, now + LOOK_SECONDS)
+            for each, until in list(self._connections.items()):
+                self._look_at(each, until)
             if self._unreached:
                 self._is_over.wait(LOOK_SECONDS)
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._selector.close()
+        for each in self._connections:
+            each.close()
 
-    def _connect(self, address: Address) -> None:
-        try:
-            connection = socket.create_connection(address, timeout=CONNECT_SECONDS)
-            if self._login is not None:  # a broker counts a client that never logs in as an attack
-                connection = logged_in(connection, address.host, self._login)
-            connection.setblocking(False)
-        except LoginError:  # the client library reports it
-            self._unreached.discard(address)
-            return
-        except OSError:
-            if address not in self._gone:
-                self._gone.add(address)
-                self._report(f"the broker at {address} does not answer; waiting until it is back")
-            return
-        self._selector.register(connection, selectors.EVENT_READ, address)
-        self._unreached.discard(address)
-        if address in self._gone:
+    def _look_at(self, connection: Connection, until: float) -> None:
+        address = connection.address
+        if connection.is_open and address in self._gone:
             self._gone.discard(address)
             self._report(f"the broker at {address} is back")
-
-    def _on_readable(self, key: selectors.SelectorKey) -> None:
-        """The broker has closed the connection: it sends nothing but what was asked for, and TLS its own messages."""
-        assert isinstance(key.fileobj, socket.socket)
-        with suppress(OSError):
-            if isinstance(key.fileobj, SSLSocket) and needs_more(key.fileobj):
-                return
-        self._selector.unregister(key.fileobj)
-        key.fileobj.close()
-        self._unreached.add(key.data)
+        if connection.error is None and not connection.is_open and time.monotonic() > until:
+            connection.close()
+        if connection.error is None:
+            return
+        del self._connections[connection]
+        if isinstance(connection.error, LoginError) and not connection.is_open:
+            return  # the client library reports it
+        self._unreached.add(address)
+        if not connection.is_open and address not in self._gone:
+            self._gone.add(address)
+            self._report(f"the broker at {address} does not answer; waiting until it is back")
 
     def _report(self, line: str) -> None:
         from minibroker.cli.terminal import complain
 
         if not self._is_over.is_set():
             complain(line)
-
-
-def needs_more(connection: SSLSocket) -> bool:
-    """Whether what has come were only messages of TLS, such as the tickets behind a handshake of TLS 1.3."""
-    try:
-        return bool(connection.recv(1))
-    except SSLWantReadError:
-        return True

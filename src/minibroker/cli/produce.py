@@ -24,9 +24,9 @@ from minibroker.cli.signals import Interrupted, interruption
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
-    from minibroker.any_cluster.address import Address
     from minibroker.any_cluster.record_lines import NewRecord
     from minibroker.cli.progress import Advance
+    from minibroker.client.address import Address
 
 DELIVERY_TIMEOUT_MS = 30_000
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.batch_reader import BatchReader
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
@@ -27,6 +26,7 @@ from minibroker.any_cluster.positions import Position
 from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, consuming
 from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 from minibroker.cli.terminal import complain
+from minibroker.client.address import Address
 from minibroker.errors import CommandFailed
 
 POLL_SECONDS = 0.2

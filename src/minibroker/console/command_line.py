@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from minibroker.any_cluster.address import Address
 from minibroker.any_cluster.bootstrap import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
@@ -25,6 +24,7 @@ from minibroker.any_cluster.bootstrap import (
     parse_bootstrap,
     parse_setting,
 )
+from minibroker.client.address import Address
 from minibroker.console.options import ConsoleOptions, is_loopback
 from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
 from minibroker.protocol.arguments import Arguments

@@ -106,8 +106,8 @@ class KafkaClients:
 
 def explained(connected: Connected) -> Any:
     """Turns what kafka-python raises into a CommandFailed."""
-    from minibroker.any_cluster.address import parse_address
     from minibroker.any_cluster.cluster import failures_explained
+    from minibroker.client.address import parse_address
 
     (bootstrap,) = [connected.client.config["bootstrap_servers"]]
     return failures_explained(parse_address(bootstrap))

@@ -18,7 +18,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve as serve_http
 
-from minibroker.any_cluster.address import Address
+from minibroker.client.address import Address
 from minibroker.console.answers import NAME_MAX
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import KafkaClients

@@ -16,6 +16,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from minibroker.client.reading import batches_in
 from minibroker.history.model import (
     AFTER_ALL,
     History,
@@ -34,7 +35,6 @@ from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, READ_COMMITT
 from minibroker.protocol.messages.fetch import replica_id_of
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.text import counted, shown
-from minibroker.topic_reader import DECOMPRESSED_MAX_BYTES, stored_batches
 from minibroker.transcript.exchanges import Exchange, read_transcript
 from minibroker.transcript.fields import cut_view, missing_bytes
 from minibroker.transcript.file import MAGIC, TranscriptError
@@ -42,6 +42,7 @@ from minibroker.transcript.file import MAGIC, TranscriptError
 SKEW_NS = 1_000_000_000
 NS_OF_MS = 1_000_000
 INITIAL_EPOCH = 0  # of a fetch that begins a session; without one, or for the last time, it is -1
+DECOMPRESSED_MAX_BYTES = 1 << 28
 LONGEST_TEXT = 60  # of a value that stands for itself
 CUT_TEXT = 40
 DIGEST_BYTES = 6
@@ -274,7 +275,10 @@ class TranscriptReader:
                 missing = lacking.get(id(row.records), 0)
                 if missing:
                     partition.cut()
-                for view, found in stored_batches(row, len(row.records) - missing):
+                for view, is_shown in batches_in(row, row.records[: len(row.records) - missing], committed_only=True):
+                    if not is_shown:
+                        continue
+                    found = iter_all_records(row.records, view, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES)
                     # A record of an old format may have been converted: its value does not name its send.
                     is_same = view.magic >= 2
                     records += [

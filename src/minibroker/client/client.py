@@ -1,0 +1,387 @@
+"""A client of a whole cluster: it asks several brokers at once, each over one connection, with one deadline.
+
+One thread polls all connections. A question is a generator, which yields the time until which it can sleep. A question
+that any broker can answer goes to another one too where the first is late. A broker that is late proves on a second
+connection that it lives: a process that stands still accepts connections and sends nothing.
+
+A connection to another broker of the cluster begins with the question, in a version that the first broker has: its own
+versions are asked for only where it does not take that, and before a request that changes something.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from minibroker.client.address import Address
+from minibroker.client.connection import ANSWER_SECONDS, Connection, Sent, Versions, newest_common, wait
+from minibroker.client.errors import ClientError, NoAnswer, TooSlow, Unreachable
+from minibroker.client.login import Login
+from minibroker.client.topic_partition import TopicPartition
+from minibroker.protocol.api import ASKED_TABLE, ApiKey
+from minibroker.protocol.client_ids import OF_COMMANDS
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.sasl_client import LoginError
+
+CONNECT_SECONDS = 3.0
+NEXT_ADDRESS_SECONDS = 0.25  # without an answer, until the next address is tried too
+OTHER_SECONDS = 0.5  # without an answer, until another broker is asked too
+PROOF_SECONDS = 1.0  # without an answer, until the broker is tried on another connection
+SILENCE_SECONDS = 3.0  # until a broker that sends nothing on a new connection is taken to be silent
+SILENT_SECONDS = 5.0  # that a silent broker is not asked again
+CONTROLLER_SECONDS = 3.0  # until there is one
+RETRY_SECONDS = 0.1
+NOBODY = -1
+ASKS = re.compile("Describe|List|Find|Fetch|Metadata|ApiVersions")  # names of APIs that change nothing
+EVENTS_ONLY = float("inf")  # a task that sleeps until a connection goes on
+DESCRIBE_QUORUM = 55  # an API of clusters without ZooKeeper
+
+K = TypeVar("K")
+T = TypeVar("T")
+Task = Generator[float, None, T]
+
+
+class Broker(NamedTuple):
+    id: int
+    address: Address
+    rack: str | None
+
+    def __str__(self) -> str:
+        return f"broker {self.id} at {self.address}"
+
+
+class Question(NamedTuple):
+    """A request to a broker by its id; to any without one. `body` has the fields of all versions that may be used."""
+
+    api_key: ApiKey
+    body: Mapping[str, Any]
+    broker: int | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it changes nothing, so that several brokers may get it."""
+        return ASKS.search(ASKED_TABLE[self.api_key].name) is not None
+
+
+class Client:
+    """A cluster's client. It is not for several threads at once. All that asks raises ClientError and LoginError."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        login: Login | None = None,
+        *,
+        client_id: str = OF_COMMANDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """Connect to the first address that answers; each is tried a little after the one before it, or as that fails.
+
+        Raises Unreachable.
+        """
+        self.brokers: dict[int, Broker] = {}  # by id
+        self.controller_id = NOBODY
+        self._login = login
+        self._client_id = client_id
+        self._answer_seconds = answer_seconds
+        self._connections: dict[Address, Connection] = {}
+        self._probers: list[Connection] = []
+        self._versions: dict[Address, Versions] = {}
+        self._silent_until: dict[Address, float] = {}
+        contact = self._first(
+            [self._contact(address) for address in addresses], NEXT_ADDRESS_SECONDS, lambda error: True
+        )
+        found = self._run({None: contact}, time.monotonic() + CONNECT_SECONDS)[None]
+        if isinstance(found, Exception):
+            is_accepted = any(each.is_open for each in self._connections.values())
+            self.close()
+            late = ConnectionError("it accepts connections, and answers nothing") if is_accepted else TimeoutError()
+            raise found if isinstance(found, Unreachable) else Unreachable(addresses[-1], late)
+        self.address: Address = found
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for each in self._connections.values():
+            each.close()
+
+    @property
+    def versions(self) -> Versions:
+        """The versions of the broker that was reached first."""
+        return self._versions[self.address]
+
+    @property
+    def has_zookeeper(self) -> bool:
+        return DESCRIBE_QUORUM not in self.versions
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def ask(self, api_key: ApiKey, /, *, broker: int | None = None, **body: Any) -> Any:
+        """A broker's answer, that of any without an id, in the newest version that both sides have."""
+        return self.answer(Question(api_key, body, broker))
+
+    def answer(self, question: Question) -> Any:
+        answer = self.answers({None: question})[None]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def answers(
+        self, questions: Mapping[K, Question], *, until: float | None = None, patience_seconds: float | None = None
+    ) -> dict[K, Any]:
+        """The answer to each question, or the error in place of it; all are asked at once.
+
+        At `until`, a time of `time.monotonic`, those without an answer have TooSlow. Once one is answered, the others
+        have until `patience_seconds` from the beginning.
+        """
+        now = time.monotonic()
+        longest = now + self._answer_seconds
+        patience = longest if patience_seconds is None else now + patience_seconds
+        tasks = {key: self._asked(question) for key, question in questions.items()}
+        return self._run(tasks, longest if until is None else min(until, longest), patience)
+
+    def at_controller(self, api_key: ApiKey, /, **body: Any) -> Any:
+        """The answer of the controller; without ZooKeeper any broker passes the request on to it."""
+        if not self.has_zookeeper:
+            return self.ask(api_key, **body)
+        deadline = time.monotonic() + CONTROLLER_SECONDS
+        while True:
+            if self.controller_id != NOBODY:
+                answer = self.ask(api_key, broker=self.controller_id, **body)
+                if ErrorCode.NOT_CONTROLLER not in codes_in(answer) or time.monotonic() > deadline:
+                    return answer
+            elif time.monotonic() > deadline:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            time.sleep(RETRY_SECONDS)
+            self.metadata([])
+
+    def metadata(self, topics: Sequence[str] | None = None) -> Any:
+        """Ask for all topics, or for those of these names, none of which is created; note who the brokers are."""
+        row = ASKED_TABLE[ApiKey.METADATA].request.row("topics")
+        rows = None if topics is None else [row(name=name) for name in topics]
+        answer = self.ask(ApiKey.METADATA, topics=rows, allow_auto_topic_creation=False)
+        self._learn(answer)
+        return answer
+
+    def leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """The leader of each partition of these topics, below 0 for none."""
+        rows = self.metadata(sorted(topics)).topics if topics else ()
+        return {TopicPartition(row.name, each.partition): each.leader_id for row in rows for each in row.partitions}
+
+    def version_of(self, api_key: ApiKey) -> int:
+        """The newest version that both sides have, as far as the first broker goes. Raises Unsupported."""
+        return newest_common(ASKED_TABLE[api_key], self.versions)
+
+    # -- tasks ------------------------------------------------------------------------------------------------
+
+    def _run(self, tasks: dict[K, Task[Any]], until: float, patience: float | None = None) -> dict[K, Any]:
+        """The result or the error of each task; TooSlow at `until`, and once there is a result at `patience`."""
+        found: dict[K, Any] = {}
+        left = dict(tasks)
+        while True:
+            wake = until
+            for key, task in list(left.items()):
+                try:
+                    wake = min(wake, next(task))
+                    continue
+                except StopIteration as done:
+                    found[key] = done.value
+                    until = until if patience is None else min(until, patience)
+                except (ClientError, LoginError, KafkaError) as error:
+                    found[key] = error
+                del left[key]
+                wake = 0.0  # it may have closed what another task waits for
+            polled = [each for each in (*self._connections.values(), *self._probers) if each.waits]
+            if not left:
+                return {key: found[key] for key in tasks}
+            if time.monotonic() >= until:
+                for each in polled:  # the next question must not wait behind this one
+                    each.close()
+                return {key: found.get(key, TooSlow()) for key in tasks}
+            wait(polled, min(wake, until))
+
+    def _contact(self, address: Address) -> Task[Address]:
+        """The address, once a broker has answered there who it is: with its versions, and the brokers."""
+        connection = self._connection(address)
+        connection.send_versions()
+        row = ASKED_TABLE[ApiKey.METADATA]
+        sent = connection.send(ApiKey.METADATA, 1, row.request(topics=[]))
+        try:
+            answer = yield from answer_on(connection, sent)
+        except (OSError, LoginError) as error:
+            raise Unreachable(address, error) from error
+        assert connection.versions is not None
+        self._versions[address] = connection.versions
+        self._learn(answer)
+        return address
+
+    def _asked(self, question: Question) -> Task[Any]:
+        if question.broker is not None:
+            return self._of_broker(question, question.broker)
+        brokers = [self._of_broker(question, each.id) for each in self._likeliest_first()]
+        return self._first(
+            brokers or [self._answered(question, Broker(NOBODY, self.address, None))],
+            OTHER_SECONDS if question.asks else EVENTS_ONLY,
+            lambda error: isinstance(error, NoAnswer) and not error.may_be_done,
+        )
+
+    def _first(self, tasks: Iterable[Task[T]], after_seconds: float, goes_on: Callable[[Exception], bool]) -> Task[T]:
+        """The first result. A task begins as the one before it has failed, or has had no result for a while."""
+        waiting, begun, failures = list(tasks), list[Task[T]](), list[Exception]()
+        next_at = 0.0
+        while waiting or begun:
+            now = time.monotonic()
+            if waiting and now >= next_at:
+                begun.append(waiting.pop(0))
+                next_at = now + after_seconds
+            wake = next_at if waiting else EVENTS_ONLY
+            for task in list(begun):
+                try:
+                    wake = min(wake, next(task))
+                except StopIteration as done:
+                    return done.value  # type: ignore[no-any-return]
+                except (ClientError, LoginError) as error:
+                    if not goes_on(error):
+                        raise
+                    begun.remove(task)
+                    failures.append(error)
+                    wake = next_at = 0.0
+            if begun or waiting:
+                yield wake
+        raise failures[-1]
+
+    def _of_broker(self, question: Question, broker_id: int) -> Task[Any]:
+        """The answer of that broker; a question is asked once more if its connection ends."""
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        try:
+            return (yield from self._answered(question, broker))
+        except NoAnswer as error:
+            if error.is_silent or not question.asks:
+                raise
+            self._versions.pop(broker.address, None)
+        return (yield from self._answered(question, broker, has_own_versions=True))
+
+    def _answered(self, question: Question, broker: Broker, *, has_own_versions: bool = False) -> Task[Any]:
+        if time.monotonic() < self._silent_until.get(broker.address, 0.0):
+            raise self._no_answer(broker, None, is_silent=True)
+        connection = self._connection(broker.address)
+        api = ASKED_TABLE[question.api_key]
+        may_be_done = False
+        try:
+            versions = self._versions.get(broker.address)
+            if versions is None and (has_own_versions or not question.asks):
+                yield from self._proven(connection, broker)
+                versions = self._versions[broker.address] = connection.versions or {}
+            version = newest_common(api, self.versions if versions is None else versions)
+            sent = connection.send(question.api_key, version, api.request(**question.body))
+            may_be_done = not question.asks
+            if not question.asks:
+                return (yield from answer_on(connection, sent))
+            return (yield from self._patient(connection, sent, broker, question.body.get("max_wait_ms", 0) / 1000))
+        except (OSError, LoginError) as error:
+            raise self._no_answer(broker, error, may_be_done=may_be_done) from error
+
+    def _proven(self, connection: Connection, broker: Broker) -> Task[None]:
+        """Wait until the broker has answered on this connection at all. Raises NoAnswer."""
+        sent = connection.send_versions()
+        silent_at = time.monotonic() + SILENCE_SECONDS
+        for _ in answer_on(connection, sent):
+            if time.monotonic() >= silent_at:
+                raise self._no_answer(broker, None, is_silent=True)
+            yield silent_at
+
+    def _patient(self, connection: Connection, sent: Sent, broker: Broker, seconds: float) -> Task[Any]:
+        """The answer of a broker that proves to live on another connection, if it is late."""
+        proof_at = time.monotonic() + PROOF_SECONDS + seconds
+        answer = answer_on(connection, sent)
+        while True:
+            try:
+                next(answer)
+            except StopIteration as done:
+                return done.value
+            if time.monotonic() >= proof_at:
+                break
+            yield proof_at
+        prober = Connection(broker.address, self._login, client_id=self._client_id)
+        self._probers.append(prober)
+        try:
+            proof = self._proven(prober, broker)
+            while True:
+                wake = next(proof, None)
+                try:
+                    next(answer)
+                except StopIteration as done:
+                    return done.value
+                if wake is None:
+                    break
+                yield wake
+        finally:
+            prober.close()
+            self._probers.remove(prober)
+        return (yield from answer)
+
+    def _no_answer(
+        self, broker: Broker, error: Exception | None, *, is_silent: bool = False, may_be_done: bool = False
+    ) -> NoAnswer:
+        connection = self._connections.pop(broker.address, None)
+        if connection is not None:
+            connection.close()
+        if is_silent and time.monotonic() >= self._silent_until.get(broker.address, 0.0):
+            self._silent_until[broker.address] = time.monotonic() + SILENT_SECONDS
+        reason = "" if error is None else getattr(error, "strerror", None) or str(error)
+        return NoAnswer(str(broker), reason, is_silent=is_silent, may_be_done=may_be_done)
+
+    # -- brokers ----------------------------------------------------------------------------------------------
+
+    def _connection(self, address: Address) -> Connection:
+        """The connection that is kept, or a new one."""
+        kept = self._connections.get(address)
+        if kept is None or kept.error is not None:
+            kept = self._connections[address] = Connection(address, self._login, client_id=self._client_id)
+        return kept
+
+    def _learn(self, answer: Any) -> None:
+        """Note the brokers and the controller of a Metadata answer."""
+        self.brokers = {
+            row.node_id: Broker(row.node_id, Address(row.host, row.port), row.rack)
+            for row in sorted(answer.brokers, key=lambda row: int(row.node_id))
+        }
+        self.controller_id = answer.controller_id
+
+    def _likeliest_first(self) -> list[Broker]:
+        """The brokers in the order to ask them: connected ones, the one that named the others, the silent ones last."""
+        now = time.monotonic()
+
+        def rank(broker: Broker) -> tuple[bool, bool, bool]:
+            connection = self._connections.get(broker.address)
+            is_silent = now < self._silent_until.get(broker.address, 0.0)
+            return is_silent, connection is None or connection.error is not None, broker.address != self.address
+
+        return sorted(self.brokers.values(), key=rank)
+
+
+def answer_on(connection: Connection, sent: Sent) -> Task[Any]:
+    """The answer. Raises the error of the connection."""
+    while not sent.is_answered:
+        if connection.error is not None:
+            raise connection.error
+        yield EVENTS_ONLY
+    return sent.answer
+
+
+def codes_in(answer: Any) -> set[int]:
+    """The error codes of an answer, and of the rows in it."""
+    found: set[int] = set()
+    for name, value in answer._asdict().items():
+        if name == "error_code":
+            found.add(value)
+        elif isinstance(value, list):
+            found |= {code for row in value if hasattr(row, "_asdict") for code in codes_in(row)}
+    return found

@@ -1,0 +1,95 @@
+"""Asks the leaders of partitions for offsets, all at once, and again while leaders move."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from minibroker.client.client import Client, Question
+from minibroker.client.topic_partition import TopicPartition, by_topic
+from minibroker.protocol.api import ASKED_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode, KafkaError, known_error
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID
+
+ELECTION_SECONDS = 3.0  # until a partition whose leader moves is given up
+RETRY_SECONDS = 0.1
+AT_ONCE = 500  # partitions in a request
+NOT_COMMITTED = -1
+MOVING = frozenset(
+    {
+        ErrorCode.NOT_LEADER_FOR_PARTITION,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+Offsets = dict[TopicPartition, int]
+
+
+class Found(NamedTuple):
+    """For each time the offsets of partitions, and why others have none."""
+
+    offsets: list[Offsets]
+    lost: dict[TopicPartition, Exception]
+
+
+def offsets_at(
+    client: Client,
+    partitions: Collection[TopicPartition],
+    *times: int,
+    committed_only: bool = False,
+    patience_seconds: float | None = None,
+) -> Found:
+    """The offset of each partition at each of these times, which are in ms since 1970, or as EARLIEST_TIMESTAMP."""
+    found = Found([{} for _ in times], {})
+    deadline = time.monotonic() + ELECTION_SECONDS
+    left = sorted(partitions)
+    while left:
+        leaders = client.leaders({at.topic for at in left})
+        led: dict[int, list[TopicPartition]] = {}
+        for at in left:
+            led.setdefault(leaders.get(at, -1), []).append(at)
+        found.lost.update(dict.fromkeys(led.pop(-1, ()), KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)))
+        asked = {
+            (leader, start, number): listing(leader, of_leader[start : start + AT_ONCE], at, committed_only)
+            for leader, of_leader in led.items()
+            for start in range(0, len(of_leader), AT_ONCE)
+            for number, at in enumerate(times)
+        }
+        left, is_over = [], time.monotonic() > deadline
+        for (leader, start, number), answer in client.answers(asked, patience_seconds=patience_seconds).items():
+            if isinstance(answer, Exception):
+                found.lost.update(dict.fromkeys(led[leader][start : start + AT_ONCE], answer))
+                continue
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    at = TopicPartition(topic.topic, row.partition)
+                    if row.error_code == ErrorCode.NONE:
+                        found.offsets[number][at] = row.offset
+                    elif row.error_code in MOVING and not is_over:
+                        left.append(at)
+                    else:
+                        found.lost[at] = KafkaError(known_error(row.error_code))
+        left = sorted(set(left))
+        if left:
+            time.sleep(RETRY_SECONDS)
+    return found
+
+
+def listing(
+    broker: int,
+    partitions: Sequence[TopicPartition],
+    timestamp: int,
+    committed_only: bool = False,
+    replica_id: int = CONSUMER_REPLICA_ID,
+) -> Question:
+    """ListOffsets of these partitions."""
+    row = ASKED_TABLE[ApiKey.LIST_OFFSETS].request.row
+    topics = [
+        row("topics")(topic, [row("topics.partitions")(partition=number, timestamp=timestamp) for number in numbers])
+        for topic, numbers in by_topic(partitions).items()
+    ]
+    body = {"replica_id": replica_id, "isolation_level": int(committed_only), "topics": topics}
+    return Question(ApiKey.LIST_OFFSETS, body, broker)
