@@ -20,6 +20,7 @@ import trio
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.first_topics import FirstTopicsError, create_first_topics
 from minibroker.broker.cluster.member import ClusterMember
+from minibroker.broker.cluster.sections import BROKER_CONFIGS
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerReturned, Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
@@ -29,6 +30,8 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
 from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.security.acls.acl_store import ACLS
+from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
@@ -64,6 +67,7 @@ REFUSED_ROLES_INTERVAL_MS = 1000
 ROLES_SECONDS = 10.0  # for which a broker that knows its cluster waits for the last of its roles
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
+SECTIONS_OF_WINGS = (*QuotaWing.sections, ACLS, CREDENTIALS, SALT_KEY)
 
 # The wings, in the order of their stages: each is made of the parts, or None if the options do not ask for it.
 WINGS: tuple[Callable[[BrokerParts], Wing | None], ...] = (QuotaWing,)
@@ -111,7 +115,7 @@ class BrokerApp:
         """
         self._log_manager.lock()
         left_over = self._state.load(self._log_manager.partitions_on_disk())
-        self._dynamic_config.restore(self._state.broker_configs)
+        self._dynamic_config.restore(self._state.get(BROKER_CONFIGS))
         self._encrypt_listeners()
         for topic in self._state.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
@@ -458,10 +462,11 @@ def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedSt
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
             has_acls=bool(config.authorizer_class_name),
+            sections=SECTIONS_OF_WINGS,
         )
     if options.cluster_dir is not None:
-        return SharedState(options.cluster_dir, config.broker_id)
-    return FileState(config.log_dir, config.broker_id)
+        return SharedState(options.cluster_dir, config.broker_id, SECTIONS_OF_WINGS)
+    return FileState(config.log_dir, config.broker_id, SECTIONS_OF_WINGS)
 
 
 def way_of(

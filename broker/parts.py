@@ -38,6 +38,7 @@ from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, Me
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.producer_ids import ProducerIds
 from minibroker.broker.cluster.reset_topics import ResetTopics
+from minibroker.broker.cluster.sections import GROUP_CONFIGS
 from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
@@ -221,7 +222,7 @@ def build(
         required_acks=config.offsets_commit_required_acks,
         timeout_ms=config.offsets_commit_timeout_ms,
     )
-    group_configs = GroupConfigs(config, lambda: state.group_configs)
+    group_configs = GroupConfigs(config, lambda: state.get(GROUP_CONFIGS))
     groups = GroupCoordinator(
         OffsetStore(group_log, config),
         group_log,

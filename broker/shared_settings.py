@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minibroker.broker.cluster.own_broker import OwnBroker
+from minibroker.broker.cluster.sections import BROKER_CONFIGS
 from minibroker.broker.cluster.state import Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.security.acls.acl_store import AclStore
+from minibroker.broker.security.acls.acl_store import ACLS, AclStore
 from minibroker.broker.wing import Wing
 
 
@@ -32,9 +33,9 @@ class SharedSettings:
         for name, topic in news.topics.items():
             if topic is not None:
                 self._own.set_topic_configs(name, topic.configs)
-        if news.broker_configs is not None:
-            self._dynamic_config.take(news.broker_configs)
-        if news.acls is not None and self._acls is not None:
+        if (broker_configs := news.get(BROKER_CONFIGS)) is not None:
+            self._dynamic_config.take(broker_configs)
+        if news.get(ACLS) is not None and self._acls is not None:
             self._acls.read()
         for each in self._wings:
             each.on_change(news)

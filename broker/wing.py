@@ -7,9 +7,10 @@ for it. A broker without a wing's folder and its line there serves all the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.way.stage import Stage
 
@@ -30,6 +31,8 @@ Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
 
 class Wing:
     """Overrides what it has: each method is a place of the core where a wing may plug in."""
+
+    sections: Sequence[Section[Any]] = ()  # of the state of the cluster, which it declares
 
     def frame_stages(self) -> Sequence[Stage]:
         """Stages before the codec: they see frames."""

@@ -42,7 +42,8 @@ from minibroker.broker.apis.describe_configs import (
 from minibroker.broker.apis.failures import answer_to_all
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache, check_topic_name
-from minibroker.broker.cluster.state import Configs, TopicState
+from minibroker.broker.cluster.sections import Configs
+from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config import client_metrics
 from minibroker.broker.config.kafka_config import KafkaConfig

@@ -24,7 +24,8 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.features import Features
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.cluster.reset_topics import ResetTopics
-from minibroker.broker.cluster.state import FeatureLevels, TopicState
+from minibroker.broker.cluster.sections import FeatureLevels
+from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata

@@ -13,9 +13,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, Configs, TopicState
+from minibroker.broker.cluster.sections import (
+    ASKED_ELECTIONS,
+    BEING_DELETED,
+    NO_PARTITIONS,
+    NO_SECTIONS,
+    Configs,
+    Section,
+)
+from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, TopicState
 from minibroker.broker.replica.decisions import (
     Broker,
     Decision,
@@ -168,9 +176,10 @@ def created(image: Image, topics: Mapping[str, TopicState]) -> dict[str, TopicSt
     return found
 
 
-def no_longer_deleted(image: Image, names: Collection[str]) -> frozenset[str] | None:
-    """The topics that are being deleted, without those that there are again; None if that changes nothing."""
-    return image.being_deleted.difference(names) if image.being_deleted.intersection(names) else None
+def no_longer_deleted(image: Image, names: Collection[str]) -> Mapping[Section[Any], Any]:
+    """The topics that are being deleted, without those that there are again; nothing if that changes nothing."""
+    left = image.being_deleted.difference(names)
+    return NO_SECTIONS if left == image.being_deleted else {BEING_DELETED: left}
 
 
 def delete_topics(image: Image, names: Collection[str]) -> Plan:
@@ -180,7 +189,7 @@ def delete_topics(image: Image, names: Collection[str]) -> Plan:
     nobody leads them, and the name is taken. What moves does so no longer.
     """
     gone: dict[str, None] = dict.fromkeys(names)
-    change = Change(gone, image.being_deleted | gone.keys())
+    change = Change(gone, {BEING_DELETED: image.being_deleted | gone.keys()})
     if image.is_shared:
         states = {
             TopicPartition(name, number): successor(image, state, NO_LEADER, state.in_sync_replicas)._replace(
@@ -231,7 +240,8 @@ def replicas_deleted(image: Image, deleted: Collection[Replica]) -> Plan:
         for name in image.being_deleted & image.topics.keys()
         if all(replica in deleted for replica in replicas_to_delete(image, [name]))
     ]
-    return Plan(Change(dict.fromkeys(gone), image.being_deleted.difference(gone))) if gone else NOTHING
+    left = {BEING_DELETED: image.being_deleted.difference(gone)}
+    return Plan(Change(dict.fromkeys(gone), left)) if gone else NOTHING
 
 
 def change_configs(image: Image, *, name: str, configs: Configs) -> Plan:
@@ -534,7 +544,7 @@ def elect_preferred(image: Image, asked: Collection[TopicPartition]) -> Plan:
         and state.replicas[0] in image.of(each).brokers
         and state.replicas[0] in state.in_sync_replicas
     }
-    change = Change(changed_topics(image, states), asked_elections=frozenset())
+    change = Change(changed_topics(image, states), {ASKED_ELECTIONS: NO_PARTITIONS})
     return elections(image, states)._replace(change=change)
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from minibroker.broker.cluster import controller, reassignment
 from minibroker.broker.cluster.controller import NOTHING, Image, Plan, Replica
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.reassignment import Outcome, Wanted
+from minibroker.broker.cluster.sections import ASKED_ELECTIONS, ASKED_MOVES, BEING_DELETED, Section
 from minibroker.broker.cluster.state import (
     BrokerGone,
     BrokerReturned,
@@ -37,6 +38,8 @@ from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+ASKED_OF_CONTROLLER: tuple[Section[Any], ...] = (BEING_DELETED, ASKED_MOVES, ASKED_ELECTIONS)
 
 Failures = Mapping[TopicPartition, KafkaError]
 
@@ -76,7 +79,7 @@ class ControllerLoop:
             state.controller_epoch,
             state.brokers or {config.broker_id: Broker(config.advertised_endpoints, config.broker_rack)},
             state.topics,
-            state.being_deleted,
+            state.get(BEING_DELETED),
             config.unclean_leader_election_enable,
             state.is_shared,
             frozenset(self._leaving),
@@ -179,7 +182,7 @@ class ControllerLoop:
 
         while is_due:
             self.perform("the reassignment", next_step)
-        self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.being_deleted}
+        self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.get(BEING_DELETED)}
 
     def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
         """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it.
@@ -310,7 +313,7 @@ class ControllerLoop:
         if change.topics:
             self._react(partial(controller.topics_appeared, names=change.topics.keys()))
             self._react(partial(controller.isr_changed, names=change.topics.keys()))
-        if change.being_deleted or change.asked_moves or change.asked_elections:
+        if any(change.sections.get(section) for section in ASKED_OF_CONTROLLER):
             self._do_as_asked()
 
     def _do_as_asked(self) -> None:
@@ -318,16 +321,15 @@ class ControllerLoop:
         state = self._state
         deleted = [
             name
-            for name in state.being_deleted & state.topics.keys()
+            for name in state.get(BEING_DELETED) & state.topics.keys()
             if any(each.leader != NO_LEADER for each in state.topics[name].partitions.values())
         ]
         if deleted:
             self._react(partial(controller.delete_topics, names=deleted))
-        if state.asked_moves:
-            moves = list(state.asked_moves.items())
+        if moves := list(state.get(ASKED_MOVES).items()):
             self._react(lambda image: reassignment.as_asked(image, moves))
-        if state.asked_elections:
-            self._react(partial(controller.elect_preferred, asked=state.asked_elections))
+        if asked := state.get(ASKED_ELECTIONS):
+            self._react(partial(controller.elect_preferred, asked=asked))
 
     def catch_up(self) -> None:
         """Try again what could not be stored."""

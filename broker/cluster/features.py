@@ -10,7 +10,8 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from minibroker.broker.cluster.state import Change, ClusterState, FeatureLevels, store
+from minibroker.broker.cluster.sections import FEATURES, FeatureLevels
+from minibroker.broker.cluster.state import Change, ClusterState, store
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.transaction_records import EPOCHS_PER_TRANSACTION
 
@@ -40,7 +41,7 @@ class Features:
     @property
     def changed(self) -> FeatureLevels:
         """The levels that were changed; another object after each change."""
-        return self._state.features
+        return self._state.get(FEATURES)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -67,7 +68,11 @@ class Features:
         if validates_only or levels == self.levels:
             return
         changed = {name: levels.get(name, 0) for name in self.supported}
-        store(self._state, "the features", lambda: Change(features=FeatureLevels(self.changed.epoch + 1, changed)))
+        store(
+            self._state,
+            "the features",
+            lambda: Change(sections={FEATURES: FeatureLevels(self.changed.epoch + 1, changed)}),
+        )
         logger.info("features are %s now", changed)
 
     def _problem_with(self, update: Update, current: int) -> str | None:

@@ -9,6 +9,7 @@ import trio
 
 from minibroker.broker.cluster.controller import logs_of
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.replica.decisions import Decision, Obeyed, StopReplica, UpdateMetadata
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -78,7 +79,7 @@ class OwnBroker:
         if all(
             name in shown and (self._broker_id not in state.replicas or TopicPartition(name, number) in self._decided)
             for name, topic in self._state.topics.items()
-            if name not in self._state.being_deleted
+            if name not in self._state.get(BEING_DELETED)
             for number, state in topic.partitions.items()
             if state.had_leader
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minibroker.broker.cluster.sections import NEXT_PRODUCER_ID
 from minibroker.broker.cluster.state import Change, ClusterState
 
 BLOCK = 1000
@@ -23,8 +24,11 @@ class ProducerIds:
         """Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         for producer_id in self._block:
             return producer_id
-        first = max(self._state.next_producer_id, self._least)
-        while not self._state.save("a block of producer ids", Change(next_producer_id=first + BLOCK)):
-            first = max(self._state.next_producer_id, self._least)
+        first = self._first_free()
+        while not self._state.save("a block of producer ids", Change(sections={NEXT_PRODUCER_ID: first + BLOCK})):
+            first = self._first_free()
         self._block = iter(range(first, first + BLOCK))
         return next(self._block)
+
+    def _first_free(self) -> int:
+        return max(self._state.get(NEXT_PRODUCER_ID), self._least)

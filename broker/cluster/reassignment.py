@@ -23,6 +23,7 @@ from minibroker.broker.cluster.controller import (
     successor,
     with_update,
 )
+from minibroker.broker.cluster.sections import ASKED_MOVES
 from minibroker.broker.cluster.state import Change, Reassignment, TopicState
 from minibroker.broker.replica.decisions import PartitionState
 from minibroker.protocol.errors import ErrorCode
@@ -78,7 +79,7 @@ def as_asked(image: Image, asked: Iterable[tuple[TopicPartition, Sequence[int]]]
     if not wanted:
         return NOTHING
     plan, _ = reassign(image, wanted)
-    change = (plan.change or Change())._replace(asked_moves=going_on)
+    change = (plan.change or Change())._replace(sections={ASKED_MOVES: going_on})
     return plan._replace(change=change)
 
 

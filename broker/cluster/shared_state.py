@@ -21,28 +21,14 @@ What ZooKeeper's ephemeral nodes and watches are is here a broker's life, begun 
 
 from __future__ import annotations
 
-import base64
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.broker.cluster.broker_locks import BrokerLocks
-from minibroker.broker.cluster.file_state import (
-    base64_text,
-    configs_by_name,
-    credential_document,
-    parse_credential,
-    parse_features,
-    parse_old_offsets,
-    parse_quotas,
-    parse_topic,
-    quotas_document,
-    rows_by_topic,
-    text_pairs,
-    topic_document,
-)
 from minibroker.broker.cluster.local_disk import network_file_system
+from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.shared_journal import Line, SharedJournal
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
@@ -50,17 +36,12 @@ from minibroker.broker.cluster.state import (
     BrokerReturned,
     Change,
     ControllerChanged,
-    FeatureLevels,
     News,
-    OldOffsets,
-    ScramCredentials,
-    Sections,
     TopicState,
     kafka_id_text,
 )
+from minibroker.broker.cluster.stored_state import TOPICS, StoredState, topic_document
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.wings.quotas.client_quotas import Quotas
-from minibroker.broker.wings.quotas.entities import Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
@@ -88,13 +69,14 @@ class Known(NamedTuple):
     everything: Change
 
 
-class SharedState(Sections):
+class SharedState(StoredState):
     """`open` it, `register` this broker, and `close` it."""
 
     is_shared = True
     is_beside_kafka = False
 
-    def __init__(self, directory: Path, broker_id: int) -> None:
+    def __init__(self, directory: Path, broker_id: int, sections: Iterable[Section[Any]] = ()) -> None:
+        super().__init__(sections)
         self._forget()
         self.directory = directory
         self.locks = BrokerLocks(directory / "brokers")
@@ -108,7 +90,7 @@ class SharedState(Sections):
 
     def _forget(self) -> None:
         """Know nothing of the journal."""
-        super().__init__()
+        super().__init__(self.sections.values())
         self.lives: dict[int, Life] = {}
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
@@ -240,7 +222,7 @@ class SharedState(Sections):
             self._news = [*news, *news_between(before, self._known())]
 
     def _known(self) -> Known:
-        everything = Change(self.topics, **{name: getattr(self, name) for name in SECTIONS})
+        everything = Change(self.topics, {section: self.get(section) for section in self.sections.values()})
         return Known(self.lives, self.controller_id, self.controller_epoch, everything)
 
     def take_news(self) -> list[News]:
@@ -268,18 +250,10 @@ class SharedState(Sections):
 
     def _document_of(self, change: Change) -> Line:
         document: Line = {
-            name: WRITERS[name](value)
-            for name, value in change._asdict().items()
-            if value is not None and name in WRITERS
+            section.name: section.difference(self.get(section), value) for section, value in change.sections.items()
         }
-        if change.old_offsets is not None:
-            changed = {
-                each: rows for each, rows in change.old_offsets.items() if rows is not self.old_offsets.get(each)
-            }
-            gone = self.old_offsets.keys() - change.old_offsets.keys()
-            document["old_offsets"] = offsets_document(changed) | dict.fromkeys(gone)
         if change.topics:
-            document["topics"] = {
+            document[TOPICS] = {
                 name: None if topic is None else changes_of(self.topics.get(name), topic)
                 for name, topic in change.topics.items()
             }
@@ -344,29 +318,18 @@ class SharedState(Sections):
     def _take_change(self, position: int, line: Line) -> bool:
         document, after = line["change"], int(line["after"])
         controller_epoch = line.get("controller_epoch")
-        topics = document.get("topics", {})
-        sections = [name for name in document if name != "topics"]
+        topics = document.get(TOPICS, {})
+        sections = [name for name in document if name != TOPICS]
         if (
             controller_epoch not in (None, self.controller_epoch)
             or any(self._changed_at.get(name, 0) > after for name in sections)
             or not all(self._fits(name, topic, after) for name, topic in topics.items())
         ):
             return False
-        change = Change(
-            {name: None if each is None else self._changed_topic(name, each) for name, each in topics.items()},
-            controller_epoch=controller_epoch,
-            **{name: self._changed_section(name, document[name]) for name in sections},
-        )
-        for name, topic in change.topics.items():
-            if topic is None:
-                self.topics.pop(name, None)
-            else:
-                self.topics[name] = topic
-            if topics[name] is None or topics[name].keys() != {"partitions"}:
-                self._changed_at[topic_key(name)] = position
-        for name in sections:
-            setattr(self, name, getattr(change, name))
-            self._changed_at[name] = position
+        change = self.change_of(document, controller_epoch=controller_epoch)
+        self.install(change)
+        whole = [name for name, each in topics.items() if each is None or each.keys() != {"partitions"}]
+        self._changed_at |= dict.fromkeys((*sections, *map(topic_key, whole)), position)
         self._news.append(change)
         return True
 
@@ -383,25 +346,9 @@ class SharedState(Sections):
             (before := known.partitions.get(number)) is None
             or state.state_version == before.state_version + 1
             or state == before  # only its reassignment differs
-            for number, state in self._changed_topic(name, document).partitions.items()
+            for number, state in self.changed_topic(name, document).partitions.items()
             if str(number) in document["partitions"]
         )
-
-    def _changed_topic(self, name: str, document: Line) -> TopicState:
-        known = self.topics.get(name)
-        if known is None:
-            return parse_topic(name, document)
-        changed = parse_topic(name, {**topic_document(known), **document})
-        kept = {number: each for number, each in known.reassignments.items() if number not in changed.partitions}
-        return changed._replace(
-            partitions={**known.partitions, **changed.partitions}, reassignments={**kept, **changed.reassignments}
-        )
-
-    def _changed_section(self, name: str, value: Any) -> Any:
-        if name != "old_offsets":
-            return READERS[name](value)
-        kept = {each: rows for each, rows in self.old_offsets.items() if value.get(each, rows) is not None}
-        return {**kept, **parse_old_offsets({each: rows for each, rows in value.items() if rows is not None})}
 
     def _compact(self) -> None:
         """Have a new journal, of what the state is, continue this one, if no broker changes it meanwhile.
@@ -409,10 +356,11 @@ class SharedState(Sections):
         Raises OSError.
         """
         lives, controller_id, epoch, everything = self._known()
+        nothing = SharedState(self.directory, self._broker_id, self.sections.values())
         elections = [{"controller": {"id": controller_id, "epoch": epoch}}] if controller_id != NO_CONTROLLER else []
         lines = [
             {"cluster_id": self.cluster_id, "controller_epoch": epoch - len(elections)},
-            {"after": 0, "change": SharedState(self.directory, self._broker_id)._document_of(everything)},
+            {"after": 0, "change": nothing._document_of(everything)},
             *(life_line(broker_id, life) for broker_id, life in lives.items()),
             *elections,
         ]
@@ -433,9 +381,9 @@ def news_between(before: Known, now: Known) -> Iterator[News]:
     was, now_is = before.everything, now.everything
     topics = {name: topic for name, topic in now_is.topics.items() if was.topics.get(name) != topic}
     topics |= dict.fromkeys(was.topics.keys() - now_is.topics.keys())
-    sections = {name: value for name in SECTIONS if (value := getattr(now_is, name)) != getattr(was, name)}
+    sections = {section: value for section, value in now_is.sections.items() if value != was.get(section)}
     if topics or sections:
-        yield Change(topics, **sections)
+        yield Change(topics, sections)
 
 
 def topic_key(name: str) -> str:
@@ -479,53 +427,3 @@ def life_line(broker_id: int, life: Life) -> Line:
 def parse_broker(document: Line) -> Broker:
     endpoints = {str(name): (str(host), int(port)) for name, (host, port) in document["endpoints"].items()}
     return Broker(endpoints, document["rack"])
-
-
-def offsets_document(offsets: OldOffsets) -> Line:
-    return {group_id: rows_by_topic(rows) for group_id, rows in offsets.items()}
-
-
-def credentials_document(credentials: ScramCredentials) -> Line:
-    return {
-        user: {mechanism: credential_document(each) for mechanism, each in its_own.items()}
-        for user, its_own in credentials.items()
-    }
-
-
-def parse_credentials(document: Line) -> ScramCredentials:
-    return {
-        str(user): {str(mechanism): parse_credential(each) for mechanism, each in its_own.items()}
-        for user, its_own in document.items()
-    }
-
-
-def quotas_documents(quotas: Mapping[Entity, Quotas]) -> list[Line]:
-    return [quotas_document(entity, limits) for entity, limits in quotas.items()]
-
-
-# The sections as JSON, and back; those of topics and old offsets have only what differs.
-WRITERS: Mapping[str, Callable[[Any], Any]] = {
-    "being_deleted": sorted,
-    "next_producer_id": int,
-    "broker_configs": dict,
-    "group_configs": dict,
-    "client_metrics": dict,
-    "client_quotas": quotas_documents,
-    "acls": list,
-    "scram_credentials": credentials_document,
-    "scram_salt_key": base64_text,
-    "features": FeatureLevels._asdict,
-}
-READERS: Mapping[str, Callable[[Any], Any]] = {
-    "being_deleted": frozenset,
-    "next_producer_id": int,
-    "broker_configs": configs_by_name,
-    "group_configs": configs_by_name,
-    "client_metrics": configs_by_name,
-    "client_quotas": lambda documents: dict(map(parse_quotas, documents)),
-    "acls": lambda documents: list(map(text_pairs, documents)),
-    "scram_credentials": parse_credentials,
-    "scram_salt_key": base64.b64decode,
-    "features": parse_features,
-}
-SECTIONS = (*WRITERS, "old_offsets")

@@ -1,26 +1,22 @@
 """The state of the cluster, which outlives its brokers: what Kafka keeps in ZooKeeper.
 
-It is read at any time, and written by changes: each is stored whole, or not at all. Whoever decides on partitions reads
-them first; so a change has the next version of each state that it replaces, and is refused if that is not the stored
-one's (as a conditional setData of ZooKeeper).
+It is topics and sections (`sections.py`). It is read at any time, and written by changes: each is stored whole, or not
+at all. A change has the next version of each partition's state that it replaces, and is refused if that does not follow
+the stored one (as a conditional setData of ZooKeeper).
 """
 
 from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from minibroker.broker.cluster.sections import NO_SECTIONS, Configs, Section
 from minibroker.broker.replica.decisions import Broker, PartitionState
-from minibroker.broker.wings.quotas.client_quotas import Quotas
-from minibroker.broker.wings.quotas.entities import Entity
-from minibroker.protocol.primitives import TopicPartition, topic_id_text
-from minibroker.protocol.scram import ScramCredential
+from minibroker.protocol.primitives import topic_id_text
 
-Configs = Mapping[str, str]  # Kafka's names and spellings
-ScramCredentials = Mapping[str, Mapping[str, ScramCredential]]  # by user and mechanism
-OldOffsets = Mapping[str, Mapping[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
+Value = TypeVar("Value")
 
 
 class Reassignment(NamedTuple):
@@ -36,8 +32,6 @@ class Reassignment(NamedTuple):
         return tuple(each for each in self.replicas if each not in self.original)
 
 
-Moves = Mapping[TopicPartition, tuple[int, ...]]  # the replicas that partitions are to have
-NO_MOVES: Moves = {}
 NO_REASSIGNMENTS: Mapping[int, Reassignment] = {}
 
 
@@ -51,40 +45,23 @@ class TopicState(NamedTuple):
     reassignments: Mapping[int, Reassignment] = NO_REASSIGNMENTS
 
 
-class FeatureLevels(NamedTuple):
-    """The levels of features that were changed, and how often some were."""
-
-    epoch: int = 0
-    levels: Mapping[str, int] = {}
-
-
-NO_FEATURES = FeatureLevels()
 NO_CONTROLLER = -1
 NO_TOPICS: Mapping[str, TopicState | None] = {}
 
 
 class Change(NamedTuple):
-    """The changes of one write. A section that is None stays as it is; others are replaced.
+    """The changes of one write: of topics, None for one that is gone, and the new values of sections.
 
-    Of the topics only those named here change; None is for one that is gone. With the epoch of a controller it is
-    stale once a newer one has been elected.
+    With the epoch of a controller it is stale once a newer one has been elected.
     """
 
     topics: Mapping[str, TopicState | None] = NO_TOPICS
-    being_deleted: frozenset[str] | None = None
-    next_producer_id: int | None = None
-    asked_elections: frozenset[TopicPartition] | None = None
-    asked_moves: Moves | None = None
-    old_offsets: OldOffsets | None = None
-    broker_configs: Mapping[str, Configs] | None = None
-    group_configs: Mapping[str, Configs] | None = None
-    client_metrics: Mapping[str, Configs] | None = None
-    client_quotas: Mapping[Entity, Quotas] | None = None
-    acls: Sequence[Mapping[str, str]] | None = None
-    scram_credentials: ScramCredentials | None = None
-    scram_salt_key: bytes | None = None
-    features: FeatureLevels | None = None
+    sections: Mapping[Section[Any], Any] = NO_SECTIONS
     controller_epoch: int | None = None
+
+    def get(self, section: Section[Value]) -> Value | None:
+        """The new value of a section, None where it stays as it is."""
+        return self.sections.get(section)
 
     def fits(self, topics: Mapping[str, TopicState]) -> bool:
         """Whether each topic is the stored one, and each state of a partition that one or the next version of it."""
@@ -129,29 +106,8 @@ class ControllerChanged(NamedTuple):
 News = BrokerReturned | BrokerGone | LogDirectoryFailed | ControllerChanged | Change
 
 
-class Sections:
-    """The sections of a state that a broker keeps in memory, empty at first."""
-
-    def __init__(self) -> None:
-        self.cluster_id = ""
-        self.next_producer_id = 0
-        self.topics: dict[str, TopicState] = {}
-        self.broker_configs: Mapping[str, Configs] = {}
-        self.group_configs: Mapping[str, Configs] = {}
-        self.client_metrics: Mapping[str, Configs] = {}
-        self.client_quotas: Mapping[Entity, Quotas] = {}
-        self.old_offsets: OldOffsets = {}
-        self.acls: Sequence[Mapping[str, str]] = []
-        self.scram_credentials: ScramCredentials = {}
-        self.scram_salt_key = b""
-        self.features = NO_FEATURES
-        self.being_deleted: frozenset[str] = frozenset()
-        self.asked_elections: frozenset[TopicPartition] = frozenset()
-        self.asked_moves: Moves = NO_MOVES
-
-
 class ClusterState(Protocol):
-    """The stored sections, and the one way to change them; and who lives, and who controls."""
+    """The stored topics and sections, and the one way to change them; and who lives, and who controls."""
 
     @property
     def is_shared(self) -> bool:
@@ -175,49 +131,8 @@ class ClusterState(Protocol):
     def cluster_id(self) -> str: ...
     @property
     def topics(self) -> Mapping[str, TopicState]: ...
-    @property
-    def being_deleted(self) -> frozenset[str]:
-        """The topics that are gone, but of which directories may be left; in a state that is shared also those that
-        wait for a broker which has replicas of them."""
-
-    @property
-    def asked_elections(self) -> frozenset[TopicPartition]:
-        """The partitions that their preferred replicas are to lead: Kafka's tools ask the controller in ZooKeeper."""
-
-    @property
-    def asked_moves(self) -> Moves:
-        """The partitions that are to move, and those that do: as Kafka's tools ask for them in ZooKeeper."""
-
-    @property
-    def next_producer_id(self) -> int: ...
-    @property
-    def old_offsets(self) -> OldOffsets: ...
-    @property
-    def broker_configs(self) -> Mapping[str, Configs]:
-        """By broker id; those of all brokers under the empty name."""
-
-    @property
-    def group_configs(self) -> Mapping[str, Configs]:
-        """By group, those of groups that have some."""
-
-    @property
-    def client_metrics(self) -> Mapping[str, Configs]:
-        """The configs of client metrics, by the name of the subscription."""
-
-    @property
-    def client_quotas(self) -> Mapping[Entity, Quotas]: ...
-    @property
-    def acls(self) -> Sequence[Mapping[str, str]]:
-        """As `security/acls/acl_store.py` writes them."""
-
-    @property
-    def scram_credentials(self) -> ScramCredentials: ...
-    @property
-    def scram_salt_key(self) -> bytes:
-        """Makes up the salts of unknown users."""
-
-    @property
-    def features(self) -> FeatureLevels: ...
+    def get(self, section: Section[Value]) -> Value:
+        """The value of a section; another object after each change."""
 
     def look(self) -> None:
         """Read what other brokers have changed. Raises OSError."""

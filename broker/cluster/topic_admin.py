@@ -24,7 +24,8 @@ from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop, Failures
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
 from minibroker.broker.cluster.open_files import check_open_files
-from minibroker.broker.cluster.state import Change, ClusterState, Configs, TopicState, store
+from minibroker.broker.cluster.sections import BEING_DELETED, BROKER_CONFIGS, CLIENT_METRICS, GROUP_CONFIGS, Configs
+from minibroker.broker.cluster.state import Change, ClusterState, TopicState, store
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -74,7 +75,7 @@ class TopicAdmin:
     @property
     def client_metrics(self) -> Mapping[str, Configs]:
         """The configs of client metrics, by name."""
-        return self._state.client_metrics
+        return self._state.get(CLIENT_METRICS)
 
     def topics(self) -> Iterable[TopicState]:
         """All topics that are not being deleted, with all their partitions."""
@@ -147,8 +148,8 @@ class TopicAdmin:
             self._controller.go_on()
         elif done(deleted):
             # Stored at once: before the next start, Apache Kafka may create directories of the same names.
-            left = self._state.being_deleted - done(deleted).keys()
-            attempt(self._state.save, "the end of a deletion", Change(being_deleted=left))
+            left = self._state.get(BEING_DELETED) - done(deleted).keys()
+            attempt(self._state.save, "the end of a deletion", Change(sections={BEING_DELETED: left}))
         return outcomes | deleted
 
     # -- settings ---------------------------------------------------------------------------------------------
@@ -180,11 +181,12 @@ class TopicAdmin:
         if validate_only:
             return
         change.check_storable()
-        store(
-            self._state,
-            "the settings",
-            lambda: Change(broker_configs={**self._state.broker_configs, broker: dict(configs)}),
-        )
+
+        def settings() -> Change:
+            before = self._state.get(BROKER_CONFIGS)
+            return Change(sections={BROKER_CONFIGS: {**before, broker: dict(configs)}})
+
+        store(self._state, "the settings", settings)
         self._dynamic_config.apply(change)
         if not self._state.is_shared:  # else each broker shows its own endpoints
             self._controller.perform("the brokers", controller.broker_altered)
@@ -195,7 +197,7 @@ class TopicAdmin:
         self._check_no_zookeeper("groups")
         self._store(
             f"group {group_id}",
-            lambda: Change(group_configs=replaced(self._state.group_configs, group_id, configs)),
+            lambda: Change(sections={GROUP_CONFIGS: replaced(self._state.get(GROUP_CONFIGS), group_id, configs)}),
             configs,
         )
 
@@ -204,7 +206,7 @@ class TopicAdmin:
         self._check_no_zookeeper("client metrics")
         self._store(
             f"client metrics {name}",
-            lambda: Change(client_metrics=replaced(self._state.client_metrics, name, configs)),
+            lambda: Change(sections={CLIENT_METRICS: replaced(self._state.get(CLIENT_METRICS), name, configs)}),
             configs,
         )
 
@@ -258,7 +260,7 @@ class TopicAdmin:
 
     def _grown_topic(self, wanted: NewPartitions, request: TopicsRequest) -> TopicState:
         topic = self._state.topics.get(wanted.name)
-        if topic is not None and wanted.name in self._state.being_deleted:
+        if topic is not None and wanted.name in self._state.get(BEING_DELETED):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
         if any(each.reassignments for each in self.topics()):
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "A partition reassignment is in progress.")
@@ -279,7 +281,7 @@ class TopicAdmin:
         if not self._config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
         topic = self._state.topics.get(name)
-        if topic is None or name in self._state.being_deleted:
+        if topic is None or name in self._state.get(BEING_DELETED):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 

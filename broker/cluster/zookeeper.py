@@ -7,7 +7,8 @@ ZooKeeper's, the store is bounded.
 
 from __future__ import annotations
 
-from minibroker.broker.cluster.state import Change, ClusterState, OldOffsets, store
+from minibroker.broker.cluster.sections import OLD_OFFSETS, OldOffsets
+from minibroker.broker.cluster.state import Change, ClusterState, store
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -64,7 +65,7 @@ class ZooKeeperOffsets:
     def get(self, group_id: str, topic_partition: TopicPartition) -> int | None:
         """Return the offset, None if there is none. Raises KafkaError(UNKNOWN_SERVER_ERROR) for a wrong group id."""
         check_group_path(group_id, topic_partition)
-        return self._state.old_offsets.get(group_id, {}).get(topic_partition)
+        return self._state.get(OLD_OFFSETS).get(group_id, {}).get(topic_partition)
 
     def commit(self, group_id: str, offsets: dict[TopicPartition, int]) -> None:
         """Store the offsets.
@@ -75,14 +76,14 @@ class ZooKeeperOffsets:
         for topic_partition in offsets:
             check_group_path(group_id, topic_partition)
         try:
-            store(self._state, "the offsets", lambda: Change(old_offsets=self._with(group_id, offsets)))
+            store(self._state, "the offsets", lambda: Change(sections={OLD_OFFSETS: self._with(group_id, offsets)}))
         except KafkaError as error:
             if error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
                 raise
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
 
     def _with(self, group_id: str, offsets: dict[TopicPartition, int]) -> OldOffsets:
-        before = self._state.old_offsets
+        before = self._state.get(OLD_OFFSETS)
         after: OldOffsets = {**before, group_id: {**before.get(group_id, {}), **offsets}}
         if size_of(after) > MAX_NAMES_BYTES:
             after = self._without_deleted_topics(after)

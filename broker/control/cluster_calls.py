@@ -15,6 +15,7 @@ from minibroker.broker.cluster.controller import choose_leader
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.control.control_server import ControlError
@@ -92,7 +93,7 @@ class ClusterCalls:
                 }
                 for broker_id, broker in state.brokers.items()
             ],
-            "being_deleted": sorted(state.being_deleted),
+            "being_deleted": BEING_DELETED.to_json(state.get(BEING_DELETED)),
             "cut_off": self._peers.cut_off_brokers,
             "session_timeout_ms": self._session_timeout_ms,
         }
@@ -112,7 +113,7 @@ class ClusterCalls:
             }
             for name, its_topic in self._state.topics.items()
             for number, state in its_topic.partitions.items()
-            if topic in (None, name) and partition in (None, number) and name not in self._state.being_deleted
+            if topic in (None, name) and partition in (None, number) and name not in self._state.get(BEING_DELETED)
         ]
         return {"partitions": rows}
 

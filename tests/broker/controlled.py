@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from minibroker.broker.cluster.controller import Image, Plan
+from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.replica.decisions import Broker, Decision, PartitionState, StopReplica
 from minibroker.protocol.primitives import TopicPartition
@@ -36,5 +37,5 @@ def played(image: Image, plan: Plan) -> Image:
         return image
     assert plan.change.fits(image.topics)
     topics = {name: topic for name, topic in {**image.topics, **plan.change.topics}.items() if topic is not None}
-    deleted = plan.change.being_deleted
+    deleted = plan.change.get(BEING_DELETED)
     return image._replace(topics=topics, being_deleted=image.being_deleted if deleted is None else deleted)

@@ -15,6 +15,7 @@ from minibroker.broker.security.sasl.login import LoginRules
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
 from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.security.sasl.users import CREDENTIALS
 from minibroker.broker.security.tls import tls_listeners
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.logins import Logins
@@ -83,5 +84,5 @@ def add_scram_user(broker: InMemoryBroker, user: str, password: str, iterations:
         name: credential_of(mechanism, salted_password(mechanism, password, SALT, iterations), SALT, iterations)
         for name, mechanism in BY_NAME.items()
     }
-    state = broker.state
-    state.save("a user", Change(scram_credentials={**state.scram_credentials, user: credentials}))
+    known = broker.state.get(CREDENTIALS)
+    broker.state.save("a user", Change(sections={CREDENTIALS: {**known, user: credentials}}))

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.file_state import FileState, FileStateError
+from minibroker.broker.cluster.state import Change
 from minibroker.broker.security.acls import authorizer as authorizer_module
-from minibroker.broker.security.acls.acl_store import AclStore, document_of, rule_of
+from minibroker.broker.security.acls.acl_store import ACLS, AclStore, document_of, rule_of
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.acls.rules import AclFilter, AclRule
 from minibroker.broker.security.principal import Principal
@@ -211,7 +212,7 @@ def test_access_follows_from_the_rules_that_are_left(
 ) -> None:
     """After any additions and removals (CVE-2024-27309), also read back from the file."""
     directory = tmp_path_factory.mktemp("acls")
-    state = FileState(directory, 0)
+    state = FileState(directory, 0, [ACLS])
     authorizer = Authorizer()
     store = AclStore(state, authorizer)
     reference: set[AclRule] = set()
@@ -235,8 +236,8 @@ def test_access_follows_from_the_rules_that_are_left(
                 for name in ("a", "ab", "abcd", "c", "*"):
                     expected = may(reference, who, operation, name)
                     assert authorizer.allows(who, operation, TOPIC, name) == expected, (who, operation, name)
-    if state.exists():
-        again = FileState(directory, 0)
+    if (directory / "minibroker.json").exists():
+        again = FileState(directory, 0, [ACLS])
         again.load([])
         assert set(AclStore(again, Authorizer()).rules) == reference
 
@@ -245,7 +246,7 @@ def test_access_follows_from_the_rules_that_are_left(
 
 
 def test_a_rule_is_written_under_kafkas_names(tmp_path: Path) -> None:
-    store = FileState(tmp_path, 0)
+    store = FileState(tmp_path, 0, [ACLS])
 
     AclStore(store, Authorizer()).add([rule("o", Operation.DESCRIBE_CONFIGS, pattern=PREFIXED, host=HERE)])
 
@@ -263,7 +264,7 @@ def test_a_rule_is_written_under_kafkas_names(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, authorizer = FileState(tmp_path, 0), Authorizer()
+    state, authorizer = FileState(tmp_path, 0, [ACLS]), Authorizer()
     store = AclStore(state, authorizer)
     store.add([rule("kept")])
 
@@ -278,14 +279,14 @@ def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatc
 
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert list(store.rules) == [rule("kept")]
-    assert state.acls == [document_of(rule("kept"))]
+    assert state.get(ACLS) == [document_of(rule("kept"))]
     assert not authorizer.allows(client(), READ, TOPIC, "orders")
 
 
 @pytest.mark.parametrize("broken", [{}, {**document_of(rule()), "operation": "Dance"}])
 def test_an_unreadable_rule_stops_the_start(tmp_path: Path, broken: dict[str, str]) -> None:
-    store = FileState(tmp_path, 0)
-    store.acls = [broken]
+    store = FileState(tmp_path, 0, [ACLS])
+    store.save("the ACLs", Change(sections={ACLS: [broken]}))
 
     with pytest.raises(FileStateError, match="an ACL of the data directory is unreadable"):
         AclStore(store, Authorizer())

@@ -10,11 +10,14 @@ from uuid import UUID
 
 import pytest
 
+from minibroker.broker.app import SECTIONS_OF_WINGS
 from minibroker.broker.cluster import file_state as file_state_module
 from minibroker.broker.cluster.change_journal import FILE_NAME as CHANGES
 from minibroker.broker.cluster.file_state import FILE_NAME, FileState, FileStateError
+from minibroker.broker.cluster.sections import BEING_DELETED, NEXT_PRODUCER_ID, OLD_OFFSETS
 from minibroker.broker.cluster.state import Change, TopicState
 from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.security.sasl.users import CREDENTIALS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -23,7 +26,7 @@ from minibroker.protocol.scram import ScramCredential
 @pytest.fixture
 def state(tmp_path: Path) -> FileState:
     """With the topics a and b in the file."""
-    state = FileState(tmp_path, broker_id=0)
+    state = FileState(tmp_path, 0, SECTIONS_OF_WINGS)
     add(state, "a", "b")
     return state
 
@@ -37,31 +40,31 @@ def add(state: FileState, *names: str) -> None:
 
 
 def remove(state: FileState, *names: str) -> None:
-    state.save("a deletion", Change(dict.fromkeys(names), state.being_deleted | set(names)))
+    state.save("a deletion", Change(dict.fromkeys(names), {BEING_DELETED: state.get(BEING_DELETED) | set(names)}))
 
 
 def again(directory: Path) -> FileState:
-    state = FileState(directory, broker_id=0)
+    state = FileState(directory, 0, SECTIONS_OF_WINGS)
     state.read()
     return state
 
 
 def is_the_same(one: FileState, other: FileState) -> bool:
-    names = ("cluster_id", "topics", "next_producer_id", "being_deleted", "old_offsets")
-    return all(getattr(one, each) == getattr(other, each) for each in names) and [*one.topics] == [*other.topics]
+    assert (one.cluster_id, [*one.topics.items()]) == (other.cluster_id, [*other.topics.items()])
+    return all(one.get(each) == other.get(each) for each in one.sections.values())
 
 
 def test_a_change_is_one_line_and_leaves_the_file_as_it_is(state: FileState, tmp_path: Path) -> None:
     before = (tmp_path / FILE_NAME).read_bytes()
     add(state, "c")
-    state.save("both", Change({"a": topic("a", retention="7"), "b": None}, frozenset({"b"})))
-    state.save("both", Change(next_producer_id=1000, old_offsets={"group": {TopicPartition("a", 0): 5}}))
+    state.save("both", Change({"a": topic("a", retention="7"), "b": None}, {BEING_DELETED: frozenset({"b"})}))
+    state.save("both", Change(sections={NEXT_PRODUCER_ID: 1000, OLD_OFFSETS: {"group": {TopicPartition("a", 0): 5}}}))
 
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert (tmp_path / CHANGES).read_bytes().count(b"\n") == 1 + 3
     assert is_the_same(again(tmp_path), state)
 
-    state.save("fewer groups", Change(old_offsets={}))
+    state.save("fewer groups", Change(sections={OLD_OFFSETS: {}}))
     assert not (tmp_path / CHANGES).exists(), "the file was written with all changes"
     assert is_the_same(again(tmp_path), state)
 
@@ -101,12 +104,12 @@ def test_many_changes_are_written_into_the_file(
     monkeypatch.setattr(file_state_module, "JOURNAL_BYTES", 0)
     sizes = []
     for number in range(40):
-        state.save("ids", Change(next_producer_id=number))
+        state.save("ids", Change(sections={NEXT_PRODUCER_ID: number}))
         sizes.append((tmp_path / CHANGES).stat().st_size if (tmp_path / CHANGES).exists() else 0)
 
     assert max(sizes) < 2 * (tmp_path / FILE_NAME).stat().st_size
     assert 0 in sizes
-    assert again(tmp_path).next_producer_id == 39
+    assert again(tmp_path).get(NEXT_PRODUCER_ID) == 39
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 20])
@@ -130,7 +133,7 @@ def test_changes_of_an_older_file_are_not_read_again(state: FileState, tmp_path:
         add(state, name)
     left = (tmp_path / CHANGES).read_bytes()
     remove(state, *"cde")
-    state.save("no credentials", Change(scram_credentials={}))
+    state.save("no credentials", Change(sections={CREDENTIALS: {}}))
     (tmp_path / CHANGES).write_bytes(left)
 
     assert [*again(tmp_path).topics] == ["a", "b"]
@@ -174,8 +177,25 @@ def test_a_line_that_is_no_change_is_an_error(state: FileState, tmp_path: Path) 
 def test_credentials_are_written_into_the_file_which_others_cannot_read(state: FileState, tmp_path: Path) -> None:
     state.save(
         "users",
-        Change(scram_credentials={"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}}),
+        Change(
+            sections={CREDENTIALS: {"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}}}
+        ),
     )
 
     assert not (tmp_path / CHANGES).exists()
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
+
+
+def test_sections_that_the_broker_does_not_declare_stay_and_keep_the_file_private(tmp_path: Path) -> None:
+    credentials = {"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}}
+    FileState(tmp_path, 0, SECTIONS_OF_WINGS).save("users", Change(sections={CREDENTIALS: credentials}))
+
+    without = FileState(tmp_path, 0)
+    without.read()
+    add(without, "a")
+    without.close()
+
+    assert again(tmp_path).get(CREDENTIALS) == credentials
+    assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
+    with pytest.raises(LookupError, match="scram_credentials"):
+        without.save("users", Change(sections={CREDENTIALS: {}}))

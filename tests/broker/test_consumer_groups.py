@@ -20,6 +20,7 @@ import trio
 
 from minibroker.broker.cluster import topic_admin
 from minibroker.broker.cluster.file_state import FileState
+from minibroker.broker.cluster.sections import GROUP_CONFIGS
 from minibroker.broker.group.consumer.assignors import ASSIGNORS
 from minibroker.broker.group.consumer.group import ConsumerGroupState
 from minibroker.broker.group.consumer.member import ConsumerMember, MemberState
@@ -722,7 +723,7 @@ async def test_the_configs_of_all_groups_are_bounded(make_broker: MakeBroker, mo
     first, second = "x" * 9000, "y" * 1000
     refused = [await outcome(each) for each in (first, second, first)]
     assert refused == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
-    assert broker.state.group_configs.keys() == {first}
+    assert broker.state.get(GROUP_CONFIGS).keys() == {first}
     assert [await outcome(first, 1), await outcome(second)] == [ErrorCode.NONE, ErrorCode.NONE]
 
 

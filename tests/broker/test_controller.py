@@ -31,6 +31,7 @@ from minibroker.broker.cluster.controller import (
     shut_down,
     topics_appeared,
 )
+from minibroker.broker.cluster.sections import ASKED_ELECTIONS, BEING_DELETED
 from minibroker.broker.cluster.state import Change, Reassignment, TopicState
 from minibroker.broker.replica.decisions import (
     Broker,
@@ -276,14 +277,15 @@ def test_a_new_topic_is_led_by_its_first_live_replica(
     topic = TopicState("t", {0: new_partition(image, replicas)}, {"retention.ms": "7"}, ID)
     entered = enter_topics(image, {"t": topic})
     assert entered.change == Change(
-        {"t": topic._replace(partitions={0: PartitionState(-1, 0, (), replicas, 0, 8)})}, frozenset("u")
+        {"t": topic._replace(partitions={0: PartitionState(-1, 0, (), replicas, 0, 8)})},
+        {BEING_DELETED: frozenset("u")},
     )
     assert not entered.decisions
 
     plan = create_topics(image, {"t": topic})
 
     assert topic.partitions[0] == PartitionState(leader, 0, tuple({*replicas} & {1, 2, 3})[::-1], replicas, 0, 8)
-    assert plan.change == Change({"t": topic}, frozenset("u"))
+    assert plan.change == Change({"t": topic}, {BEING_DELETED: frozenset("u")})
     assert plan.configs == {"t": topic.configs}
     assert sent(plan) == decisions
     update = plan.decisions[3][-1]
@@ -409,13 +411,15 @@ def test_a_topic_of_several_brokers_is_deleted_once_all_its_replicas_are() -> No
     assert change_isr(image, {T0: IsrChange((1,), 4, 9)})[1] == {T0: None}
     back = image._replace(brokers={**image.brokers, 2: Broker({})})
     assert sent(brokers_changed(back, returned=[2])) == {1: "U", 2: "UD", 3: "U"}
-    assert replicas_deleted(back, {(T0, 1), (T0, 2), (T0, 3)}).change == Change({"t": None}, frozenset())
+    assert replicas_deleted(back, {(T0, 1), (T0, 2), (T0, 3)}).change == Change(
+        {"t": None}, {BEING_DELETED: frozenset()}
+    )
 
 
 def test_a_deleted_topic_is_unseen_before_its_replicas_go() -> None:
     plan = delete_topics(image_of(LED_BY_1, (1, 3)), ["t"])
 
-    assert plan.change == Change({"t": None}, frozenset("t"))
+    assert plan.change == Change({"t": None}, {BEING_DELETED: frozenset("t")})
     assert sent(plan) == {1: "UD", 3: "UD"}
     update = plan.decisions[1][0]
     assert isinstance(update, UpdateMetadata) and update.topics == {"t": None}
@@ -439,7 +443,7 @@ def test_kafkas_tool_asks_for_preferred_leaders(
 
     assert after(plan) == expected
     assert plan.change is not None
-    assert plan.change.asked_elections == frozenset()
+    assert plan.change.sections == {ASKED_ELECTIONS: frozenset()}
 
 
 def test_in_sync_replicas_that_are_stored_already_are_no_stale_change() -> None:

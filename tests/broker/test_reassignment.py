@@ -10,6 +10,7 @@ import pytest
 from minibroker.broker.cluster.controller import NOTHING, Image, brokers_changed, change_isr, delete_topics
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.reassignment import as_asked, continue_reassignments, reassign
+from minibroker.broker.cluster.sections import ASKED_MOVES
 from minibroker.broker.cluster.state import Change, Reassignment
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.broker.replica.isr import IsrChange
@@ -160,9 +161,9 @@ def test_moves_that_kafkas_tool_asks_for_begin_once_and_refused_ones_are_dropped
     plan = as_asked(image, asked)
 
     assert plan.change is not None
-    assert plan.change.asked_moves == {}  # the state keeps those that go on, by their topics
+    assert plan.change.sections == {ASKED_MOVES: {}}  # the state keeps those that go on, by their topics
     assert plan.change.topics["t"] is not None
     assert plan.change.topics["t"].reassignments == {0: Reassignment((2,), (1,), (1,))}
     assert as_asked(played(image, plan), [(T0, (2,))]) is NOTHING
     refused = as_asked(image, asked[1:])
-    assert refused == NOTHING._replace(change=Change(asked_moves={}))
+    assert refused == NOTHING._replace(change=Change(sections={ASKED_MOVES: {}}))

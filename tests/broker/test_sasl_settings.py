@@ -17,7 +17,7 @@ from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
 from minibroker.broker.security.sasl.plain import PlainServer
 from minibroker.broker.security.sasl.scram import ScramServer
 from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
-from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
 from minibroker.broker.way.logins import max_session_ms
 from tests.broker.settings_rows import JAAS_FILES
 
@@ -154,7 +154,9 @@ def test_each_enabled_mechanism_has_its_server_and_signed_tokens_another_check(t
 
     for more, validator in (({}, UnsecuredTokens), (keys, SignedTokens)):
         made = config(**enabled, **settings, **more)
-        found = mechanisms_of("SASL_PLAINTEXT", made, ScramUsers(FileState(tmp_path, 0)), lambda: 0)
+        found = mechanisms_of(
+            "SASL_PLAINTEXT", made, ScramUsers(FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY])), lambda: 0
+        )
 
         servers = {name: make() for name, make in found.items()}
         assert {name: type(server) for name, server in servers.items()} == {

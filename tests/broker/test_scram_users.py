@@ -14,7 +14,7 @@ import pytest
 
 from minibroker.broker.cluster.file_state import FILE_NAME, FileState
 from minibroker.broker.cluster.state import Change as StateChange
-from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.scram import (
     DEFAULT_ITERATIONS,
@@ -77,13 +77,13 @@ def test_a_damaged_credential_is_reported_without_its_values(tmp_path: Path) -> 
     from minibroker.broker.cluster.file_state import FileStateError
 
     credentials = {"a": {"SCRAM-SHA-256": new_credential(SCRAM_SHA_256, "x")}}
-    FileState(tmp_path, 0).save("a user", StateChange(scram_credentials=credentials))
+    FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY]).save("a user", StateChange(sections={CREDENTIALS: credentials}))
     document = json.loads((tmp_path / FILE_NAME).read_text())
     document["scram_credentials"]["a"]["SCRAM-SHA-256"]["stored_key"] = "hunter2"
     (tmp_path / FILE_NAME).write_text(json.dumps(document))
 
     with pytest.raises(FileStateError, match="a malformed SCRAM credential") as refused:
-        FileState(tmp_path, 0).read()
+        FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY]).read()
     assert "hunter2" not in str(refused.value)
 
 
@@ -92,14 +92,14 @@ def test_a_damaged_credential_is_reported_without_its_values(tmp_path: Path) -> 
 
 def users_with(tmp_path: Path, *credentials: tuple[int, int]) -> ScramUsers:
     """Users with these iterations and lengths of salt."""
-    state = FileState(tmp_path, 0)
+    state = FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY])
     users = ScramUsers(state)
     users.prepare()
     made = {}
     for number, (iterations, salt_bytes) in enumerate(credentials):
         salt = bytes([number]) * salt_bytes
         made[f"user{number}"] = {"SCRAM-SHA-256": credential_of(SCRAM_SHA_256, bytes(32), salt, iterations)}
-    state.save("users", StateChange(scram_credentials=made))
+    state.save("users", StateChange(sections={CREDENTIALS: made}))
     return users
 
 
@@ -107,7 +107,7 @@ def test_an_unknown_user_has_the_same_salt_each_time_and_after_a_restart(tmp_pat
     users = users_with(tmp_path)
 
     first, is_known = users.credential(SCRAM_SHA_256, "nobody")
-    state = FileState(tmp_path, 0)
+    state = FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY])
     state.read()
     again = ScramUsers(state)
 

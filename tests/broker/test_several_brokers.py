@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.file_state import FileState
+from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.replica.decisions import (
@@ -222,7 +223,7 @@ async def test_a_topic_is_deleted_once_all_brokers_have_deleted_it(beside: Calla
     assert "t" in state.topics
     loop.on_answer(1, deletion, Obeyed(ErrorCode.NONE, {}))
 
-    assert (state.topics, state.being_deleted) == ({}, frozenset())
+    assert (state.topics, state.get(BEING_DELETED)) == ({}, frozenset())
     assert (await created(broker, 2)).error_code == ErrorCode.NONE
 
 

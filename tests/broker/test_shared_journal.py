@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from minibroker.broker.cluster.sections import NEXT_PRODUCER_ID
 from minibroker.broker.cluster.shared_journal import SharedJournal
 from minibroker.broker.cluster.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
 from minibroker.broker.cluster.state import NO_CONTROLLER, BrokerGone, BrokerReturned, Change, ControllerChanged
@@ -243,7 +244,7 @@ def test_a_broker_that_has_missed_a_journal_has_the_differences_as_news(brokers:
     second.end_life_of(1)
     second.claim_controller()
     moved = with_isr(second.topics["topic-2-of-3"], 0, (1,))
-    assert second.save("changes", Change({"topic-1-of-2": None, "topic-2-of-3": moved}, next_producer_id=1000))
+    assert second.save("changes", Change({"topic-1-of-2": None, "topic-2-of-3": moved}, {NEXT_PRODUCER_ID: 1000}))
     cluster.grow(2)
     cluster.kill(3)
     cluster.start(3)
@@ -254,7 +255,7 @@ def test_a_broker_that_has_missed_a_journal_has_the_differences_as_news(brokers:
     assert isinstance(change, Change)
     assert change.topics.keys() == {f"topic-{each}" for each in ("0-of-1", "1-of-2", "2-of-3", "5-of-3", "6-of-3")}
     assert (change.topics["topic-1-of-2"], change.topics["topic-2-of-3"]) == (None, moved)
-    assert change == Change(change.topics, next_producer_id=1000)
+    assert change == Change(change.topics, {NEXT_PRODUCER_ID: 1000})
     still.register(broker_at(1))
     cluster.stored.remove("topic-1-of-2")
     cluster.assert_they_agree()

@@ -12,8 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.broker.app import SECTIONS_OF_WINGS
 from minibroker.broker.cluster import local_disk
 from minibroker.broker.cluster.broker_locks import BrokerLocks
+from minibroker.broker.cluster.sections import (
+    BEING_DELETED,
+    BROKER_CONFIGS,
+    CLIENT_METRICS,
+    FEATURES,
+    GROUP_CONFIGS,
+    NEXT_PRODUCER_ID,
+    OF_CORE,
+    OLD_OFFSETS,
+    FeatureLevels,
+)
 from minibroker.broker.cluster.shared_journal import SharedJournal
 from minibroker.broker.cluster.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
 from minibroker.broker.cluster.state import (
@@ -22,9 +34,11 @@ from minibroker.broker.cluster.state import (
     BrokerReturned,
     Change,
     ControllerChanged,
-    FeatureLevels,
 )
+from minibroker.broker.security.acls.acl_store import ACLS
+from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY
 from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
+from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -39,7 +53,7 @@ def joined(tmp_path: Path) -> Iterator[Joined]:
     opened: list[SharedState] = []
 
     def join(broker_id: int) -> SharedState:
-        state = SharedState(tmp_path, broker_id)
+        state = SharedState(tmp_path, broker_id, SECTIONS_OF_WINGS)
         opened.append(state)
         state.open()
         state.register(broker_at(broker_id))
@@ -65,7 +79,7 @@ STALE_CHANGES = {
     "a topic that exists": Change({"orders": TOPIC._replace(topic_id=uuid.UUID(int=8))}),
     "configs of a topic": Change({"orders": TOPIC._replace(configs={"retention.ms": "3"})}),
     "a topic that is gone": Change({"orders": None}),
-    "a section": Change(acls=[{"name": "b"}]),
+    "a section": Change(sections={ACLS: [{"name": "b"}]}),
 }
 
 
@@ -75,10 +89,10 @@ def test_what_others_have_changed_meanwhile_is_refused(joined: Joined, stale: Ch
     first.save("the topics", Change({"orders": TOPIC}))
     second.look()
     changed = with_isr(TOPIC, 0, (1,))._replace(configs={"retention.ms": "2"})
-    assert first.save("all", Change({"orders": changed}, acls=[{"name": "a"}]))
+    assert first.save("all", Change({"orders": changed}, {ACLS: [{"name": "a"}]}))
     assert not second.save("the same", stale)
     assert second.topics == first.topics == {"orders": changed}
-    assert second.acls == [{"name": "a"}]
+    assert second.get(ACLS) == [{"name": "a"}]
     third = joined(3)  # reads the refused line, too
     assert third.topics == first.topics
 
@@ -95,27 +109,45 @@ def test_a_topic_that_was_deleted_is_not_changed(joined: Joined) -> None:
 def test_every_section_comes_back_as_it_was(joined: Joined) -> None:
     change = Change(
         {"orders": TOPIC},
-        being_deleted=frozenset({"old"}),
-        next_producer_id=3000,
-        old_offsets={"group": {TopicPartition("orders", 0): 5}, "gone": {}},
-        broker_configs={"": {"log.retention.ms": "5"}},
-        group_configs={"g": {"consumer.session.timeout.ms": "50000"}},
-        client_metrics={"m": {"interval.ms": "1000"}},
-        client_quotas={Entity(DEFAULT, "client"): {"producer_byte_rate": 1.5}},
-        acls=[{"name": "a"}],
-        scram_credentials={"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}},
-        scram_salt_key=b"key",
-        features=FeatureLevels(3, {"transaction.version": 1}),
+        {
+            BEING_DELETED: frozenset({"old"}),
+            NEXT_PRODUCER_ID: 3000,
+            OLD_OFFSETS: {"group": {TopicPartition("orders", 0): 5}, "gone": {}},
+            BROKER_CONFIGS: {"": {"log.retention.ms": "5"}},
+            GROUP_CONFIGS: {"g": {"consumer.session.timeout.ms": "50000"}},
+            CLIENT_METRICS: {"m": {"interval.ms": "1000"}},
+            CLIENT_QUOTAS: {Entity(DEFAULT, "client"): {"producer_byte_rate": 1.5}},
+            ACLS: [{"name": "a"}],
+            CREDENTIALS: {"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}},
+            SALT_KEY: b"key",
+            FEATURES: FeatureLevels(3, {"transaction.version": 1}),
+        },
     )
+    assert change.sections.keys() == {*OF_CORE, *SECTIONS_OF_WINGS}
     first, second = joined(1), joined(2)
     assert first.save("everything", change)
-    assert first.save("the offsets", Change(old_offsets={"group": {TopicPartition("orders", 0): 5}}))
+    assert first.save("the offsets", Change(sections={OLD_OFFSETS: {"group": {TopicPartition("orders", 0): 5}}}))
     second.look()
     for state in (first, second):
-        assert state.old_offsets == {"group": {TopicPartition("orders", 0): 5}}
-        for name, value in change._asdict().items():
-            if name not in ("old_offsets", "controller_epoch", "asked_elections", "asked_moves"):
-                assert getattr(state, name) == value
+        assert state.get(OLD_OFFSETS) == {"group": {TopicPartition("orders", 0): 5}}
+        assert state.topics == change.topics
+        for section, value in change.sections.items():
+            assert state.get(section) == value or section is OLD_OFFSETS
+
+
+def test_a_section_that_a_broker_does_not_declare_goes_into_the_next_journal(tmp_path: Path) -> None:
+    shown = [{"name": "a" * COMPACTED_BYTES}]
+    states = [SharedState(tmp_path, 1, SECTIONS_OF_WINGS), SharedState(tmp_path, 2), SharedState(tmp_path, 3, [ACLS])]
+    states[0].open()
+    for acls in ([{"name": "b" * 2 * COMPACTED_BYTES}], [], shown):
+        assert states[0].save("ACLs", Change(sections={ACLS: acls}))
+    before = (tmp_path / "state").stat()
+    states[1].open()
+    states[2].open()
+    assert not os.path.samestat(before, (tmp_path / "state").stat())
+    assert states[2].get(ACLS) == shown
+    for each in states:
+        each.close()
 
 
 def test_one_broker_controls_until_its_life_ends(joined: Joined) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from minibroker.broker.cluster.file_state import FILE_NAME, FileState, FileStateError
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.sections import BROKER_CONFIGS
 from minibroker.broker.cluster.state import Change, TopicState, kafka_id_text, parse_kafka_id
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
@@ -143,11 +144,11 @@ def test_everything_is_read_again(tmp_path: Path) -> None:
     state = FileState(tmp_path, broker_id=0)
     topic = TopicState("t", {1: PartitionState(-1, 2, (), (5, 6))}, {"retention.ms": "7"}, parse_kafka_id("a" * 22))
     settings = {"": {"log.retention.ms": "5"}, "0": {"log.segment.bytes": "9"}}
-    state.save("all", Change({"t": topic}, broker_configs=settings))
+    state.save("all", Change({"t": topic}, {BROKER_CONFIGS: settings}))
 
     again = loaded(tmp_path)
 
-    assert (again.topics, again.broker_configs, again.cluster_id) == ({"t": topic}, settings, state.cluster_id)
+    assert (again.topics, again.get(BROKER_CONFIGS), again.cluster_id) == ({"t": topic}, settings, state.cluster_id)
     assert kafka_id_text(parse_kafka_id("dSbrKVchQ3yj_K74Lmamlg")) == "dSbrKVchQ3yj_K74Lmamlg"
 
 
@@ -158,7 +159,7 @@ def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path: Path) 
 
     assert state.topics["t"].configs == {"retention.ms": "7"}
     assert state.topics["t"].partitions == {0: PartitionState(0, 3, (0,), (0,))}
-    assert state.broker_configs == {}
+    assert state.get(BROKER_CONFIGS) == {}
     assert loaded(tmp_path).topics["t"].topic_id == state.topics["t"].topic_id
 
 

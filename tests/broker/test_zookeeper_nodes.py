@@ -6,13 +6,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from minibroker.broker.cluster.zk import entities, nodes
 from minibroker.broker.cluster.zk.client import Ensemble, parse_ensemble
-from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
+from minibroker.broker.security.sasl.users import credentials_document
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 from tests.sources import ROOT
@@ -71,22 +72,25 @@ def test_a_broker_without_a_plaintext_listener_has_no_host() -> None:
 @pytest.mark.parametrize(
     ("entity", "path"),
     [
-        (Entity(None, "app"), "clients/app"),
-        (Entity(None, DEFAULT), "clients/<default>"),
-        (Entity("CN=a, O=b*+", None), "users/CN%3Da%2C%20O%3Db%2A%2B"),
-        (Entity("alice", DEFAULT), "users/alice/clients/<default>"),
-        (Entity(DEFAULT, "a/b"), "users/<default>/clients/a%2Fb"),
+        ({"client-id": "app"}, "clients/app"),
+        ({"client-id": None}, "clients/<default>"),
+        ({"user": "CN=a, O=b*+"}, "users/CN%3Da%2C%20O%3Db%2A%2B"),
+        ({"user": "alice", "client-id": None}, "users/alice/clients/<default>"),
+        ({"user": None, "client-id": "a/b"}, "users/<default>/clients/a%2Fb"),
     ],
 )
-def test_users_and_client_ids_have_paths(entity: Entity, path: str) -> None:
+def test_users_and_client_ids_have_paths(entity: Mapping[str, str | None], path: str) -> None:
     assert entities.path_of(entity) == path
     assert entities.entity_of(path) == entity
 
 
 def test_a_users_quotas_and_credentials_share_a_node() -> None:
-    credential = ScramCredential(b"salt", b"stored", b"server", 4096)
-    both = entities.with_credentials({}, {"alice": {"SCRAM-SHA-256": credential}})
-    both |= entities.with_quotas(both, {Entity("alice"): {"producer_byte_rate": 1024.0, "request_percentage": 12.5}})
+    credentials = credentials_document(
+        {"alice": {"SCRAM-SHA-256": ScramCredential(b"salt", b"stored", b"server", 4096)}}
+    )
+    quotas = [{"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1024.0, "request_percentage": 12.5}}]
+    both = entities.with_credentials({}, credentials)
+    both |= entities.with_quotas(both, quotas)
     assert both == {
         "users/alice": {
             "SCRAM-SHA-256": "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096",
@@ -94,9 +98,8 @@ def test_a_users_quotas_and_credentials_share_a_node() -> None:
             "request_percentage": "12.5",
         }
     }
-    assert entities.credentials_of(both) == {"alice": {"SCRAM-SHA-256": credential}}
-    assert entities.quotas_of(both) == {Entity("alice"): {"producer_byte_rate": 1024.0, "request_percentage": 12.5}}
-    without = entities.with_quotas(both, {})
+    assert (entities.credentials_of(both), entities.quotas_of(both)) == (credentials, quotas)
+    without = entities.with_quotas(both, [])
     assert without["users/alice"].keys() == {"SCRAM-SHA-256"}
 
 

@@ -7,11 +7,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from benchmarks.apache_kafka import ApacheKafka
+from minibroker.broker.app import SECTIONS_OF_WINGS
+from minibroker.broker.cluster.sections import BEING_DELETED, BROKER_CONFIGS, NEXT_PRODUCER_ID, OLD_OFFSETS, Section
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
     BrokerGone,
@@ -25,7 +28,10 @@ from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
 from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.security.acls.acl_store import ACLS
+from minibroker.broker.security.sasl.users import CREDENTIALS
 from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
+from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
@@ -57,7 +63,12 @@ def joined(zookeeper: int, request: pytest.FixtureRequest) -> Iterator[Joined]:
 
     def join(broker_id: int) -> ZooKeeperState:
         state = ZooKeeperState(
-            ensemble, broker_id, session_timeout_ms=SESSION_MS, connection_timeout_ms=20_000, has_acls=True
+            ensemble,
+            broker_id,
+            session_timeout_ms=SESSION_MS,
+            connection_timeout_ms=20_000,
+            has_acls=True,
+            sections=SECTIONS_OF_WINGS,
         )
         opened.append(state)
         state.load([])
@@ -137,7 +148,14 @@ def test_a_broker_is_gone_with_its_session_and_its_id_is_free_then(joined: Joine
     second.claim_controller()
     shown(first, lambda: first.controller_id == 2)
     first.take_news()
-    lost = ZooKeeperState(first.ensemble, 2, session_timeout_ms=SESSION_MS, connection_timeout_ms=20_000, has_acls=True)
+    lost = ZooKeeperState(
+        first.ensemble,
+        2,
+        session_timeout_ms=SESSION_MS,
+        connection_timeout_ms=20_000,
+        has_acls=True,
+        sections=SECTIONS_OF_WINGS,
+    )
     lost.load([])
     assert not lost.register(broker_at(2))  # the id of a broker that lives
     second.close()
@@ -234,9 +252,9 @@ def test_partitions_are_added_and_a_deletion_waits_for_the_controller(joined: Jo
     state.save("the partition", Change({"orders": grown._replace(partitions={**grown.partitions, 2: added})}))
     shown(other, lambda: other.topics and other.topics["orders"].partitions.get(2) == added)
     other.client.ask(Create(f"{nodes.DELETE_TOPICS}/orders"))  # as Kafka's tool
-    shown(state, lambda: state.being_deleted == {"orders"})
-    assert state.save("the deletion", Change({"orders": None}, being_deleted=frozenset()))
-    shown(other, lambda: not (other.topics or other.being_deleted))
+    shown(state, lambda: state.get(BEING_DELETED) == {"orders"})
+    assert state.save("the deletion", Change({"orders": None}, {BEING_DELETED: frozenset()}))
+    shown(other, lambda: not other.topics and not other.get(BEING_DELETED))
 
 
 def test_settings_of_one_broker_are_those_of_all(joined: Joined) -> None:
@@ -257,31 +275,31 @@ def test_settings_of_one_broker_are_those_of_all(joined: Joined) -> None:
         for pattern in ("LITERAL", "PREFIXED")
     ]
     configs = {"1": {"log.cleaner.threads": "2"}, "": {"log.retention.ms": "7"}}
-    assert first.save("all", Change(broker_configs=configs, client_quotas=quotas, scram_credentials=credentials))
-    assert first.save("the ACLs", Change(acls=acls))
-    assert first.save("a block", Change(next_producer_id=1000))
+    settings: dict[Section[Any], object] = {BROKER_CONFIGS: configs, CLIENT_QUOTAS: quotas, CREDENTIALS: credentials}
+    assert first.save("all", Change(sections=settings))
+    assert first.save("the ACLs", Change(sections={ACLS: acls}))
+    assert first.save("a block", Change(sections={NEXT_PRODUCER_ID: 1000}))
     orders = first.topics["orders"]
     assert first.save("the configs", Change({"orders": orders._replace(configs={"retention.ms": "9"})}))
-    shown(second, lambda: second.acls and second.topics["orders"].configs == {"retention.ms": "9"})
+    shown(second, lambda: second.get(ACLS) and second.topics["orders"].configs == {"retention.ms": "9"})
     for each in (second, joined(3)):
-        assert each.broker_configs == configs
-        assert each.client_quotas == quotas
-        assert each.scram_credentials == credentials
-        assert each.acls == acls
-    assert not second.save("a block", Change(next_producer_id=1000))  # that of the first
-    assert second.save("a block", Change(next_producer_id=second.next_producer_id + 1000))
-    assert joined(4).next_producer_id == 2000
-    assert first.save("none", Change(client_quotas={}, acls=acls[:1]))
-    shown(second, lambda: not second.client_quotas and second.acls == acls[:1])
+        assert {section: each.get(section) for section in (*settings, ACLS)} == {**settings, ACLS: acls}
+    assert not second.save("a block", Change(sections={NEXT_PRODUCER_ID: 1000}))  # that of the first
+    assert second.save("a block", Change(sections={NEXT_PRODUCER_ID: second.get(NEXT_PRODUCER_ID) + 1000}))
+    assert joined(4).get(NEXT_PRODUCER_ID) == 2000
+    assert first.save("none", Change(sections={CLIENT_QUOTAS: {}, ACLS: acls[:1]}))
+    shown(second, lambda: not second.get(CLIENT_QUOTAS) and second.get(ACLS) == acls[:1])
 
 
 def test_offsets_of_version_zero_are_nodes(joined: Joined) -> None:
     first, second = joined(1), joined(2)
     rows = {TopicPartition("orders", 0): 5, TopicPartition("orders", 1): 6}
-    assert first.save("the offsets", Change(old_offsets={"group": rows}))
-    assert dict(second.old_offsets) == {"group": rows}
-    assert second.save("the offsets", Change(old_offsets={"group": {**rows, TopicPartition("orders", 1): 7}}))
-    assert first.old_offsets["group"][TopicPartition("orders", 1)] == 7
+    assert first.save("the offsets", Change(sections={OLD_OFFSETS: {"group": rows}}))
+    assert [*second.get(OLD_OFFSETS).items()] == [("group", rows)]
+    assert second.save(
+        "the offsets", Change(sections={OLD_OFFSETS: {"group": {**rows, TopicPartition("orders", 1): 7}}})
+    )
+    assert first.get(OLD_OFFSETS)["group"][TopicPartition("orders", 1)] == 7
     assert first.client.data("/consumers/group/offsets/orders/1").data == b"7"
 
 

@@ -1,4 +1,4 @@
-"""Settings in ZooKeeper: the configs of brokers, users and client ids, as the sections of a ClusterState.
+"""Settings in ZooKeeper: the configs of brokers, users and client ids, as the JSON of sections of the state.
 
 A node has the configs of one entity: `brokers/1`, `brokers/<default>`, `clients/app`, `users/alice` with the quotas and
 the SCRAM credentials of a user, `users/alice/clients/app`. ACLs are nodes of their own, one for each resource. As kafka
@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from minibroker.broker.cluster.state import Configs, ScramCredentials
+from minibroker.broker.cluster.sections import Configs
 from minibroker.broker.cluster.zk.nodes import DEFAULT_ENTITY, from_json, sanitized, to_json, unsanitized
-from minibroker.broker.wings.quotas.client_quotas import KEYS, REQUEST_PERCENTAGE, Quotas
-from minibroker.broker.wings.quotas.entities import DEFAULT, Entity, Name
-from minibroker.protocol.scram import BY_NAME, ScramCredential
+from minibroker.protocol.scram import BY_NAME
 
 logger = logging.getLogger(__name__)
 
 BROKERS: Final = "brokers/"
 USERS: Final = "users/"
 CLIENTS: Final = "clients/"
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+QUOTA_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
+WHOLE_NUMBERS: Final = ("producer_byte_rate", "consumer_byte_rate")  # of bytes: Kafka 2.0.1 takes no others
 ACLS: Final = "/kafka-acl"
 PREFIXED_ACLS: Final = "/kafka-acl-extended/prefixed"
 LITERAL: Final = "LITERAL"
 PREFIXED: Final = "PREFIXED"
 
 Entities = Mapping[str, Configs]  # by path, without those of topics
+Named = Mapping[str, str | None]  # a user, a client id or both, None for the default
 AclRow = Mapping[str, str]
 
 
@@ -36,7 +39,6 @@ AclRow = Mapping[str, str]
 
 
 def broker_configs_of(entities: Entities) -> dict[str, Configs]:
-    """By broker id, those of all brokers under the empty name."""
     return {
         "" if (name := path.removeprefix(BROKERS)) == DEFAULT_ENTITY else name: configs
         for path, configs in entities.items()
@@ -44,40 +46,34 @@ def broker_configs_of(entities: Entities) -> dict[str, Configs]:
     }
 
 
-def with_broker_configs(wanted: Mapping[str, Configs]) -> dict[str, Configs]:
+def with_broker_configs(entities: Entities, wanted: Mapping[str, Configs]) -> dict[str, Configs]:
     return {BROKERS + (name or DEFAULT_ENTITY): configs for name, configs in wanted.items()}
 
 
 # -- quotas ---------------------------------------------------------------------------------------------------------
 
 
-def quotas_of(entities: Entities) -> dict[Entity, Quotas]:
+def quotas_of(entities: Entities) -> list[dict[str, Any]]:
     """The quotas of users and client ids, without values that are no numbers."""
-    found: dict[Entity, Quotas] = {}
-    for path, configs in entities.items():
-        entity = entity_of(path)
-        quotas = {key: value for key in KEYS if (value := number_of(configs.get(key, ""))) is not None}
-        if entity is not None and quotas:
-            found[entity] = quotas
-    return found
+    return [
+        {"entity": named, "quotas": quotas}
+        for path, configs in entities.items()
+        if (named := entity_of(path)) is not None
+        and (quotas := {key: rate for key in QUOTA_KEYS if (rate := number_of(configs.get(key, ""))) is not None})
+    ]
 
 
-def with_quotas(entities: Entities, wanted: Mapping[Entity, Quotas]) -> dict[str, Configs]:
+def with_quotas(entities: Entities, wanted: Sequence[Mapping[str, Any]]) -> dict[str, Configs]:
     """The configs of all entities that have or had quotas, with the wanted ones."""
-    paths = {path_of(entity): quotas for entity, quotas in wanted.items()}
-    paths |= {path_of(entity): {} for entity in quotas_of(entities) if entity not in wanted}
+    paths: dict[str, Mapping[str, float]] = {path_of(each["entity"]): {} for each in quotas_of(entities)}
+    paths |= {path_of(each["entity"]): each["quotas"] for each in wanted}
     return {
         path: {
-            **{key: value for key, value in entities.get(path, {}).items() if key not in KEYS},
-            **{key: text_of(key, value) for key, value in quotas.items()},
+            **{key: value for key, value in entities.get(path, {}).items() if key not in QUOTA_KEYS},
+            **{key: str(int(rate)) if key in WHOLE_NUMBERS else repr(rate) for key, rate in quotas.items()},
         }
         for path, quotas in paths.items()
     }
-
-
-def text_of(key: str, value: float) -> str:
-    """Kafka 2.0.1 takes whole numbers of bytes only."""
-    return repr(value) if key == REQUEST_PERCENTAGE else str(int(value))
 
 
 def number_of(text: str) -> float | None:
@@ -88,56 +84,50 @@ def number_of(text: str) -> float | None:
     return value if value > 0 else None
 
 
-def path_of(entity: Entity) -> str:
-    user, client_id = name_in_path(entity.user), name_in_path(entity.client_id)
-    if user is None:
-        return f"{CLIENTS}{client_id}"
-    return USERS + user if client_id is None else f"{USERS}{user}/{CLIENTS}{client_id}"
+def path_of(named: Named) -> str:
+    names = {kind: DEFAULT_ENTITY if name is None else sanitized(name) for kind, name in named.items()}
+    if USER not in names:
+        return f"{CLIENTS}{names[CLIENT_ID]}"
+    return f"{USERS}{names[USER]}" + (f"/{CLIENTS}{names[CLIENT_ID]}" if CLIENT_ID in names else "")
 
 
-def name_in_path(name: Name) -> str | None:
-    if name is None:
-        return None
-    return DEFAULT_ENTITY if name is DEFAULT else sanitized(str(name))
-
-
-def entity_of(path: str) -> Entity | None:
+def entity_of(path: str) -> Named | None:
     """The user or client id of a path, None for another path."""
     if path.startswith(CLIENTS):
-        return Entity(None, name_of(path.removeprefix(CLIENTS)))
+        return {CLIENT_ID: name_of(path.removeprefix(CLIENTS))}
     if path.startswith(USERS):
         user, _, client_id = path.removeprefix(USERS).partition(f"/{CLIENTS}")
-        return Entity(name_of(user), name_of(client_id) if client_id else None)
+        return {USER: name_of(user), **({CLIENT_ID: name_of(client_id)} if client_id else {})}
     return None
 
 
-def name_of(text: str) -> Name:
-    return DEFAULT if text == DEFAULT_ENTITY else unsanitized(text)
+def name_of(text: str) -> str | None:
+    return None if text == DEFAULT_ENTITY else unsanitized(text)
 
 
 # -- SCRAM ----------------------------------------------------------------------------------------------------------
 
 
-def credentials_of(entities: Entities) -> ScramCredentials:
-    found: dict[str, dict[str, ScramCredential]] = {}
+def credentials_of(entities: Entities) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
     for path, configs in entities.items():
-        entity = entity_of(path)
-        if entity is None or not isinstance(entity.user, str) or entity.client_id is not None:
+        named = entity_of(path)
+        if named is None or named.keys() != {USER} or (user := named[USER]) is None:
             continue
         for name in BY_NAME:
             try:
                 if name in configs:
-                    found.setdefault(entity.user, {})[name] = credential_of(configs[name])
+                    found.setdefault(user, {})[name] = credential_of(configs[name])
             except ValueError as error:
-                logger.error("user %s cannot log in by %s: %s", entity.user, name, error)
+                logger.error("user %s cannot log in by %s: %s", user, name, error)
     return found
 
 
-def with_credentials(entities: Entities, wanted: ScramCredentials) -> dict[str, Configs]:
+def with_credentials(entities: Entities, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Configs]:
     """The configs of all users that have or had credentials, with the wanted ones."""
     users = dict.fromkeys((*wanted, *credentials_of(entities)))
     return {
-        (path := path_of(Entity(user))): {
+        (path := path_of({USER: user})): {
             **{key: value for key, value in entities.get(path, {}).items() if key not in BY_NAME},
             **{name: credential_text(each) for name, each in wanted.get(user, {}).items()},
         }
@@ -145,23 +135,37 @@ def with_credentials(entities: Entities, wanted: ScramCredentials) -> dict[str, 
     }
 
 
-def credential_text(credential: ScramCredential) -> str:
-    salt, stored_key, server_key = (
-        base64.b64encode(each).decode() for each in (credential.salt, credential.stored_key, credential.server_key)
-    )
-    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
+def credential_text(credential: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={credential[name]}" for name in ("salt", "stored_key", "server_key", "iterations"))
 
 
-def credential_of(text: str) -> ScramCredential:
+def credential_of(text: str) -> dict[str, Any]:
     """Raises ValueError without the values: they are secret."""
     fields = dict(each.split("=", 1) for each in text.split(",") if "=" in each)
     try:
-        salt, stored_key, server_key = (
-            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
-        )
-        return ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+        keys = {name: fields[name] for name in ("salt", "stored_key", "server_key")}
+        for each in keys.values():
+            base64.b64decode(each, validate=True)
+        return {**keys, "iterations": int(fields["iterations"])}
     except (ValueError, KeyError):
         raise ValueError("a malformed SCRAM credential") from None
+
+
+# -- the table ------------------------------------------------------------------------------------------------------
+
+
+class InEntities(NamedTuple):
+    """A section that configs of entities have: its JSON from them, and the configs of entities with a new one."""
+
+    of: Callable[[Entities], Any]
+    written: Callable[[Entities, Any], dict[str, Configs]]
+
+
+IN_ENTITIES: Final[Mapping[str, InEntities]] = {
+    "broker_configs": InEntities(broker_configs_of, with_broker_configs),
+    "client_quotas": InEntities(quotas_of, with_quotas),
+    "scram_credentials": InEntities(credentials_of, with_credentials),
+}
 
 
 # -- ACLs -----------------------------------------------------------------------------------------------------------
@@ -172,7 +176,7 @@ def acls_path(pattern: str, resource_type: str, name: str) -> str:
 
 
 def rows_of_resource(pattern: str, resource_type: str, name: str, data: bytes) -> list[AclRow]:
-    """The rules of a resource, as `AclStore` has them."""
+    """The rules of a resource, as the JSON of the section `acls` has them."""
     return [
         {
             "resource_type": resource_type,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from minibroker.broker.cluster.state import OldOffsets
+from minibroker.broker.cluster.sections import OldOffsets
 from minibroker.broker.cluster.zk import nodes
 from minibroker.broker.cluster.zk.client import ConnectionLost, ZooKeeperClient
 from minibroker.broker.cluster.zk.messages import (

@@ -8,14 +8,10 @@ watch for these, and read the nodes that they name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from minibroker.broker.cluster.state import (
-    Change,
-    Configs,
-    News,
-    ScramCredentials,
-)
+from minibroker.broker.cluster.sections import NEXT_PRODUCER_ID, OLD_OFFSETS, Configs
+from minibroker.broker.cluster.state import Change
 from minibroker.broker.cluster.zk import entities, nodes
 from minibroker.broker.cluster.zk.client import ZooKeeperClient
 from minibroker.broker.cluster.zk.messages import (
@@ -31,38 +27,34 @@ from minibroker.broker.cluster.zk.messages import (
 )
 from minibroker.broker.cluster.zk.messages import Change as Write
 from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
-from minibroker.broker.wings.quotas.client_quotas import Quotas
-from minibroker.broker.wings.quotas.entities import Entity
 
 NO_NODE: Final = -1  # in place of a version
 CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
+ACL_RULES: Final = "acls"  # the section of an authorizer
 RESOURCE_TYPES: Final = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken")
 
 
 class SettingNodes:
-    """`note` is called with each change that others have made, `read_topics` with the names of topics that have other
+    """`take` is called with the JSON of sections as it was read, `read_topics` with the names of topics that have other
     configs. All methods raise ConnectionLost and ZooKeeperError.
     """
 
     def __init__(
         self,
         client: ZooKeeperClient,
-        note: Callable[[News], None],
+        take: Callable[[Mapping[str, Any]], None],
         *,
         broker_id: int,
         has_acls: bool,
         read_topics: Callable[[Sequence[str]], None],
     ) -> None:
         self._client = client
-        self._note = note
+        self._take = take
         self._broker_id = broker_id
         self._has_acls = has_acls
         self._read_topics = read_topics
-        self.next_producer_id = 0
-        self.broker_configs: Mapping[str, Configs] = {}
-        self.client_quotas: Mapping[Entity, Quotas] = {}
-        self.acls: Sequence[Mapping[str, str]] = []
-        self.scram_credentials: ScramCredentials = {}
+        self._next_producer_id = 0
+        self._acls: Sequence[Mapping[str, str]] = []
         self._entities: dict[str, Configs] = {}
         self._entity_versions: dict[str, int] = {}
         self._acl_versions: dict[tuple[str, str, str], int] = {}
@@ -103,7 +95,8 @@ class SettingNodes:
     def _read_producer_ids(self) -> None:
         node = self._client.data(nodes.PRODUCER_IDS)
         self._producer_ids_version = node.stat.version
-        self.next_producer_id = nodes.ProducerIdsNode.decode(node.data).end + 1 if node.data else 0
+        self._next_producer_id = nodes.ProducerIdsNode.decode(node.data).end + 1 if node.data else 0
+        self._take({NEXT_PRODUCER_ID.name: self._next_producer_id})
 
     def _read_everybody(self) -> None:
         """Read the configs of brokers, users and client ids."""
@@ -127,21 +120,7 @@ class SettingNodes:
             else:
                 self._entities.pop(path, None)
                 self._entity_versions.pop(path, None)
-        changed = Change()
-        broker_configs = entities.broker_configs_of(self._entities)
-        quotas = entities.quotas_of(self._entities)
-        credentials = entities.credentials_of(self._entities)
-        if broker_configs != self.broker_configs:
-            self.broker_configs = broker_configs
-            changed = changed._replace(broker_configs=broker_configs)
-        if quotas != self.client_quotas:
-            self.client_quotas = quotas
-            changed = changed._replace(client_quotas=quotas)
-        if credentials != self.scram_credentials:
-            self.scram_credentials = credentials
-            changed = changed._replace(scram_credentials=credentials)
-        if changed != Change():
-            self._note(changed)
+        self._take({name: each.of(self._entities) for name, each in entities.IN_ENTITIES.items()})
 
     def _read_config_changes(self) -> None:
         """Read what the new notifications name; remove those that all brokers have read long ago.
@@ -178,31 +157,28 @@ class SettingNodes:
             if isinstance(answer, NodeData):
                 self._acl_versions[resource] = answer.stat.version
                 rows += entities.rows_of_resource(*resource, answer.data)
-        if rows != self.acls:
-            self.acls = rows
-            self._note(Change(acls=rows))
+        self._acls = rows
+        self._take({ACL_RULES: rows})
 
     # -- writing ----------------------------------------------------------------------------------------------
 
     def writes(self, change: Change) -> Iterator[Write]:
         """The writes that store a change."""
-        if change.next_producer_id is not None:
-            block = nodes.ProducerIdsNode(self._broker_id, self.next_producer_id, change.next_producer_id - 1)
+        documents = documents_of(change)
+        if NEXT_PRODUCER_ID.name in documents:
+            block = nodes.ProducerIdsNode(self._broker_id, self._next_producer_id, documents[NEXT_PRODUCER_ID.name] - 1)
             yield SetData(nodes.PRODUCER_IDS, block.encode(), self._producer_ids_version)
-        yield from self._writes_of_entities(change)
-        if change.acls is not None:
-            yield from self._writes_of_acls(change.acls)
-        if change.old_offsets is not None:
-            yield from OffsetNodes(self._client).writes(change.old_offsets)
+        yield from self._writes_of_entities(documents)
+        if ACL_RULES in documents:
+            yield from self._writes_of_acls(documents[ACL_RULES])
+        if (old_offsets := change.get(OLD_OFFSETS)) is not None:
+            yield from OffsetNodes(self._client).writes(old_offsets)
 
-    def _writes_of_entities(self, change: Change) -> Iterator[Write]:
+    def _writes_of_entities(self, documents: Mapping[str, Any]) -> Iterator[Write]:
         wanted: dict[str, Configs] = {}
-        if change.broker_configs is not None:
-            wanted |= entities.with_broker_configs(change.broker_configs)
-        if change.client_quotas is not None:
-            wanted |= entities.with_quotas(self._entities, change.client_quotas)
-        if change.scram_credentials is not None:
-            wanted |= entities.with_credentials({**self._entities, **wanted}, change.scram_credentials)
+        for name, each in entities.IN_ENTITIES.items():
+            if name in documents:
+                wanted |= each.written({**self._entities, **wanted}, documents[name])
         changed = {path: configs for path, configs in wanted.items() if configs != self._entities.get(path, {})}
         new = [path for path in sorted(changed) if path not in self._entity_versions]
         users = dict.fromkeys(path.partition("/clients/")[0] for path in new if "/clients/" in path)
@@ -216,7 +192,7 @@ class SettingNodes:
                 yield Create(nodes.config_path(path))
 
     def _writes_of_acls(self, wanted: Sequence[Mapping[str, str]]) -> Iterator[Write]:
-        before, after = entities.by_resource(self.acls), entities.by_resource(wanted)
+        before, after = entities.by_resource(self._acls), entities.by_resource(wanted)
         for resource in dict.fromkeys((*before, *after)):
             if before.get(resource) == after.get(resource):
                 continue
@@ -232,11 +208,12 @@ class SettingNodes:
 
     def install(self, change: Change) -> None:
         """Take what was stored: it is read, for its versions."""
-        if change.next_producer_id is not None:
+        names = {section.name for section in change.sections}
+        if NEXT_PRODUCER_ID.name in names:
             self._read_producer_ids()
-        if any(each is not None for each in (change.broker_configs, change.client_quotas, change.scram_credentials)):
+        if names & entities.IN_ENTITIES.keys():
             self._read_everybody()
-        if change.acls is not None:
+        if ACL_RULES in names:
             self._read_acls()
 
 
@@ -246,3 +223,9 @@ def entity_writes(path: str, configs: Configs, version: int) -> Iterator[Write]:
     config = nodes.config_path(path)
     yield Create(config, data) if version == NO_NODE else SetData(config, data, version)
     yield Create(f"{nodes.CONFIG_CHANGES}/config_change_", nodes.ConfigChangeNode(path).encode(), SEQUENTIAL)
+
+
+def documents_of(change: Change) -> dict[str, Any]:
+    """The JSON of a change's sections that are nodes of settings."""
+    names = {NEXT_PRODUCER_ID.name, ACL_RULES, *entities.IN_ENTITIES}
+    return {section.name: section.to_json(value) for section, value in change.sections.items() if section.name in names}

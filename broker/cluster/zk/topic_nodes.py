@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from minibroker.broker.cluster.state import (
+from minibroker.broker.cluster.sections import (
+    ASKED_ELECTIONS,
+    ASKED_MOVES,
+    BEING_DELETED,
     NO_MOVES,
-    NO_REASSIGNMENTS,
-    Change,
+    NO_PARTITIONS,
     Configs,
     Moves,
-    News,
-    TopicState,
+    Section,
 )
+from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, TopicState
+from minibroker.broker.cluster.stored_state import StoredState
 from minibroker.broker.cluster.zk import nodes
 from minibroker.broker.cluster.zk.client import ZooKeeperClient
 from minibroker.broker.cluster.zk.messages import Change as Write
@@ -44,6 +47,9 @@ NO_CONFIGS: Configs = {}
 NO_STATE: Final = PartitionState(NO_LEADER, 0, (), (), NO_NODE)
 
 
+OF_TOPICS: Final = (BEING_DELETED, ASKED_ELECTIONS, ASKED_MOVES)
+
+
 class StaleChangeError(Exception):
     """A change does not follow what is known."""
 
@@ -57,19 +63,22 @@ class Known(NamedTuple):
 
 
 class TopicNodes:
-    """`topics` in the order of creation; `note` is called with each change that others have made.
-
-    All methods raise ConnectionLost and ZooKeeperError.
+    """`known` gets the topics in the order of creation. `note` is called with each change of them that others have
+    made, `take` with sections as they were read. All methods raise ConnectionLost and ZooKeeperError.
     """
 
-    def __init__(self, client: ZooKeeperClient, note: Callable[[News], None], cluster_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        client: ZooKeeperClient,
+        known: StoredState,
+        note: Callable[[Change], None],
+        take: Callable[[Mapping[Section[Any], Any]], None],
+    ) -> None:
         self._client = client
-        self._cluster_id = cluster_id
+        self._state = known
         self._note = note
-        self.topics: dict[str, TopicState] = {}
-        self.being_deleted: frozenset[str] = frozenset()
-        self.asked_elections: frozenset[TopicPartition] = frozenset()
-        self.asked_moves: Moves = NO_MOVES
+        self._take = take
+        self.topics = known.topics
         self._moves_version = NO_NODE
         self._known: dict[str, Known] = {}
 
@@ -107,7 +116,7 @@ class TopicNodes:
     def versions(self, change: Change) -> object:
         """The versions by which a change may be stale."""
         topics = {name: (self._known.get(name), self.topics.get(name)) for name in change.topics}
-        return topics, self.being_deleted, self.asked_elections, self._moves_version
+        return topics, self._state.get(BEING_DELETED), self._state.get(ASKED_ELECTIONS), self._moves_version
 
     def _read_names(self, *, everything: bool = False) -> None:
         names = self._client.children(nodes.TOPICS, watch=True)
@@ -118,7 +127,9 @@ class TopicNodes:
             self._note(Change(dict.fromkeys(gone)))
         self.read_topics(names if everything else [name for name in names if name not in self.topics])
         if everything:
-            self.topics = dict(sorted(self.topics.items(), key=lambda item: self._known[item[0]].czxid))
+            in_order = sorted(self.topics.items(), key=lambda item: self._known[item[0]].czxid)
+            self.topics.clear()
+            self.topics.update(in_order)
 
     def _forget(self, name: str) -> None:
         self.topics.pop(name, None)
@@ -173,7 +184,7 @@ class TopicNodes:
 
     def _topic_id(self, name: str, czxid: int) -> uuid.UUID:
         """The same at every broker of ours: Kafka 2.0.1 has no ids."""
-        return uuid.uuid5(uuid.NAMESPACE_OID, f"{self._cluster_id()}/{name}/{czxid}")
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"{self._state.cluster_id}/{name}/{czxid}")
 
     def _read_states(
         self, topic_partitions: Sequence[TopicPartition], before: Mapping[str, TopicState | None] | None = None
@@ -223,17 +234,12 @@ class TopicNodes:
         return found
 
     def _read_being_deleted(self) -> None:
-        names = frozenset(self._client.children(nodes.DELETE_TOPICS, watch=True))
-        if names != self.being_deleted:
-            self.being_deleted = names
-            self._note(Change(being_deleted=names))
+        self._take({BEING_DELETED: frozenset(self._client.children(nodes.DELETE_TOPICS, watch=True))})
 
     def _read_elections(self) -> None:
         node = self._client.watched(nodes.PREFERRED_ELECTION)
-        asked = frozenset() if node is None else frozenset(nodes.PartitionsNode.decode(node.data).partitions)
-        if asked != self.asked_elections:
-            self.asked_elections = asked
-            self._note(Change(asked_elections=asked))
+        asked = NO_PARTITIONS if node is None else frozenset(nodes.PartitionsNode.decode(node.data).partitions)
+        self._take({ASKED_ELECTIONS: asked})
 
     def _read_moves(self) -> None:
         """Read which partitions are to move; those that are no longer named there do not."""
@@ -248,9 +254,7 @@ class TopicNodes:
                     if asked.get(TopicPartition(name, number)) == move.replicas
                 }
                 self.topics[name] = topic._replace(reassignments=kept)
-        if asked != self.asked_moves:
-            self.asked_moves = asked
-            self._note(Change(asked_moves=asked))
+        self._take({ASKED_MOVES: asked})
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -264,18 +268,18 @@ class TopicNodes:
                 yield from self._writes_of_creation(topic)
             else:
                 yield from self._writes_of_topic(known, topic)
-        if change.being_deleted is not None:
-            before = self.being_deleted
-            yield from (Create(f"{nodes.DELETE_TOPICS}/{name}") for name in sorted(change.being_deleted - before))
-            yield from (Delete(f"{nodes.DELETE_TOPICS}/{name}") for name in sorted(before - change.being_deleted))
-        if change.asked_elections is not None and self.asked_elections:
+        if (names := change.get(BEING_DELETED)) is not None:
+            before = self._state.get(BEING_DELETED)
+            yield from (Create(f"{nodes.DELETE_TOPICS}/{name}") for name in sorted(names - before))
+            yield from (Delete(f"{nodes.DELETE_TOPICS}/{name}") for name in sorted(before - names))
+        if change.get(ASKED_ELECTIONS) is not None and self._state.get(ASKED_ELECTIONS):
             yield Delete(nodes.PREFERRED_ELECTION)
         yield from self._writes_of_moves(change)
 
     def _writes_of_moves(self, change: Change) -> Iterator[Write]:
         """Keep the node of moves as they are: another controller goes on with them."""
         moves = self._moves_after(change)
-        if moves == self.asked_moves:
+        if moves == self._state.get(ASKED_MOVES):
             return
         data = nodes.ReassignmentNode(moves).encode()
         if not moves:
@@ -286,7 +290,8 @@ class TopicNodes:
             yield SetData(nodes.REASSIGNMENT, data, self._moves_version)
 
     def _moves_after(self, change: Change) -> Moves:
-        moves = dict(self.asked_moves if change.asked_moves is None else change.asked_moves)
+        asked, before_change = change.get(ASKED_MOVES), self._state.get(ASKED_MOVES)
+        moves = dict(before_change if asked is None else asked)
         for name, topic in change.topics.items():
             known = self.topics.get(name)
             before = NO_REASSIGNMENTS if known is None else known.reassignments
@@ -352,7 +357,7 @@ class TopicNodes:
 
     def install(self, change: Change) -> None:
         """Take what was stored; watch what is new."""
-        moves_before, self.asked_moves = self.asked_moves, self._moves_after(change)
+        moves_before, moves = self._state.get(ASKED_MOVES), self._moves_after(change)
         for name, topic in change.topics.items():
             if topic is None:
                 self._forget(name)
@@ -361,12 +366,10 @@ class TopicNodes:
         for topic in written:
             if topic.name in self.topics:
                 self._take_states(topic)
-        if change.asked_elections is not None:
-            self.asked_elections = frozenset()
-        if self.asked_moves != moves_before:
+        sections = {section: value for section, value in change.sections.items() if section in OF_TOPICS}
+        self._state.install(Change(sections={**sections, ASKED_MOVES: moves}))
+        if moves != moves_before:
             self._read_moves()
-        if change.being_deleted is not None:
-            self.being_deleted = change.being_deleted
 
     def _take_states(self, topic: TopicState) -> None:
         """Take the states that this broker has written; read those of partitions that had no node, to watch them."""

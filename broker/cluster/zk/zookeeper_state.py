@@ -13,31 +13,25 @@ stood still changes nothing.
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
+from minibroker.broker.cluster.sections import ASKED_ELECTIONS, ASKED_MOVES, OLD_OFFSETS, Section
 from minibroker.broker.cluster.shared_state import SharedStateError
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
-    NO_FEATURES,
     BrokerGone,
     BrokerReturned,
     Change,
-    Configs,
     ControllerChanged,
-    FeatureLevels,
     LogDirectoryFailed,
-    Moves,
     News,
-    OldOffsets,
-    ScramCredentials,
-    TopicState,
     kafka_id_text,
 )
+from minibroker.broker.cluster.stored_state import StoredState, Value
 from minibroker.broker.cluster.zk import nodes
 from minibroker.broker.cluster.zk.client import ConnectionLost, Ensemble, SessionExpired, ZooKeeperClient
 from minibroker.broker.cluster.zk.messages import (
@@ -59,10 +53,8 @@ from minibroker.broker.cluster.zk.messages import (
 from minibroker.broker.cluster.zk.messages import Change as Write
 from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
 from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, SettingNodes
-from minibroker.broker.cluster.zk.topic_nodes import StaleChangeError, TopicNodes
+from minibroker.broker.cluster.zk.topic_nodes import OF_TOPICS, StaleChangeError, TopicNodes
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.wings.quotas.client_quotas import Quotas
-from minibroker.broker.wings.quotas.entities import Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -70,7 +62,6 @@ logger = logging.getLogger(__name__)
 
 MULTI_BYTES_MAX: Final = 500_000  # half of what a server takes
 WRITE_BYTES: Final = 60  # of a write besides its path and data
-SALT_KEY_BYTES: Final = 32
 ISR_QUIET_SECONDS: Final = 5.0
 ISRS_SHOWN_SECONDS: Final = 60.0
 PLAINTEXT: Final = "PLAINTEXT"
@@ -87,7 +78,7 @@ class ZooKeeperStateError(SharedStateError):
     """ZooKeeper cannot be used; the message names it and the next step."""
 
 
-class ZooKeeperState:
+class ZooKeeperState(StoredState):
     """`load` it, `register` this broker, and `close` it. Its `client` has events when `look` is due."""
 
     is_shared = True
@@ -101,11 +92,11 @@ class ZooKeeperState:
         session_timeout_ms: int,
         connection_timeout_ms: int,
         has_acls: bool,
+        sections: Iterable[Section[Any]] = (),
     ) -> None:
+        super().__init__((ASKED_ELECTIONS, ASKED_MOVES, *sections))
         self.ensemble = ensemble
         self.client = ZooKeeperClient(ensemble.root, session_timeout_ms=session_timeout_ms)
-        self.cluster_id = ""
-        self.scram_salt_key = secrets.token_bytes(SALT_KEY_BYTES)  # Kafka keeps none
         self.brokers: Mapping[int, Broker] = {}
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
@@ -113,9 +104,13 @@ class ZooKeeperState:
         self._broker_id = broker_id
         self._connection_timeout_ms = connection_timeout_ms
         self._news: list[News] = []
-        self._topics = TopicNodes(self.client, self._note, lambda: self.cluster_id)
+        self._topics = TopicNodes(self.client, self, self._note, self._take)
         self._settings = SettingNodes(
-            self.client, self._note, broker_id=broker_id, has_acls=has_acls, read_topics=self._topics.read_known
+            self.client,
+            self._take_documents,
+            broker_id=broker_id,
+            has_acls=has_acls,
+            read_topics=self._topics.read_known,
         )
         self._broker_lives: dict[int, int] = {}  # the node of each, by its creation
         self._epoch_version = NO_NODE
@@ -126,64 +121,27 @@ class ZooKeeperState:
     def _note(self, news: News) -> None:
         self._news.append(news)
 
-    # -- the state --------------------------------------------------------------------------------------------
+    def _take(self, sections: Mapping[Section[Any], Any]) -> None:
+        """Take sections as they were read; what differs is news."""
+        changed = Change(sections={each: value for each, value in sections.items() if value != self.get(each)})
+        if changed.sections:
+            self.install(changed)
+            self._note(changed)
 
-    @property
-    def topics(self) -> dict[str, TopicState]:
-        return self._topics.topics
+    def _take_documents(self, documents: Mapping[str, Any]) -> None:
+        sections = {self.section_named(name): document for name, document in documents.items()}
+        self._take({section: section.from_json(document) for section, document in sections.items()})
 
-    @property
-    def being_deleted(self) -> frozenset[str]:
-        """The topics that were asked to go, and are there until all their replicas are gone."""
-        return self._topics.being_deleted
+    def get(self, section: Section[Value]) -> Value:
+        """The value of a section. The offsets of OffsetCommit v0 are read when they are asked for.
 
-    @property
-    def asked_elections(self) -> frozenset[TopicPartition]:
-        return self._topics.asked_elections
-
-    @property
-    def asked_moves(self) -> Moves:
-        return self._topics.asked_moves
-
-    @property
-    def next_producer_id(self) -> int:
-        return self._settings.next_producer_id
-
-    @property
-    def broker_configs(self) -> Mapping[str, Configs]:
-        return self._settings.broker_configs
-
-    @property
-    def group_configs(self) -> Mapping[str, Configs]:
-        """None: Apache Kafka 2.0.1 knows no such nodes."""
-        return {}
-
-    @property
-    def client_metrics(self) -> Mapping[str, Configs]:
-        """None, likewise."""
-        return {}
-
-    @property
-    def features(self) -> FeatureLevels:
-        """None: neither has it features."""
-        return NO_FEATURES
-
-    @property
-    def client_quotas(self) -> Mapping[Entity, Quotas]:
-        return self._settings.client_quotas
-
-    @property
-    def acls(self) -> Sequence[Mapping[str, str]]:
-        return self._settings.acls
-
-    @property
-    def scram_credentials(self) -> ScramCredentials:
-        return self._settings.scram_credentials
-
-    @property
-    def old_offsets(self) -> OldOffsets:
-        """The offsets of OffsetCommit v0, read when they are asked for."""
-        return OffsetNodes(self.client)
+        A section that Kafka 2.0.1 has no nodes for is known to this broker alone, as long as it runs.
+        """
+        if section is OLD_OFFSETS:
+            offsets: Any = OffsetNodes(self.client)
+            value: Value = offsets
+            return value
+        return super().get(section)
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
@@ -343,7 +301,7 @@ class ZooKeeperState:
             except StaleChangeError:
                 return False
             if error is None:
-                self._install(change)
+                self._install_stored(change)
                 return True
             before = self._versions(change)
             self._read_controller()
@@ -377,7 +335,7 @@ class ZooKeeperState:
         errors = [each for each in answers if isinstance(each, ZooKeeperError) and each.code not in NOT_TRIED]
         return errors[0] if errors else None
 
-    def _install(self, change: Change) -> None:
+    def _install_stored(self, change: Change) -> None:
         """Take what was stored, and note it as news."""
         if change.controller_epoch is None:
             self.changed_isrs |= {
@@ -388,10 +346,11 @@ class ZooKeeperState:
                 if state.in_sync_replicas != before.partitions.get(number, state).in_sync_replicas
             }
             self._isr_changed_at = time.monotonic()
+        others = (OLD_OFFSETS, *OF_TOPICS)
+        own = {section: value for section, value in change.sections.items() if section not in others}
+        self.install(Change(sections=own))
         self._topics.install(change)
         self._settings.install(change)
-        if change.scram_salt_key is not None:
-            self.scram_salt_key = change.scram_salt_key
         self._note(change._replace(topics={name: self.topics.get(name) for name in change.topics}))
 
     # -- what the watches show --------------------------------------------------------------------------------

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minibroker.broker.cluster.file_state import FileStateError
+from minibroker.broker.cluster.sections import Section, text_pairs
 from minibroker.broker.cluster.state import Change, ClusterState
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.acls.rules import AclFilter, AclRule
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
+
+# As `document_of` writes rules.
+ACLS: Section[Sequence[Mapping[str, str]]] = Section(
+    "acls", [], to_json=list, from_json=lambda rules: list(map(text_pairs, rules))
+)
 
 
 class AclStore:
@@ -28,7 +34,7 @@ class AclStore:
     def read(self) -> None:
         """Take the stored rules, which another broker may have changed. Raises FileStateError."""
         try:
-            self.rules = [rule_of(document) for document in self._state.acls]
+            self.rules = [rule_of(document) for document in self._state.get(ACLS)]
         except (KeyError, TypeError) as error:
             raise FileStateError(f"an ACL of the data directory is unreadable: {error!r}") from error
         self._authorizer.set_rules(self.rules)
@@ -61,7 +67,7 @@ class AclStore:
         """Store and take the rules; return False if the stored ones have changed."""
         if len(rules) == len(self.rules):
             return True  # rules are only added, or only removed
-        if not self._state.save("the ACLs", Change(acls=[document_of(rule) for rule in rules])):
+        if not self._state.save("the ACLs", Change(sections={ACLS: [document_of(rule) for rule in rules]})):
             return False
         self.rules = rules
         self._authorizer.set_rules(rules)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.file_state import FileState, FileStateError
-from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.scram import Deletion, Upsertion
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
@@ -28,7 +28,7 @@ def main(directory: str) -> int:
     lock = DirectoryLock(Path(directory))
     try:
         lock.acquire()
-        state = FileState(Path(directory), NO_BROKER)
+        state = FileState(Path(directory), NO_BROKER, [CREDENTIALS, SALT_KEY])
         state.read()
         print(json.dumps(answer_to(json.load(sys.stdin), ScramUsers(state))))
     except (LogDirectoryError, FileStateError, KafkaError) as error:

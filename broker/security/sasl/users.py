@@ -6,12 +6,16 @@ key that is stored beside the credentials. It has the iterations and the length 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from minibroker.broker.cluster.state import Change, ClusterState, ScramCredentials
+from minibroker.broker.cluster.sections import Section
+from minibroker.broker.cluster.state import Change, ClusterState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.scram import (
     BY_NUMBER,
@@ -29,6 +33,59 @@ from minibroker.protocol.scram import (
 KEY_BYTES = 32
 MAX_SALT_BYTES = 255
 
+ScramCredentials = Mapping[str, Mapping[str, ScramCredential]]  # by user and mechanism
+
+
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def credentials_document(credentials: ScramCredentials) -> dict[str, Any]:
+    """As kafka 2.0.1 has them in ZooKeeper, ScramCredentialUtils."""
+    return {
+        user: {
+            mechanism: {
+                "salt": base64_text(each.salt),
+                "stored_key": base64_text(each.stored_key),
+                "server_key": base64_text(each.server_key),
+                "iterations": each.iterations,
+            }
+            for mechanism, each in its_own.items()
+        }
+        for user, its_own in credentials.items()
+    }
+
+
+def parse_credentials(document: Mapping[str, Any]) -> ScramCredentials:
+    return {
+        str(user): {str(mechanism): parse_credential(each) for mechanism, each in its_own.items()}
+        for user, its_own in document.items()
+    }
+
+
+def parse_credential(document: Mapping[str, Any]) -> ScramCredential:
+    """Raises ValueError without the values: they are secret."""
+    try:
+        salt, stored_key, server_key = (
+            base64.b64decode(document[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        return ScramCredential(salt, stored_key, server_key, int(document["iterations"]))
+    except (binascii.Error, ValueError, TypeError):
+        raise ValueError("a malformed SCRAM credential") from None
+
+
+CREDENTIALS: Section[ScramCredentials] = Section(
+    "scram_credentials", {}, to_json=credentials_document, from_json=parse_credentials, is_secret=True
+)
+# Makes up the salts of unknown users.
+SALT_KEY = Section(
+    "scram_salt_key",
+    b"",
+    to_json=base64_text,
+    from_json=lambda text: base64.b64decode(text, validate=True),
+    is_secret=True,
+)
+
 
 class ScramUsers:
     """The credentials in the state of the cluster, by user and mechanism."""
@@ -39,11 +96,11 @@ class ScramUsers:
         self._usual_by_name: dict[str, tuple[int, int]] = {}
 
     def names(self) -> Iterable[str]:
-        return self._state.scram_credentials.keys()
+        return self._state.get(CREDENTIALS).keys()
 
     def described(self, user: str) -> list[tuple[int, int]]:
         """The mechanisms of a user's credentials by number, with their iterations; none for an unknown user."""
-        found = self._state.scram_credentials.get(user, {})
+        found = self._state.get(CREDENTIALS).get(user, {})
         return [
             (number, found[mechanism.name].iterations)
             for number, mechanism in BY_NUMBER.items()
@@ -53,7 +110,7 @@ class ScramUsers:
     def credential(self, mechanism: ScramMechanism, user: str) -> tuple[ScramCredential, bool]:
         """The credential, and whether the user has one: else it is made up, and no password fits it."""
         made_up = self._made_up(mechanism, user)
-        known = self._state.scram_credentials.get(user, {}).get(mechanism.name)
+        known = self._state.get(CREDENTIALS).get(user, {}).get(mechanism.name)
         return (made_up, False) if known is None else (known, True)
 
     def alter(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError | None]:
@@ -63,7 +120,8 @@ class ScramUsers:
         """
         while True:
             changed, outcomes = self._altered(deletions, upsertions)
-            if None not in outcomes.values() or self._state.save("the credentials", Change(scram_credentials=changed)):
+            change = Change(sections={CREDENTIALS: changed})
+            if None not in outcomes.values() or self._state.save("the credentials", change):
                 return outcomes
 
     def _altered(
@@ -71,7 +129,7 @@ class ScramUsers:
     ) -> tuple[ScramCredentials, dict[str, KafkaError | None]]:
         """The credentials after these changes of what is stored now, and each user's error."""
         outcomes: dict[str, KafkaError | None] = {}
-        changed = {user: dict(credentials) for user, credentials in self._state.scram_credentials.items()}
+        changed = {user: dict(credentials) for user, credentials in self._state.get(CREDENTIALS).items()}
         users = [change.user for change in deletions] + [change.user for change in upsertions]
         for user in dict.fromkeys(users):
             before = dict(changed.get(user, {}))
@@ -93,12 +151,12 @@ class ScramUsers:
 
     def prepare(self) -> None:
         """Store the key of made-up salts, if there is none yet. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
-        while not self._state.scram_salt_key:
-            self._state.save("a key", Change(scram_salt_key=secrets.token_bytes(KEY_BYTES)))
+        while not self._state.get(SALT_KEY):
+            self._state.save("a key", Change(sections={SALT_KEY: secrets.token_bytes(KEY_BYTES)}))
 
     def _made_up(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
         iterations, salt_bytes = self._usual(mechanism)
-        key = self._state.scram_salt_key
+        key = self._state.get(SALT_KEY)
         name = f"{mechanism.name}:{user}".encode()
         stream = b"".join(hmac.digest(key, bytes([block]) + name, "sha512") for block in range(5))
         keys = hmac.digest(key, b"key" + name, "sha512")[: mechanism.hash_bytes]
@@ -106,7 +164,7 @@ class ScramUsers:
 
     def _usual(self, mechanism: ScramMechanism) -> tuple[int, int]:
         """The iterations and the length of salt that most credentials of the mechanism have."""
-        known = self._state.scram_credentials
+        known = self._state.get(CREDENTIALS)
         if self._usual_of is not known:  # every change makes a new table
             self._usual_of, self._usual_by_name = known, {}
         if mechanism.name not in self._usual_by_name:

@@ -13,7 +13,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.file_state import CLIENT_ID, NOUNS, USER
+from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change, ClusterState, store
 from minibroker.broker.wings.quotas.client_quotas import KEYS, REQUEST_PERCENTAGE, ClientQuotas, Quotas
 from minibroker.broker.wings.quotas.entities import DEFAULT, Entity, Name
@@ -27,9 +27,37 @@ BYTE_RATE_MAX = 2.0**63
 LARGEST_FRACTION = 1e-6
 NAMES_MAX_BYTES = 1 << 20  # of all entities: each change writes the file
 
+USER, CLIENT_ID = NOUNS = "user", "client-id"
+
 # An entity as it is sent: types with names, None for the default, in the order in which Kafka answers them.
 Sent = tuple[tuple[str, str | None], ...]
 Body = Any
+
+
+def quotas_document(quotas: Mapping[Entity, Quotas]) -> list[dict[str, Any]]:
+    """The default of a user or client id is null; one that the entity does not name is missing."""
+    named = [(zip(NOUNS, entity, strict=True), limits) for entity, limits in quotas.items()]
+    return [
+        {
+            "entity": {noun: None if name is DEFAULT else name for noun, name in names if name is not None},
+            "quotas": dict(limits),
+        }
+        for names, limits in named
+    ]
+
+
+def parse_quotas(document: Sequence[Mapping[str, Any]]) -> dict[Entity, Quotas]:
+    found: dict[Entity, Quotas] = {}
+    for each in document:
+        named = each["entity"]
+        names = [None if noun not in named else DEFAULT if named[noun] is None else str(named[noun]) for noun in NOUNS]
+        found[Entity(*names)] = {str(key): float(value) for key, value in each["quotas"].items()}
+    return found
+
+
+CLIENT_QUOTAS: Section[Mapping[Entity, Quotas]] = Section(
+    "client_quotas", {}, to_json=quotas_document, from_json=parse_quotas
+)
 
 
 class ClientQuotaApis:
@@ -101,13 +129,13 @@ class ClientQuotaApis:
         """Store the changes together, then let them hold. Raises KafkaError, and changes nothing."""
 
         def after() -> dict[Entity, Quotas]:
-            before = self._state.client_quotas
+            before = self._state.get(CLIENT_QUOTAS)
             return {entity: quotas for entity, quotas in {**before, **changed}.items() if quotas}
 
-        if after() == self._state.client_quotas:
+        if after() == self._state.get(CLIENT_QUOTAS):
             return
         check_names_fit(after())
-        store(self._state, "the quotas", lambda: Change(client_quotas=after()))
+        store(self._state, "the quotas", lambda: Change(sections={CLIENT_QUOTAS: after()}))
         for entity, quotas in changed.items():
             self._quotas.set(entity, quotas)
 

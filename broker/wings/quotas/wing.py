@@ -12,12 +12,14 @@ from minibroker.broker.way.stage import Stage
 from minibroker.broker.wing import Found, Head, Wing
 from minibroker.broker.wings.quotas.charge import Charging
 from minibroker.broker.wings.quotas.client_quotas import ClientQuotas
-from minibroker.broker.wings.quotas.quota_apis import ClientQuotaApis
+from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS, ClientQuotaApis
 from minibroker.broker.wings.quotas.throttling import Throttling
 
 
 class QuotaWing(Wing):
     """Every broker has quotas; until the first one is set, they cost a request nothing."""
+
+    sections = (CLIENT_QUOTAS,)
 
     def __init__(self, parts: BrokerParts) -> None:
         config, self._clock = parts.config, parts.timers.clock
@@ -27,7 +29,7 @@ class QuotaWing(Wing):
             producer_default=limit_of(config.quota_producer_default),
             consumer_default=limit_of(config.quota_consumer_default),
         )
-        for entity, limits in parts.state.client_quotas.items():
+        for entity, limits in parts.state.get(CLIENT_QUOTAS).items():
             self.quotas.set(entity, limits)
         self._apis = ClientQuotaApis(parts.state, self.quotas)
 
@@ -38,8 +40,8 @@ class QuotaWing(Wing):
         return self._apis.routes()
 
     def on_change(self, change: Change) -> None:
-        if change.client_quotas is not None:
-            self.quotas.replace(change.client_quotas)
+        if (quotas := change.get(CLIENT_QUOTAS)) is not None:
+            self.quotas.replace(quotas)
 
     def metrics(self) -> Iterator[Found]:
         """A row for each window of clients, which there are once a quota was set."""
