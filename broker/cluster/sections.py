@@ -44,7 +44,7 @@ class Section(Generic[Value]):
         return self.name
 
     def difference(self, before: Value, after: Value) -> Any:
-        """What a line of a journal has of a change."""
+        """The part of a change that a line of a journal has."""
         return self.to_json(after)
 
     def merged(self, before: Value, difference: Any) -> Value:
@@ -143,7 +143,7 @@ OF_CORE: tuple[Section[Any], ...] = (
 
 
 def asked_in_zookeeper(name: str, empty: Value) -> Section[Value]:
-    """What Kafka's tools ask of the controller, in ZooKeeper only."""
+    """A section by which Kafka's tools ask the controller for something, in ZooKeeper only."""
 
     def unwritten(value: Any) -> Any:
         raise TypeError(f"{name} is kept in ZooKeeper only")

@@ -17,7 +17,7 @@ TOPICS = "topics"  # beside the names of sections in a document
 
 
 class StoredState:
-    """What a broker knows of the state, with the sections of the core and those of its wings; empty at first."""
+    """The state as a broker knows it, with the sections of the core and those of its wings; empty at first."""
 
     def __init__(self, sections: Iterable[Section[Any]]) -> None:
         self.sections = {each.name: each for each in (*OF_CORE, *sections)}
