@@ -58,7 +58,8 @@ class CountingBroker:
         return [*versions, ["FetchConsumer", 12, self.fetches]]
 
     def errors(self) -> list[list[Any]]:
-        return [["Fetch", "NONE", 90], ["Fetch", "X", 7], ["Produce", "X", len(self.failed)]]
+        """Codes in answers, of which a failed request may have several: each is counted once all the same."""
+        return [["Fetch", "NONE", 90], ["Fetch", "X", 7], ["Produce", "X", 3 * len(self.failed)]]
 
     def pulled(self, since: int) -> dict[str, Any]:
         """Of two exchanges the second has failed."""
@@ -111,6 +112,18 @@ async def test_all_pages_share_a_look(activity: Activity, broker: CountingBroker
             nursery.start_soon(activity.look)
 
     assert broker.calls == ["inside.metrics"] * 3 + ["inside.apis", "inside.pull"]
+
+
+async def test_while_no_page_looks_the_broker_is_asked_for_nothing(
+    activity: Activity, broker: CountingBroker, autojump_clock: Clock
+) -> None:
+    await activity.look()
+    asked = len(broker.calls)
+    await trio.sleep(600)
+    assert len(broker.calls) == asked
+
+    shown = await activity.look()
+    assert shown["requests"]["points"] == []  # no mean over a time at which nobody looked
 
 
 async def test_errors_since_the_first_look_are_kept_and_counted_the_latest_first(

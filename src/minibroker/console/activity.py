@@ -57,9 +57,8 @@ class Activity:
         self._growth = Growth()
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS_KEPT)
         self._errors: deque[Json] = deque(maxlen=ERRORS_KEPT)
-        # Errors by API: those before the first look, and of the console's own requests. Neither is listed or counted.
-        self._before: dict[str, int] | None = None
-        self._own: Counter[str] = Counter()
+        # Requests by API that failed since the first look. Those of the console are neither listed nor counted.
+        self._failed: Counter[str] = Counter()
         self._client_id = console.kafka.cluster.properties["client.id"]
         self._next: int | None = None  # the number of the first exchange that is new, once a look has come
 
@@ -81,11 +80,10 @@ class Activity:
             self._run = ended.head["run"]
             self._growth = Growth()
             self._errors.clear()
-            self._before = None
-            self._own.clear()
-        failed = [each for each in ended.rows if each.error]
-        self._errors.extend(error_row(each, ended.head) for each in failed if each.client != self._client_id)
-        self._own.update(each.api for each in failed if each.client == self._client_id)
+            self._failed.clear()
+        failed = [each for each in ended.rows if each.error and each.client != self._client_id]
+        self._errors.extend(error_row(each, ended.head) for each in failed)
+        self._failed.update(each.api for each in failed)
         self._next = ended.next
         self._shown = {"requests": self._requests(families), "errors": list(reversed(self._errors))}
 
@@ -105,15 +103,13 @@ class Activity:
 
     def _requests(self, families: list[Json]) -> Json:
         now = time.monotonic()
-        requests, errors = counted(families)
-        if self._before is None:
-            self._before = errors
+        requests = counted(families)
         by_api = [
             {
                 "api": api,
                 "requests": requests[api],
                 "rate": self._growth.rate(f"requests {api}", requests[api], now),
-                "errors": max(0, errors.get(api, 0) - self._before.get(api, 0) - self._own[api]),
+                "errors": self._failed[api],
             }
             for api in sorted(requests, key=lambda api: -requests[api])
         ]
@@ -131,19 +127,14 @@ class Activity:
         }
 
 
-def counted(families: list[Json]) -> tuple[dict[str, int], dict[str, int]]:
-    """Requests by API, and error codes in answers by API."""
+def counted(families: list[Json]) -> dict[str, int]:
+    """Requests by API."""
     requests: dict[str, int] = {}
-    errors: dict[str, int] = {}
     for family in families:
-        if family["type"] != REQUESTS:
-            continue
-        for row in family["rows"]:
-            if family["names"] == ["RequestsPerSec"] and row[0] not in (CONSUMER, FOLLOWER):
+        for row in family["rows"] if (family["type"], family["names"]) == (REQUESTS, ["RequestsPerSec"]) else ():
+            if row[0] not in (CONSUMER, FOLLOWER):
                 requests[row[0]] = requests.get(row[0], 0) + row[-1]
-            elif family["names"] == ["ErrorsPerSec"] and row[1] != "NONE":
-                errors[row[0]] = errors.get(row[0], 0) + row[-1]
-    return requests, errors
+    return requests
 
 
 def totals(families: list[Json]) -> Json:

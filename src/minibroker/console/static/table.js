@@ -9,6 +9,7 @@ export const ROWS_A_PAGE = 50
 const SHORT_NAME = 20 // characters
 const NAME_END = 12
 const FEW = 5 // columns, beside which a long name has half of the width
+const SOME = 7 // columns, beside which it has a quarter in a narrow window too
 
 /**
  * What a cell shows: text, or text with a link, a title, a class, or any element instead. An element is put in place
@@ -58,7 +59,7 @@ export class Table {
     this.heads = options.columns.map((column) => this.#head(column))
     this.body = h('tbody')
     const { columns } = options
-    const kinds = ['rows', !columns.some(({ kind }) => /fill|wraps/.test(kind ?? '')) && 'natural', columns.length <= FEW && 'few']
+    const kinds = ['rows', !columns.some(({ kind }) => /fill|wraps/.test(kind ?? '')) && 'natural', columns.length <= FEW && 'few', columns.length <= SOME && 'some']
     this.table = h(
       'table',
       { 'aria-label': options.label, class: kinds.filter(Boolean).join(' ') },

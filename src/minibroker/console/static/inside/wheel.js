@@ -118,8 +118,8 @@ function lens(drawing, view, looked) {
   drawing.append(s('path', { class: 'leader', d: arc(radius, begin, end) }))
   drawing.append(s('path', { class: 'leader', d: `M${fromX} ${fromY}L${outX} ${outY}L${edge} ${low}V${y - 3}` }))
   drawing.append(
-    // At the side on which the leader does not come down.
-    label(edge === x ? x + LENS.slots * wide - 6 : x + 6, y - 60, `slots ${begin} to ${end - 1} of the ${RING_NAMES[level]} ring`, {
+    // At the side on which the leader does not come down, and below its beginning.
+    label(edge === x ? x + LENS.slots * wide - 6 : x + 6, y - 52, `slots ${begin} to ${end - 1} of the ${RING_NAMES[level]} ring`, {
       class: 'ring-name halo',
       'text-anchor': edge === x ? 'end' : 'start',
     }),

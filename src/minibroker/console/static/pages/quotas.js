@@ -23,7 +23,7 @@ export function show(view) {
   showList(view, {
     at: '/quotas',
     title: 'Quotas',
-    about: 'of each broker: it has a client above its own wait',
+    about: 'each broker enforces them by itself',
     noun: 'entity with quotas',
     plural: 'entities with quotas',
     sort: 'entity',

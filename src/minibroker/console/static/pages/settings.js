@@ -25,7 +25,7 @@ const SOURCES = {
  */
 export function settingsTable({ mayChange, subject, change, done, onSort }) {
   const isOpen = (row) => mayChange && !row.read_only
-  const opener = (row) => h('button', { type: 'button', class: 'opener', 'data-row-link': true, 'aria-haspopup': 'dialog', onclick: () => edit(row, subject, change, done) }, row.name)
+  const opener = (row) => h('button', { type: 'button', class: 'opener', 'data-row-link': true, 'aria-haspopup': 'dialog', onclick: () => edit(row, subject, change, done) }, breakable(row.name))
   return new Table({
     label: 'Settings',
     noun: 'setting',
@@ -35,13 +35,18 @@ export function settingsTable({ mayChange, subject, change, done, onSort }) {
     opens: (row) => (isOpen(row) ? row.name : null),
     onSort,
     columns: [
-      { name: 'name', label: 'setting', head: true, sorts: true, cell: (row) => (isOpen(row) ? { node: opener(row), key: JSON.stringify(row) } : row.name) },
+      { name: 'name', label: 'setting', head: true, sorts: true, kind: 'name long', cell: (row) => (isOpen(row) ? { node: opener(row), key: JSON.stringify(row) } : { node: h('span', {}, breakable(row.name)), key: row.name }) },
       { name: 'value', label: 'value', kind: 'clip mono', cell: (row) => (row.sensitive ? { text: 'secret', kind: 'dim' } : { text: row.value ?? '', title: row.value ?? '' }) },
       { name: 'meant', label: 'means', cell: (row) => meant(row.name, row.value) },
       { name: 'source', label: 'set by', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
       { name: 'about', label: 'description', kind: 'wraps secondary', cell: (row) => row.about ?? '' },
     ],
   })
+}
+
+/** A name that is broken behind a dot, where it has to be. @param {string} name */
+function breakable(name) {
+  return name.split(/(?<=\.)/).flatMap((part) => [part, h('wbr')])
 }
 
 function edit(row, subject, change, done) {

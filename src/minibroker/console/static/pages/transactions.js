@@ -28,13 +28,13 @@ export function show(view) {
     onSort: () => draw(),
     onPage: (from) => { state.from = from; draw() },
     columns: [
-      { name: 'transactional_id', label: 'transactional id', head: true, sorts: true, kind: 'clip', cell: (row) => ({ text: row.transactional_id, title: row.transactional_id }) },
+      { name: 'transactional_id', label: 'transactional id', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.transactional_id, title: row.transactional_id }) },
       { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.state, kind: OPEN.includes(row.state) ? 'tag held' : 'tag' }) },
       { name: 'producer_id', label: 'producer', number: true, sorts: true, cell: (row) => String(row.producer_id) },
       { name: 'producer_epoch', label: 'epoch', term: 'producer epoch', number: true, cell: (row) => number(row.producer_epoch) },
       { name: 'started', label: 'open for', number: true, sorts: true, cell: (row) => (row.started === null ? { text: '–', kind: 'dim' } : { text: duration(Math.max(0, (Date.now() - row.started) / 1000)), title: `since ${time(row.started)} UTC`, kind: 'plain' }) },
       { name: 'timeout', label: 'times out after', number: true, cell: (row) => (row.timeout_ms === null ? { text: '–', kind: 'dim' } : duration(row.timeout_ms / 1000)) },
-      { name: 'partitions', label: 'holds back the last stable offset of', term: 'held', kind: 'fill', cell: (row) => ({ text: assignment(row.partitions), title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'holds back', term: 'held', kind: 'fill', cell: (row) => ({ text: assignment(row.partitions), title: row.partitions.join(', ') }) },
       { name: 'abort', label: 'abort', cell: (row) => (view.mayChange && row.state === 'Ongoing' ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Abort ${visible(row.transactional_id)}`, onclick: () => abort(row.transactional_id, refresh) }, 'Abort'), key: row.transactional_id } : '') },
     ],
   })
