@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
+import os
 import sys
 
 import minibroker
-from minibroker.errors import EXIT_INTERRUPTED
+from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 GC_GENERATION_0_THRESHOLD = 50_000
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+HELP_WORDS = {"help", "-h", "--help", "version", "-V", "--version"}
 
 
 def main() -> int:
     """Run `minibroker ...`; return the exit status."""
+    try:
+        try:
+            return run()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as end:
+        if isinstance(end, SystemExit) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        give_up_output()
+        return EXIT_OK if HELP_WORDS & set(sys.argv) else EXIT_FAILED  # the reader had enough
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        give_up_output()
+        print(
+            f"minibroker: cannot write the output: {error.strerror}; make room, or write it elsewhere", file=sys.stderr
+        )
+        return EXIT_FAILED
+
+
+def give_up_output() -> None:
+    """Discard what is left of the output: Python would flush it once more at exit, and report that this failed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run() -> int:
     if sys.argv[1:2] == ["help"] and sys.argv[2:3] in (
         ["serve"],
         ["console"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,48 @@ def test_a_wrong_option_of_serve_is_an_error_in_one_line(arguments: list[str]) -
 
     assert done.status == 2
     assert arguments[-1] in done.complaint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("topics create --help", 0),
+        ("serve --help", 0),
+        ("help console", 0),
+        ("jobs run archive --help", 0),
+        ("--version", 0),
+        ("jobs list", 1),
+    ],
+)
+def test_output_that_nobody_reads_is_no_traceback_and_help_is_no_failure(command: str, status: int) -> None:
+    end, begin = os.pipe()
+    os.close(end)
+    done = subprocess.run(
+        [sys.executable, "-m", "minibroker", *command.split()],
+        stdin=subprocess.DEVNULL,
+        stdout=begin,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(begin)
+
+    assert (done.returncode, done.stderr) == (status, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+@pytest.mark.parametrize("command", ["topics create --help", "serve --help", "jobs list"])
+def test_output_for_which_the_disk_is_full_is_one_line(command: str) -> None:
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "minibroker", *command.split()], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert (done.returncode, done.stderr) == (
+        1,
+        b"minibroker: cannot write the output: No space left on device; make room, or write it elsewhere\n",
+    )
 
 
 @pytest.mark.slow

@@ -144,7 +144,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with noting(complain) as shortfalls:
             status = command.main(words, prog_name="minibroker", standalone_mode=False)
-        sys.stdout.flush()
         return int(status or (EXIT_FAILED if shortfalls else EXIT_OK))
     except CommandFailed as failure:
         complain(str(failure))
@@ -154,10 +153,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except Interrupted as interrupted:
         return interrupted.status
-    except BrokenPipeError:
-        # The reader of our output has closed it. Python would flush once more at exit, and report that this failed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK if set(words) & set(HELP_OPTION_NAMES) else EXIT_FAILED
 
 
 def part_of(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:

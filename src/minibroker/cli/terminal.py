@@ -11,11 +11,14 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 ANY_WIDTH = 100_000  # of a pipe or file, which has no width
+NARROWEST = 24  # columns of a long name that is wrapped
+GAP = 2
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # of one line
 
 
@@ -25,13 +28,23 @@ def visible(text: str) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str] = ()) -> None:
-    """Print rows under a header, aligned to the right; the columns named in `left` to the left."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(visible(str(cell))) for cell in row))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else ANY_WIDTH)
+    """Print rows under a header, aligned to the right; the columns named in `left` to the left.
+
+    Long names are wrapped at the width of the terminal. In one that is narrower than the rest, rows are cut nowhere:
+    the terminal itself wraps them.
+    """
+    texts = [[visible(str(cell)) for cell in row] for row in rows]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    needed = -GAP
+    for index, name in enumerate(columns):
+        widest = max(map(cell_len, [name, *(row[index] for row in texts)]))
+        least = min(widest, NARROWEST) if name in left else widest
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold", min_width=least)
+        needed += least + GAP
+    for row in texts:
+        table.add_row(*map(Text, row))
+    console = Console(file=sys.stdout)
+    console.width = max(needed, console.width) if sys.stdout.isatty() else ANY_WIDTH
     console.print(table)
 
 
