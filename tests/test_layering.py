@@ -74,7 +74,7 @@ TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
     > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
     cluster_verbs explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl fetching_groups metrics story > any_cluster control > client > errors
+    > administration waiting > acl fetching_groups metrics story > any_cluster control > client > errors patience
 """)
 SPARK_LAYERS = layers("""
     alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source

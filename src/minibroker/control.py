@@ -15,17 +15,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from minibroker import patience
 from minibroker.errors import BrokerError, CallRefused
 from minibroker.protocol.text import reason_of
 from minibroker.storage.files.socket_path import socket_address
 
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 120.0  # of a caller without a deadline
+LIFE_SECONDS = 1.0  # for any answer at all, of a broker that others can stand in for
 CHANNEL_SECONDS = 10.0
 READ_BYTES = 1 << 16
 
 
 class Place:
-    """The place of a control socket: of several brokers, the first whose socket takes connections, until it ends."""
+    """The place of a control socket: of several brokers, the first that gives a sign of life, until it ends."""
 
     def __init__(self, *paths: str | os.PathLike[str]) -> None:
         self._paths = [Path(each) for each in paths]
@@ -36,13 +38,17 @@ class Place:
         return self._paths[self._at]
 
     def connected(self) -> socket.socket:
-        """Raises OSError when no broker takes a connection."""
+        """A connection over which nothing was called yet. Raises OSError and EOFError when no broker gives one.
+
+        A process that stands still accepts connections. Of several brokers, one must answer a call that it does not
+        have: the caller's own, which may change something, is sent once.
+        """
         for _ in self._paths[1:]:
             try:
-                return connected(self.path)
-            except OSError:
+                return living(self.path)
+            except (OSError, EOFError):
                 self._at = (self._at + 1) % len(self._paths)
-        return connected(self.path)
+        return living(self.path) if self._paths[1:] else connected(self.path)
 
 
 class Control:
@@ -54,20 +60,21 @@ class Control:
 
     def call(self, name: str, **arguments: object) -> Any:
         """Return the result. Raises BrokerError: with the reason of a refusal, or with how the broker ended."""
+        seconds = min(ANSWER_SECONDS, patience.left_seconds(at_least=LIFE_SECONDS))
         try:
-            answer = self._exchange(call_line(name, arguments))
+            answer = self._exchange(call_line(name, arguments), seconds)
         except (OSError, EOFError) as error:
-            raise BrokerError(self._why_not(error)) from error
+            raise BrokerError(self._why_not(error, seconds)) from error
         return result_of(name, answer)
 
-    def _exchange(self, line: bytes) -> bytes:
+    def _exchange(self, line: bytes, seconds: float) -> bytes:
         """Raises OSError, and EOFError when the broker closes the connection without an answer."""
         with self._place.connected() as sock:
-            return ask(sock, line)
+            return ask(sock, line, seconds)
 
-    def _why_not(self, error: Exception) -> str:
+    def _why_not(self, error: Exception, seconds: float) -> str:
         if isinstance(error, TimeoutError):
-            return f"no answer within {ANSWER_SECONDS:.0f} s at the broker's control socket {self._place.path}"
+            return f"no answer within {seconds:.0f} s at the broker's control socket {self._place.path}"
         reason = f"no answer at the broker's control socket {self._place.path} ({reason_of(error)})"
         return reason if self._obituary is None else self._obituary() or reason
 
@@ -89,19 +96,19 @@ class KeptControl(Control):
         with self._turn:
             self._drop()
 
-    def _exchange(self, line: bytes) -> bytes:
+    def _exchange(self, line: bytes, seconds: float) -> bytes:
         with self._turn:
             if self._kept is not None:
                 try:
-                    return self._ask(self._kept, line)
+                    return self._ask(self._kept, line, seconds)
                 except (ConnectionError, EOFError):
                     pass  # the broker has closed it since
             self._kept = self._place.connected()
-            return self._ask(self._kept, line)
+            return self._ask(self._kept, line, seconds)
 
-    def _ask(self, kept: socket.socket, line: bytes) -> bytes:
+    def _ask(self, kept: socket.socket, line: bytes, seconds: float) -> bytes:
         try:
-            return ask(kept, line)
+            return ask(kept, line, seconds)
         except BaseException:  # the rest of an answer would be taken for the next one
             self._drop()
             raise
@@ -116,22 +123,32 @@ class Channel:
     """Calls one at a time, over a socket that the broker has given to this process: it ends with the broker."""
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.settimeout(CHANNEL_SECONDS)
         self._sock = sock
 
     def call(self, name: str, **arguments: object) -> Any:
         """Return the result. Raises OSError and EOFError without an answer, BrokerError with a refusal's reason."""
-        return result_of(name, ask(self._sock, call_line(name, arguments)))
+        return result_of(name, ask(self._sock, call_line(name, arguments), CHANNEL_SECONDS))
 
 
 def connected(path: Path) -> socket.socket:
     """Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.settimeout(ANSWER_SECONDS)
+        sock.settimeout(min(ANSWER_SECONDS, patience.left_seconds(at_least=LIFE_SECONDS)))
         with socket_address(path) as address:
             sock.connect(address)
     except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def living(path: Path) -> socket.socket:
+    """A connection to a broker that has answered. Raises OSError, and EOFError."""
+    sock = connected(path)
+    try:
+        ask(sock, call_line("alive", {}), LIFE_SECONDS)
+    except (OSError, EOFError):
         sock.close()
         raise
     return sock
@@ -149,8 +166,9 @@ def result_of(name: str, answer: bytes) -> Any:
     return fields["result"]
 
 
-def ask(sock: socket.socket, line: bytes) -> bytes:
+def ask(sock: socket.socket, line: bytes, seconds: float) -> bytes:
     """Send a line, and receive one. Raises OSError, and EOFError when the broker closes the connection before."""
+    sock.settimeout(seconds)
     sock.sendall(line)
     received = bytearray()
     while not received.endswith(b"\n"):

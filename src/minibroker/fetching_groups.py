@@ -8,10 +8,13 @@ id names. A partition with a committed offset of that group is left out: its lag
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
+from minibroker.any_cluster.cluster import at_once
 from minibroker.any_cluster.described_groups import Group, group_ids
 from minibroker.any_cluster.group_admin import GroupDescription, committed_of
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed
 from minibroker.protocol.client_ids import OF_TOOLS, group_in
@@ -77,7 +80,10 @@ def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPart
 def rows_of(client: Any, control: Control) -> Iterable[Any]:
     """Ask all brokers of a cluster for the last fetches. Raises CommandFailed if the socket is another cluster's."""
     cluster_id = client.describe_cluster()["cluster_id"]
-    for each in controls_of(control):
+    found: list[Any] = []
+
+    def ask(each: Control) -> list[Any]:
+        rows: list[Any] = []
         more: list[int] | None = [0, 0]
         while more is not None:
             answer = each.call("inside.fetches", after=more[0], skip=more[1])
@@ -86,16 +92,27 @@ def rows_of(client: Any, control: Control) -> Iterable[Any]:
                     "the control socket is that of another cluster; name the socket of one of these brokers, or leave "
                     "--control and MINIBROKER_CONTROL out"
                 )
-            yield from answer["rows"]
+            rows += answer["rows"]
             more = answer["more"]
+        return rows
+
+    answers = at_once({broker: partial(ask, each) for broker, each in controls_of(control).items()})
+    for broker, answer in answers.items():
+        if not isinstance(answer, Exception):
+            found += answer
+        elif isinstance(answer, BrokerError) and len(answers) > 1:
+            lacks(f"broker {broker}: {answer}; what its clients only fetch is not shown")
+        else:
+            raise answer
+    return found
 
 
-def controls_of(control: Control) -> list[Control]:
-    """The control sockets of all brokers that are up in this one's cluster. Raises BrokerError."""
+def controls_of(control: Control) -> dict[int, Control]:
+    """The control sockets of all brokers that are up in this one's cluster, by broker id. Raises BrokerError."""
     try:
         brokers = control.call("cluster.status")["brokers"]
     except BrokerError as error:
         if error.code != UNKNOWN_CALL:
             raise
-        return [control]  # a broker alone
-    return [Control(each["control"]) for each in brokers if each["control"] is not None]
+        return {0: control}  # a broker alone
+    return {each["broker_id"]: Control(each["control"]) for each in brokers if each["control"] is not None}

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from minibroker.console.answers import Refused
 from minibroker.console.console import Console
-from minibroker.console.figures import Growth
+from minibroker.console.figures import Figures, Growth
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.metadata import (
     LONGEST_SECONDS,
@@ -52,16 +52,15 @@ class ManyTopics:
             return self.snapshot
         return question(self)
 
-    def offsets_of(self, client: object, partitions: list[Any], spec: int) -> dict[Any, int]:
+    def figures_of(self, client: object, partitions: list[Any]) -> Figures:
         self.asked_partitions += len(partitions)
-        return {}
+        return Figures({}, {}, {}, {})
 
 
 @pytest.fixture
 def console(monkeypatch: pytest.MonkeyPatch) -> ManyTopics:
     many = ManyTopics()
-    monkeypatch.setattr("minibroker.console.topics.offsets_of", many.offsets_of)
-    monkeypatch.setattr("minibroker.console.topics.bytes_of", lambda client, partitions: {})
+    monkeypatch.setattr("minibroker.console.topics.figures_of", many.figures_of)
     return many
 
 
@@ -94,7 +93,7 @@ async def test_a_page_of_ten_thousand_topics_is_small(
 async def test_figures_are_asked_of_the_rows_of_a_page_only(console: ManyTopics) -> None:
     await listed(console, "figures=1")
 
-    assert console.asked_partitions == 2 * 50 * PARTITIONS
+    assert console.asked_partitions == 50 * PARTITIONS
 
 
 async def test_topics_are_sorted_by_a_figure_up_to_a_limit_and_asked_once_for_all_pages(
@@ -103,7 +102,7 @@ async def test_topics_are_sorted_by_a_figure_up_to_a_limit_and_asked_once_for_al
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(listed, console, "sort=-messages&n=8")
-    assert console.asked_partitions == 2 * TOPICS * PARTITIONS
+    assert console.asked_partitions == TOPICS * PARTITIONS
 
     monkeypatch.setattr("minibroker.console.topics.SORTED_PARTITIONS_MAX", 20_000)
     with pytest.raises(Refused, match="30,000 partitions; filter to 20,000 or fewer first"):

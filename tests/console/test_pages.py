@@ -561,6 +561,19 @@ def test_a_page_names_a_console_that_is_gone(new_tab: NewTab, shown_broker: Brok
         assert tab.axe() == []
 
 
+def test_a_page_names_at_its_top_what_it_lacks_until_another_is_shown(tab: Tab) -> None:
+    lacks = ["broker 2 has not answered in time; what it leads is not shown"]
+    tab.page.route("**/api/brokers?*", lambda route: route.fulfill(json=route.fetch().json() | {"lacks": lacks}))
+    page = tab.open("/brokers")
+    notice = page.locator("#notices .notice")
+
+    assert notice.inner_text() == "Broker 2 has not answered in time. What it leads is not shown."
+    assert tab.axe() == []
+
+    tab.go("/acls")
+    notice.wait_for(state="detached")
+
+
 def test_the_theme_can_be_chosen_and_stays(tab: Tab) -> None:
     page = tab.open("/")
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from minibroker import Cluster
+from minibroker import Cluster, patience
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.cluster import (
     api_name,
@@ -16,9 +19,11 @@ from minibroker.any_cluster.cluster import (
     errors,
     lacking,
     live_brokers,
+    of_each,
     release_of,
 )
 from minibroker.any_cluster.group_admin import GroupAdmin, Move
+from minibroker.any_cluster.shortfalls import noting
 
 DESCRIBE_QUORUM = 55
 
@@ -55,6 +60,33 @@ def test_the_controller_is_the_leader_of_the_quorum_if_there_is_one(
     found = described_cluster(client(*apis, quorum=quorum, describe_cluster={"controller_id": 2, "brokers": []}))
 
     assert found == {"controller_id": controller, "brokers": []}
+
+
+@pytest.mark.parametrize(("is_limited", "found"), [(True, {1: 1, 3: 3}), (False, {1: 1, 2: 2, 3: 3})])
+def test_what_is_asked_of_several_brokers_waits_for_a_late_one_only_without_a_deadline(
+    monkeypatch: pytest.MonkeyPatch, is_limited: bool, found: dict[int, int]
+) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("minibroker.any_cluster.cluster.LATER_SECONDS", 0.2)
+
+    def ask(broker: int) -> int:
+        time.sleep(1.0 if broker == 2 else 0)
+        return broker
+
+    with noting() as lines, patience.limited() if is_limited else nullcontext():
+        assert of_each(None, [1, 2, 3], ask, "what it leads") == found
+    late = "broker 2 has not answered in time; what it leads is not shown; -X request.timeout.ms=30000 waits for it"
+    assert list(lines) == ([late] if is_limited else [])
+
+
+def test_a_deadline_within_another_is_the_earlier_one_and_can_be_lifted() -> None:
+    with patience.limited():
+        until = patience.until()
+        with patience.limited():
+            assert patience.until() == until
+            patience.lift()
+            assert patience.left_seconds() == math.inf
+        assert patience.until() == until
 
 
 def test_brokers_that_are_registered_and_not_alive_are_no_brokers_of_the_cluster() -> None:

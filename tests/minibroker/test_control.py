@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from minibroker import BrokerError
+from minibroker import BrokerError, patience
 from minibroker import control as control_module
-from minibroker.control import Control, KeptControl
+from minibroker.control import Control, KeptControl, Place
 
 
 @pytest.fixture
@@ -181,6 +181,29 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
         control.call("pull", n=1)
 
     assert control.call("pull", n=2) == [2, {"n": 2}]
+
+
+def test_of_two_brokers_one_that_stands_still_is_called_in_vain_for_nothing_and_the_other_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "LIFE_SECONDS", 0.2)
+    still = path.with_name("still")
+    with contextlib.closing(Echo(still, answers=9, late_seconds=0.6)), contextlib.closing(Echo(path, answers=2)):
+        control = Control(Place(still, path))
+
+        assert control.call("clock.advance", seconds=1) == [1, {"seconds": 1}]
+        assert control.call("clock.advance", seconds=2) == [2, {"seconds": 2}]
+
+
+def test_a_call_of_a_page_has_the_time_of_the_page(
+    path: Path, answering: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    answering()
+
+    with patience.limited(), pytest.raises(BrokerError, match="no answer within 0 s"):
+        Control(path).call("inside.state")
 
 
 def test_threads_take_turns_on_the_kept_connection(echo: Callable[..., KeptControl]) -> None:

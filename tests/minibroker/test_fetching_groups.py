@@ -36,7 +36,7 @@ class Brokers:
         if name == "cluster.status":
             if len(self.pieces) == 1:
                 raise BrokerError("unknown call", "unknown-call")
-            return {"brokers": [{"control": each} for each in (*self.pieces, None)]}
+            return {"brokers": [{"broker_id": at, "control": each} for at, each in enumerate((*self.pieces, None))]}
         piece = self.pieces[path]
         more = None if after + 1 == len(piece) else [after + 1, skip]
         return {"cluster_id": self.cluster_id, "rows": piece[after], "more": more}

@@ -7,6 +7,7 @@ addresses, and report an unreachable cluster within seconds: kafka-python retrie
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import re
 import socket
@@ -19,6 +20,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from minibroker import patience
 from minibroker.any_cluster import codecs
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
@@ -56,7 +58,7 @@ with warnings.catch_warnings():
     from kafka.protocol.producer import ProduceRequest
     from kafka.structs import OffsetAndMetadata
 
-    from minibroker.any_cluster.connections import AdminClient, Client, NoAnswer
+    from minibroker.any_cluster.connections import AdminClient, Client, NoAnswer, TooSlow
 
 __all__ = [
     "AbortTransactionSpec",
@@ -71,6 +73,7 @@ __all__ = [
     "ListOffsetsRequest",
     "NoAnswer",
     "ProduceRequest",
+    "TooSlow",
 ]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
@@ -82,7 +85,7 @@ ANSWER_SECONDS = 30.0
 COORDINATOR_SECONDS = 3.5
 RETRY_SECONDS = 0.1
 QUESTIONS_AT_ONCE = 16
-PATIENCE_SECONDS = 4.2  # with a broker that is slower than the others
+LATER_SECONDS = 0.5  # than the first, in which the other answers may come when the deadline is over
 REQUEST_TIMEOUT = "request.timeout.ms"
 OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
@@ -133,10 +136,15 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         client = AdminClient(**settings, kafka_client=Client)
     except (errors.KafkaError, OSError, AssertionError) as error:  # OSError, such as of a certificate's file
         raise CommandFailed(not_connected(address, properties, error)) from error
-    waits = REQUEST_TIMEOUT in properties
-    client.patience_seconds = settings["request_timeout_ms"] / 1000 if waits else PATIENCE_SECONDS
+    wait_as_asked(properties)
     with closing(client), failures_explained(address):
         yield client
+
+
+def wait_as_asked(properties: Properties) -> None:
+    """Lift the deadline of the command or the page, if the user names the time that an answer may take."""
+    if REQUEST_TIMEOUT in properties:
+        patience.lift()
 
 
 def administering(make: Callable[[Any], T]) -> Callable[[Cluster], AbstractContextManager[T]]:
@@ -196,7 +204,7 @@ def at_coordinators(client: Any, keys: Collection[str], question: Callable[[], T
     A cluster makes the topic of its coordinators at the first question for one; and one that has moved loads first what
     it coordinates. Raises the last error after COORDINATOR_SECONDS.
     """
-    deadline = time.monotonic() + COORDINATOR_SECONDS
+    deadline = min(time.monotonic() + COORDINATOR_SECONDS, patience.until())
     while True:
         try:
             client._manager.run(client._find_coordinator_ids, list(keys), kind)
@@ -407,18 +415,27 @@ def broker_ids(client: Any) -> list[int]:
 
 def of_each(client: Any, brokers: Iterable[int], ask_one: Callable[[int], T], what: str) -> dict[int, T]:
     """Ask each of these brokers, all at once. One that does not answer is left out, and noted: `what` is not shown.
-    So is one that is slower than the others by the patience of the client. Raises NoAnswer if none answers.
+
+    So is one that is too slow for the deadline. Raises NoAnswer if none answers.
     """
-    answers = at_once({broker: partial(ask_one, broker) for broker in brokers}, client.patience_seconds)
+    answers = at_once({broker: partial(ask_one, broker) for broker in brokers}, late=TooSlow)
     failures = {broker: answer for broker, answer in answers.items() if isinstance(answer, Exception)}
-    for broker, error in failures.items():
-        if not isinstance(error, (NoAnswer, TooSlow)) or len(failures) == len(answers):
+    for error in failures.values():
+        if not isinstance(error, NoAnswer) or len(failures) == len(answers):
             raise error
-        if isinstance(error, TooSlow):
-            lacks(f"broker {broker} is slow, and {what} is not shown; -X request.timeout.ms=30000 waits for it")
-        else:
-            lacks(f"{error}; {what} is not shown; `minibroker health` checks the cluster")
+        lacks_answer(error, what)
     return {broker: answer for broker, answer in answers.items() if not isinstance(answer, Exception)}
+
+
+def lacks_answer(error: Any, what: str) -> None:
+    """Note that `what` is not shown, because of a NoAnswer or another error of kafka-python."""
+    reason = str(error) if isinstance(error, NoAnswer) else error_name(error.errno)
+    lacks(f"{reason}; {what} is not shown; {advice_for(error)}")
+
+
+def advice_for(error: Exception) -> str:
+    slow = isinstance(error, TooSlow)
+    return f"-X {REQUEST_TIMEOUT}=30000 waits for it" if slow else "`minibroker health` checks the cluster"
 
 
 def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
@@ -435,14 +452,13 @@ def all_of(questions: Mapping[K, Callable[[], T]]) -> dict[K, T]:
     return cast(dict[K, T], answers)
 
 
-class TooSlow(Exception):
-    """Others have been answered, and this question has not."""
-
-
-def at_once(questions: Mapping[K, Callable[[], T]], patience_seconds: float | None = None) -> dict[K, T | Exception]:
+def at_once(
+    questions: Mapping[K, Callable[[], T]], *, late: Callable[[K], Exception] | None = None
+) -> dict[K, T | Exception]:
     """The answer to each question, or what it raised; up to QUESTIONS_AT_ONCE are asked in threads.
 
-    Once one is answered, the others have until `patience_seconds` from the beginning: then TooSlow is theirs.
+    With `late`, the others have until the deadline once one is answered; if that is over, twice as long as the first
+    took, and a little more. Then what `late` makes is theirs.
     """
     found: dict[K, T | Exception] = {}
     waiting = list(questions.items())
@@ -458,20 +474,21 @@ def at_once(questions: Mapping[K, Callable[[], T]], patience_seconds: float | No
                     found[name] = error
                 settled.put(not isinstance(found[name], Exception))
 
-    deadline = None if patience_seconds is None else time.monotonic() + patience_seconds
     if len(questions) == 1:
         work()
         return found
     for _ in range(min(len(questions), QUESTIONS_AT_ONCE)):
         threading.Thread(target=copy_context().run, args=(work,), daemon=True).start()
-    is_answered = False
+    begun = time.monotonic()
+    until: float | None = None  # None: for as long as it takes
     for _ in questions:
         try:
-            left = None if deadline is None or not is_answered else max(0.0, deadline - time.monotonic())
-            is_answered |= settled.get(timeout=left)
+            is_answered = settled.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
         except queue.Empty:
             break
-    return {name: found.get(name, TooSlow()) for name in questions}
+        if late is not None and is_answered and until is None and patience.until() < math.inf:
+            until = max(patience.until(), begun + 2 * (time.monotonic() - begun) + LATER_SECONDS)
+    return {name: found[name] if name in found or late is None else late(name) for name in questions}
 
 
 def explained(error: Exception, address: Address) -> str:
@@ -484,6 +501,8 @@ def explained(error: Exception, address: Address) -> str:
         return f"the broker at {address} does not support this request{what}; use Apache Kafka {release} or later"
     if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
         return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
+    if isinstance(error, TooSlow):
+        return f"{message}; {advice_for(error)}"
     if isinstance(error, NoAnswer):
         return f"{message}; check that it runs, and that this machine can reach its advertised.listeners"
     if isinstance(error, errors.LeaderNotAvailableError):

@@ -19,9 +19,9 @@ from minibroker.any_cluster.cluster import (
     answer_to,
     both,
     described_cluster,
+    lacks_answer,
 )
 from minibroker.any_cluster.partition_offsets import listed, topic_rows
-from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client.address import Address
 from minibroker.protocol.message_values import DEBUGGING_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -72,8 +72,9 @@ class ClusterStatus:
 
     def replicas(self, topic: str, partition: int) -> dict[int, SeenReplica]:
         """The replicas on live brokers; one that does not answer has no offsets."""
-        (row,) = (each for each in self._rows(topic) if each["partition_index"] == partition)
-        alive = {each["broker_id"] for each in self.status()["brokers"]}
+        rows, status = both(lambda: self._rows(topic), self.status)
+        (row,) = (each for each in rows if each["partition_index"] == partition)
+        alive = {each["broker_id"] for each in status["brokers"]}
         return all_of(
             {each: partial(self._seen, topic, row, each) for each in sorted(row["replica_nodes"]) if each in alive}
         )
@@ -85,6 +86,7 @@ class ClusterStatus:
 
     def _seen(self, topic: str, row: dict[str, Any], broker_id: int) -> SeenReplica:
         partition = row["partition_index"]
+        start = end = high_watermark = None
         try:
             start, end = both(
                 lambda: self._offset(topic, partition, broker_id, EARLIEST_TIMESTAMP),
@@ -92,8 +94,7 @@ class ClusterStatus:
             )
             high_watermark = None if end is None else self._high_watermark(topic, partition, broker_id, end)
         except NoAnswer as error:
-            lacks(f"{error}; the offsets of its replicas are not shown")
-            start = end = high_watermark = None
+            lacks_answer(error, "what it has of its replicas")
         epoch = row.get("leader_epoch", UNKNOWN)
         return SeenReplica(
             broker_id,

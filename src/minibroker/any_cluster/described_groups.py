@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 from minibroker.any_cluster.cluster import (
     DENIED,
     NOT_THERE_YET,
+    NoAnswer,
     TopicPartition,
     at_coordinators,
     broker_ids,
     by_coordinator,
     error_name,
     errors,
+    lacks_answer,
     of_each,
     versions_of,
 )
@@ -117,11 +119,27 @@ def group_ids(client: Any) -> list[str]:
     return list(groups_listed(client))
 
 
-def described(client: Any, groups: Sequence[str]) -> dict[str, Group]:
-    """Each of those groups, of whatever type, by name in order."""
-    found = {group.group: group for group in asked_for(client, groups, ApiKey.DESCRIBE_GROUPS, "groups", classic_group)}
+def described(
+    client: Any, groups: Sequence[str], listed: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Group]:
+    """Each of those groups, of whatever type, by name in order.
+
+    With the rows of `groups_listed`, a group whose coordinator does not answer is what its row has. Else it is left
+    out, or NoAnswer is raised if that leaves none.
+    """
+    found: dict[str, Group] = {}
+    try:
+        classic = asked_for(client, groups, ApiKey.DESCRIBE_GROUPS, "groups", classic_group)
+        found = {group.group: group for group in classic}
+    except NoAnswer as error:
+        if listed is None:
+            raise
+        lacks_answer(error, "what it coordinates")
     missing = [name for name, group in found.items() if not group.exists]
-    listed = groups_listed(client) if missing else {}
+    if listed is None:
+        listed = groups_listed(client) if missing else {}
+    unanswered = listed.keys() & groups - found.keys()
+    found |= {name: listed_only(listed[name], UNKNOWN_STATE) for name in unanswered}
     for type_, (api_key, group_of) in REQUESTS.items():
         names = [name for name in missing if name in listed and type_of(listed[name]) == type_]
         found |= {name: listed_only(listed[name]) for name in names}
@@ -196,9 +214,9 @@ def type_of(row: Mapping[str, Any]) -> str:
     return str(row.get("group_type") or CLASSIC).lower()
 
 
-def listed_only(row: Mapping[str, Any]) -> Group:
-    """The group of a row of ListGroups, for a broker that does not describe it."""
-    state = row.get("group_state") or NO_SUCH_GROUP
+def listed_only(row: Mapping[str, Any], state: str = NO_SUCH_GROUP) -> Group:
+    """The group of a row of ListGroups, for a broker that does not describe it; `state` is for old brokers."""
+    state = row.get("group_state") or state
     return Group(row["group_id"], state, row["protocol_type"], "", None, type=type_of(row))
 
 

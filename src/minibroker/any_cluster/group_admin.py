@@ -21,7 +21,7 @@ from minibroker.any_cluster.cluster import (
     of_each,
     versions_of,
 )
-from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, refusal
+from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, groups_listed, refusal
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.own_requests import asked
 from minibroker.any_cluster.partition_offsets import (
@@ -110,6 +110,7 @@ class GroupAdmin:
 
     def groups(self) -> list[GroupSummary]:
         """All groups by name."""
+        listed = groups_listed(self._client)
         groups = [
             GroupSummary(
                 each.group,
@@ -118,15 +119,22 @@ class GroupAdmin:
                 each.type,
                 each.protocol_type,
             )
-            for each in described(self._client, group_ids(self._client)).values()
+            for each in described(self._client, list(listed), listed).values()
         ]
         return hidden_unless(groups, self._client, "groups")
 
     def describe(self, group: str) -> GroupDescription:
         """Raises CommandFailed if the group does not exist."""
+        found = self.found(group)
+        if found is None:
+            raise CommandFailed(self._missing(group))
+        return found
+
+    def found(self, group: str) -> GroupDescription | None:
+        """None if the group does not exist."""
         found, committed = self._group(group)
         if not found.exists and not committed:
-            raise CommandFailed(self._missing(group))
+            return None
         readers: dict[TopicPartition, set[str]] = {}
         for member in found.members or ():
             for at in member.partitions:
@@ -183,7 +191,7 @@ class GroupAdmin:
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """The committed offsets. Raises CommandFailed if there are none."""
-        _, committed = self._group(group)
+        committed = committed_of(self._client, [group])[group]
         if not committed:
             raise CommandFailed(self._missing(group, NO_OFFSETS))
         return committed
@@ -278,15 +286,13 @@ def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPart
 
 def starts_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """Ask where the partitions of share groups start; none of a group of another type."""
-    answers = [
-        asked(
-            client,
-            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-            broker=broker,
-            groups=[(group, None) for group in of_broker],
-        )
-        for broker, of_broker in by_coordinator(client, groups).items()
-    ]
+    names = by_coordinator(client, groups)
+
+    def ask(broker: int) -> Any:
+        asked_for = [(group, None) for group in names[broker]]
+        return asked(client, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, broker=broker, groups=asked_for)
+
+    answers = of_each(client, names, ask, "what it coordinates")
     return {
         row.group_id: {
             TopicPartition(topic.topic_name, each.partition_index): each.start_offset
@@ -294,7 +300,7 @@ def starts_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartiti
             for each in topic.partitions
             if each.start_offset >= 0
         }
-        for answer in answers
+        for answer in answers.values()
         for row in answer.groups
     }
 

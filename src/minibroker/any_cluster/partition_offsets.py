@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from minibroker import patience
 from minibroker.any_cluster.cluster import (
     DENIALS,
     DENIED,
@@ -24,6 +25,7 @@ from minibroker.any_cluster.cluster import (
     both,
     error_name,
     errors,
+    lacks_answer,
     of_each,
 )
 from minibroker.any_cluster.positions import Position
@@ -119,11 +121,18 @@ def ranges_of(
     client: Any, partitions: Collection[TopicPartition], *, committed_only: bool = False
 ) -> dict[TopicPartition, OffsetRange]:
     """`committed_only` ends before the first transaction that is still open."""
-    earliest, latest = both(
+    earliest, latest = ends_of(client, partitions, committed_only=committed_only)
+    return {at: OffsetRange(earliest[at], latest[at]) for at in partitions if at in earliest and at in latest}
+
+
+def ends_of(
+    client: Any, partitions: Collection[TopicPartition], *, committed_only: bool = False
+) -> tuple[Offsets, Offsets]:
+    """The first offset of each partition whose leader answers, and the next one."""
+    return both(
         lambda: asked(client, partitions, OffsetSpec.EARLIEST),
         lambda: latest_of(client, partitions, committed_only=committed_only),
     )
-    return {at: OffsetRange(earliest[at], latest[at]) for at in partitions if at in earliest and at in latest}
 
 
 def offsets_at(
@@ -137,9 +146,12 @@ def offsets_at(
         found = asked(client, ranges, position.value)
         wanted = {partition: found[partition] for partition in ranges if partition in found}
     else:
-        wanted = {
-            at: offset_of(client, position, at, inside, committed_only=committed_only) for at, inside in ranges.items()
-        }
+        wanted = {}
+        for at, inside in ranges.items():
+            try:
+                wanted[at] = offset_of(client, position, at, inside, committed_only=committed_only)
+            except NoAnswer as error:
+                lacks_answer(error, named([at]))
     return {partition: clamped(offset, ranges[partition]) for partition, offset in wanted.items()}
 
 
@@ -176,7 +188,7 @@ def asked(
     """The offset of that time, or of what `OffsetSpec` names, in each partition whose leader answers."""
     found: Offsets = {}
     left = dict.fromkeys(partitions, 0)  # and the error code of each
-    deadline = time.monotonic() + ELECTION_SECONDS
+    deadline = min(time.monotonic() + ELECTION_SECONDS, patience.until())
     while left:
         led = by_leader(client, left)
 
@@ -186,7 +198,7 @@ def asked(
         try:
             answers = of_each(client, led, ask_one, "what it leads")
         except NoAnswer as error:
-            lacks(f"{error}; `minibroker health` checks the cluster")
+            lacks_answer(error, "what it leads")
             break
         rows = {at: row for answer in answers.values() for at, row in answer.items()}
         found |= {at: row.offset for at, row in rows.items() if row.error_code == 0}

@@ -19,7 +19,7 @@ _noted: ContextVar[Noted | None] = ContextVar("shortfalls", default=None)
 
 
 @contextmanager
-def noting(show: Callable[[str], object]) -> Iterator[dict[str, None]]:
+def noting(show: Callable[[str], object] = lambda line: None) -> Iterator[dict[str, None]]:
     """Call `show` with each line that `lacks` gets inside; yield the lines."""
     noted = Noted({}, show)
     token = _noted.set(noted)

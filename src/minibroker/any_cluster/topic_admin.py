@@ -13,7 +13,6 @@ from minibroker.any_cluster.cluster import (
     DENIED,
     ConfigResource,
     ConfigResourceType,
-    OffsetSpec,
     TopicPartition,
     administering,
     both,
@@ -23,7 +22,14 @@ from minibroker.any_cluster.cluster import (
 )
 from minibroker.any_cluster.config_admin import UNKNOWN, in_ms
 from minibroker.any_cluster.outcomes import Outcome, in_order
-from minibroker.any_cluster.partition_offsets import asked, chosen, missing_topic, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.partition_offsets import (
+    chosen,
+    ends_of,
+    missing_topic,
+    offsets_at,
+    partitions_of,
+    ranges_of,
+)
 from minibroker.any_cluster.positions import Position
 from minibroker.errors import CommandFailed
 from minibroker.protocol.guesses import next_step
@@ -199,10 +205,7 @@ class TopicAdmin:
             raise CommandFailed(refusal(name, topic["error_code"]))
         rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
         led = [TopicPartition(name, row["partition_index"]) for row in rows if row["leader_id"] >= 0]
-        earliest, latest = both(
-            lambda: asked(self._client, led, OffsetSpec.EARLIEST), lambda: asked(self._client, led, OffsetSpec.LATEST)
-        )
-        configs = self._configs(name)
+        (earliest, latest), configs = both(lambda: ends_of(self._client, led), lambda: self._configs(name))
         return TopicDescription(
             name,
             topic["is_internal"],

@@ -14,7 +14,7 @@ from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
-from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
 from minibroker.errors import BadValue
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def list_acls(
 
 
 @app.command("add", epilog=ADD_EPILOG)
-@on_cluster
+@changing_cluster
 def add_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, output: OutputOption = "text") -> int:
     """Add access rules."""
     from minibroker.any_cluster.acl_admin import acl_admin
@@ -173,7 +173,7 @@ def add_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, out
 
 
 @app.command("remove", epilog=REMOVE_EPILOG)
-@on_cluster
+@changing_cluster
 def remove_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, output: OutputOption = "text") -> int:
     """Remove the access rules that are equal in all that is named; what is not named may be anything."""
     from minibroker.any_cluster.acl_admin import acl_admin

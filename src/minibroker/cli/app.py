@@ -18,6 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 import minibroker
+from minibroker import patience
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.cli import (
     acls,
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Any = typer.main.get_command(part_of(app, words))
     prepare(command)
     try:
-        with noting(complain) as shortfalls:
+        with noting(complain) as shortfalls, patience.limited():
             status = command.main(words, prog_name="minibroker", standalone_mode=False)
         return int(status or (EXIT_FAILED if shortfalls else EXIT_OK))
     except CommandFailed as failure:

@@ -18,7 +18,7 @@ import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.checkpoint_files import Checkpoint, TopicOffsets, read_checkpoint
-from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.cli.parameters import OutputOption, changing_cluster
 from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Reading(NamedTuple):
         return self.trouble or ("new" if self.committed is None and self.planned is None else "")
 
 
-@on_cluster
+@changing_cluster
 def checkpoint(
     folder: Annotated[Path, typer.Argument(metavar="DIR", show_default=False)],
     cluster: Cluster,

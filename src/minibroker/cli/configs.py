@@ -14,7 +14,7 @@ from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.cli.completion import assignments, config_names, group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.outcomes import report_change
-from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def value_of(config: Config) -> str:
 
 
 @app.command("set", epilog="Example: minibroker configs set --topic flights retention.ms=60000 segment.bytes=1000000")
-@on_cluster
+@changing_cluster
 def set_configs(
     settings: Annotated[
         list[Setting],
@@ -118,7 +118,7 @@ def set_configs(
 
 
 @app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
-@on_cluster
+@changing_cluster
 def unset_configs(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=config_names)],
     cluster: Cluster,

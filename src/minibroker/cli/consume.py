@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker import patience
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.positions import BEGINNING, Position
 from minibroker.cli.completion import group_names
@@ -114,6 +115,7 @@ def consume(
     with (
         interruption() as signals,
         reader.opened(),
+        reading_on(),
         gone_brokers_reported(reader.brokers, login_to(cluster)),
         printing(reader.expected(None if conditions else count), wanted=not follow) as show,
         signals.deferred(),
@@ -173,6 +175,13 @@ def absences() -> dict[bytes | None, bytes]:
     is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     before, behind = ("(", ")\n") if is_plain else ("\x1b[2m", "\x1b[0m\n")
     return {data: f"{before}{word}{behind}".encode() for data, word in ((None, "null"), (b"", "empty"))}
+
+
+@contextmanager
+def reading_on() -> Iterator[None]:
+    """Records may come for as long as they like."""
+    patience.lift()
+    yield
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minibroker import patience
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import group_names
@@ -27,6 +28,7 @@ from minibroker.cli.parameters import (
     OutputOption,
     PartitionsOption,
     TopicsOption,
+    changing_cluster,
     on_cluster,
     position_option,
 )
@@ -290,6 +292,8 @@ def reset_group(
     from minibroker.any_cluster.group_admin import Scope, group_admin
 
     scope = Scope(tuple(topics or ()), tuple(numbers_of(partitions)))
+    if execute:
+        patience.lift()
     with group_admin(cluster) as admin:
         if position is not None:
             moves = admin.plan_reset(group, scope, position)
@@ -387,7 +391,7 @@ def print_moves(moves: list[Move]) -> None:
 
 
 @app.command("delete", epilog="Example: minibroker groups delete reports")
-@on_cluster
+@changing_cluster
 def delete_groups(
     groups: GroupsArgument, cluster: Cluster, if_exists: IfExistsOption = False, output: OutputOption = "text"
 ) -> int:

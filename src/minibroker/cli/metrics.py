@@ -11,7 +11,7 @@ import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def metrics(context: typer.Context) -> None:
 
 
 @app.command("serve", epilog="Example: minibroker metrics serve -b 127.0.0.1:9092 --listen 127.0.0.1:9308")
-@on_cluster
+@changing_cluster
 def serve(
     cluster: Cluster,
     listen: Annotated[

@@ -1,8 +1,8 @@
 """The arguments and options that commands share, each declared once.
 
-A command that asks a cluster is decorated with `on_cluster`: it gets `--bootstrap-server`, `-X` and
-`--command-config`, and receives what they name as its parameter `cluster`. A parameter whose type is a NamedTuple
-stands for an option of each field.
+A command that asks a cluster is decorated with `on_cluster`, one that changes it with `changing_cluster`: it gets
+`--bootstrap-server`, `-X` and `--command-config`, and receives what they name as its parameter `cluster`. A parameter
+whose type is a NamedTuple stands for an option of each field.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from minibroker import patience
 from minibroker.any_cluster.bootstrap import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
@@ -125,6 +126,17 @@ def options_of(group: Any) -> list[inspect.Parameter]:
     return [each.replace(annotation=hints[each.name]) for each in given]
 
 
+def changing_cluster(command: Callable[..., int]) -> Callable[..., int]:
+    """As `on_cluster`, for a command that changes something or runs on: it waits for a broker that is slow."""
+
+    @functools.wraps(command)
+    def without_deadline(**arguments: Any) -> int:
+        patience.lift()
+        return command(**arguments)
+
+    return on_cluster(without_deadline)
+
+
 def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options that name a cluster, before --output."""
 
@@ -156,4 +168,4 @@ def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     return with_options
 
 
-__all__ = ["Position", "cluster_of", "on_cluster", "position_option"]
+__all__ = ["Position", "changing_cluster", "cluster_of", "on_cluster", "position_option"]

@@ -19,7 +19,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster, Setting
 from minibroker.any_cluster.encodings import Encoding, decode
 from minibroker.cli.options import parse_delimiter, parse_header
-from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster
+from minibroker.cli.parameters import OutputOption, TopicArgument, changing_cluster
 from minibroker.cli.signals import Interrupted, interruption
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
@@ -47,7 +47,7 @@ minibroker consume flights -o json | minibroker produce copy --json
 minibroker consume pictures -f '%R%v' | minibroker produce copy --length-prefixed""".replace("\\\n", "")
 
 
-@on_cluster
+@changing_cluster
 def produce(
     topic: TopicArgument,
     cluster: Cluster,

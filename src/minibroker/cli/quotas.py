@@ -13,7 +13,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.outcomes import report_change, report_rows
-from minibroker.cli.parameters import OutputOption, on_cluster
+from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
 from minibroker.errors import BadValue
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def shown_name(entity: Entity, kind: str) -> str:
 
 
 @app.command("set", epilog=SET_EPILOG)
-@on_cluster
+@changing_cluster
 def set_quotas(
     settings: Annotated[
         list[Setting], typer.Argument(metavar="QUOTA=LIMIT...", parser=parse_setting, show_default=False)
@@ -116,7 +116,7 @@ def set_quotas(
 
 
 @app.command("remove", epilog="Example: minibroker quotas remove --client-id slow consumer_byte_rate")
-@on_cluster
+@changing_cluster
 def remove_quotas(
     cluster: Cluster,
     entities: Entities,

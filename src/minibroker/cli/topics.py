@@ -26,6 +26,7 @@ from minibroker.cli.parameters import (
     PartitionsOption,
     TopicArgument,
     TopicsArgument,
+    changing_cluster,
     on_cluster,
     position_option,
 )
@@ -53,7 +54,7 @@ def list_topics(cluster: Cluster, output: OutputOption = "text") -> int:
 
 
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
-@on_cluster
+@changing_cluster
 def create_topics(
     names: NewTopicsArgument,
     cluster: Cluster,
@@ -91,7 +92,7 @@ def create_topics(
 
 
 @app.command("grow", epilog="Example: minibroker topics grow flights --partitions 6")
-@on_cluster
+@changing_cluster
 def grow_topics(
     names: TopicsArgument,
     cluster: Cluster,
@@ -113,7 +114,7 @@ def grow_topics(
 
 
 @app.command("delete", epilog="Example: minibroker topics delete flights")
-@on_cluster
+@changing_cluster
 def delete_topics(
     names: TopicsArgument,
     cluster: Cluster,
@@ -130,7 +131,7 @@ def delete_topics(
 
 
 @app.command("delete-records", epilog="Example: minibroker topics delete-records flights --before @2013-06-01")
-@on_cluster
+@changing_cluster
 def delete_records(
     topic: TopicArgument,
     cluster: Cluster,
@@ -170,7 +171,7 @@ def describe_topic(
 
 
 @app.command("elect", epilog="Example: minibroker topics elect flights")
-@on_cluster
+@changing_cluster
 def elect_leaders(
     cluster: Cluster,
     names: OptionalTopicsArgument = None,
@@ -198,7 +199,7 @@ def elect_leaders(
 
 
 @app.command("move", epilog="Example: minibroker topics move flights --partition 0 --to 2,3,1 --wait")
-@on_cluster
+@changing_cluster
 def move_topic(
     name: TopicArgument,
     cluster: Cluster,

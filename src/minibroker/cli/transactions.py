@@ -15,7 +15,14 @@ from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.completion import topic_names, transactional_ids
 from minibroker.cli.options import numbers_of, show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
-from minibroker.cli.parameters import OutputOption, PartitionOption, PartitionsOption, TopicArgument, on_cluster
+from minibroker.cli.parameters import (
+    OutputOption,
+    PartitionOption,
+    PartitionsOption,
+    TopicArgument,
+    changing_cluster,
+    on_cluster,
+)
 from minibroker.errors import EXIT_OK, BadValue
 
 if TYPE_CHECKING:
@@ -91,7 +98,7 @@ minibroker transactions abort payments-1
 
 minibroker transactions abort --topic payments --partition 0 --producer-id 1007""",
 )
-@on_cluster
+@changing_cluster
 def abort_transaction(
     cluster: Cluster,
     transactional_id: Annotated[

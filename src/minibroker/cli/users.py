@@ -16,7 +16,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.outcomes import report, report_rows
-from minibroker.cli.parameters import IfExistsOption, OutputOption, on_cluster
+from minibroker.cli.parameters import IfExistsOption, OutputOption, changing_cluster, on_cluster
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -71,7 +71,7 @@ minibroker users add alice --generate
 
 minibroker users add admin --password-file secret --data-dir data  (before the broker's first start)""",
 )
-@on_cluster
+@changing_cluster
 def add_user(
     user: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
     cluster: Cluster,
@@ -111,7 +111,7 @@ def add_user(
 
 
 @app.command("remove", epilog="Example: minibroker users remove alice")
-@on_cluster
+@changing_cluster
 def remove_users(
     users: UsersArgument,
     cluster: Cluster,

@@ -9,14 +9,16 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from minibroker import patience
 from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.shortfalls import noting
 from minibroker.errors import BadValue, BrokerError, CommandFailed
 
 BODY_BYTES_MAX = 8 << 20
@@ -39,6 +41,7 @@ OF_A_COMMAND = re.compile(r"`minibroker |(?<![\w-])--?[A-Za-z]")
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Any]]
 ChangeHandler = Callable[[Request, dict[str, Any]], Awaitable[Any]]
 
@@ -65,12 +68,23 @@ def advice_of_a_page(error: str) -> str:
 
 
 def get(path: str, handler: Handler) -> Route:
-    """A route that answers with the JSON of what the handler returns."""
+    """A route that answers with the JSON of what the handler returns; `lacks` has what is not in it, and why."""
+
+    async def handle(request: Request) -> Any:
+        value, lacking = await looked(lambda: handler(request))
+        return value | {"lacks": lacking} if lacking else value
 
     async def endpoint(request: Request) -> Response:
-        return await answered(lambda: handler(request))
+        return await answered(lambda: handle(request))
 
     return Route(path, endpoint, methods=["GET"])
+
+
+async def looked(handle: Callable[[], Awaitable[T]]) -> tuple[T, list[str]]:
+    """The result of a handler before the deadline of a page, and a line of each thing that it lacks."""
+    with patience.limited(), noting() as lines:
+        found = await handle()
+    return found, [advice_of_a_page(line) for line in lines]
 
 
 def change(method: str, path: str, handler: ChangeHandler) -> Route:

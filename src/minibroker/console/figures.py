@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.console.metadata import TopicRow
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
@@ -50,7 +51,7 @@ def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, 
 
 def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """Bytes on disk of the largest replica; empty on a broker before Kafka 1.0, or where ACLs deny it."""
-    from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, broker_ids, errors, of_each
+    from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, broker_ids, errors, lacks_answer, of_each
 
     found: dict[TopicPartition, int] = {}
     for chunk in chunks(partitions):
@@ -63,7 +64,10 @@ def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPar
 
         try:
             answers = of_each(client, broker_ids(client), ask, "what it has on disk")
-        except (errors.UnsupportedVersionError, errors.BrokerResponseError, NoAnswer):
+        except NoAnswer as error:
+            lacks_answer(error, "what it has on disk")
+            return {}
+        except (errors.UnsupportedVersionError, errors.BrokerResponseError):
             return {}
         for broker in (row for rows in answers.values() for row in rows):
             for directory in broker["log_dirs"]:
@@ -72,6 +76,33 @@ def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPar
                         at = TopicPartition(topic["name"], row["partition_index"])
                         found[at] = max(found.get(at, 0), row["partition_size"])
     return found
+
+
+class Figures(NamedTuple):
+    """By partition; `stables` are the last stable offsets. What no broker answered for is not there."""
+
+    starts: Offsets
+    ends: Offsets
+    bytes: Offsets
+    stables: Offsets
+
+
+def figures_of(client: Any, partitions: Sequence[TopicPartition], *, with_stable: bool = False) -> Figures:
+    """Ask for all of them at once."""
+    from minibroker.any_cluster.cluster import all_of
+
+    return Figures(
+        **all_of(
+            {
+                "starts": lambda: offsets_of(client, partitions, EARLIEST_TIMESTAMP),
+                "ends": lambda: offsets_of(client, partitions, LATEST_TIMESTAMP),
+                "bytes": lambda: bytes_of(client, partitions),
+                "stables": lambda: offsets_of(
+                    client, partitions if with_stable else (), LATEST_TIMESTAMP, committed=True
+                ),
+            }
+        )
+    )
 
 
 class Growth:

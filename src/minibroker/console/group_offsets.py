@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from minibroker.fetching_groups import FetchedPartition
 
     Fetching = Mapping[str, Sequence[FetchedPartition]]
+    Listed = Mapping[str, Mapping[str, Any]]
 
 HISTORY_SECONDS = 600
 POINT_SECONDS = 2.0
@@ -81,27 +82,33 @@ class LagHistory:
         return None if span_ms <= 0 else (recent[-1].lag - recent[0].lag) * 1000 / span_ms
 
 
-def group_types(client: Any) -> dict[str, str]:
-    """The type of every group of the cluster, by name in order."""
-    from minibroker.any_cluster.described_groups import groups_listed, type_of
+def listed_groups(client: Any) -> Listed:
+    """The row of ListGroups of every group of the cluster, by name in order."""
+    from minibroker.any_cluster.described_groups import groups_listed
 
-    return {name: type_of(row) for name, row in groups_listed(client).items()}
+    return groups_listed(client)
 
 
-def lags_of(client: Any, groups: Sequence[str], types: Mapping[str, str]) -> dict[str, GroupLag]:
-    """The lag of each of these groups; of the first PARTITIONS_MAX partitions of them all."""
-    from minibroker.any_cluster.described_groups import SHARE
+def lags_of(client: Any, groups: Sequence[str], listed: Listed) -> dict[str, GroupLag]:
+    """The lag of each of these groups whose coordinator answers; of the first PARTITIONS_MAX partitions of them all."""
+    from minibroker.any_cluster.cluster import NoAnswer, lacks_answer
+    from minibroker.any_cluster.described_groups import SHARE, type_of
     from minibroker.any_cluster.group_admin import committed_of
 
-    committed = committed_of(client, groups)
+    committed: dict[str, dict[TopicPartition, int]] = {}
+    try:
+        committed = committed_of(client, groups)
+    except NoAnswer as error:
+        lacks_answer(error, "what it coordinates")
+    groups = [each for each in groups if each in committed]
     asked = list(dict.fromkeys(at for offsets in committed.values() for at in offsets))[:PARTITIONS_MAX]
     ends = offsets_of(client, asked, LATEST_TIMESTAMP)
-    found = {group: group_lag(group, committed.get(group, {}), ends, set(asked)) for group in groups}
+    found = {group: group_lag(group, committed[group], ends, set(asked)) for group in groups}
     # Before it has a start, a share group will begin anywhere; a consumer that has committed nothing lags by nothing.
     return found | {
         group: each._replace(lag=None)
         for group, each in found.items()
-        if not each.committed and types.get(group) == SHARE
+        if not each.committed and group in listed and type_of(listed[group]) == SHARE
     }
 
 
@@ -143,7 +150,9 @@ def fetching_by(client: Any, control: Control | None) -> Fetching:
 
 def all_lags(client: Any, control: Control | None = None) -> tuple[int, dict[str, GroupLag]]:
     """Return the number of all groups, and the lag of the first ones."""
-    fetching, existing = fetching_by(client, control), group_types(client)
+    from minibroker.any_cluster.cluster import both
+
+    fetching, existing = both(lambda: fetching_by(client, control), lambda: listed_groups(client))
     every = sorted({*existing, *fetching})
     looked_through = set(every[:LOOKED_THROUGH_MAX])
     lags = lags_of(client, [each for each in existing if each in looked_through], existing)

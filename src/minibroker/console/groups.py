@@ -16,7 +16,7 @@ from minibroker.console.answers import Refused, advice_of_a_page, change, get, i
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
-from minibroker.console.group_offsets import GroupLag, all_lags, fetching_by, group_types, lags_of, with_fetches
+from minibroker.console.group_offsets import GroupLag, all_lags, fetching_by, lags_of, listed_groups, with_fetches
 from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Place = tuple[TopicPartition, int]  # and an offset
     from minibroker.any_cluster.described_groups import Group
     from minibroker.any_cluster.group_admin import GroupDescription, Move
-    from minibroker.console.group_offsets import Fetching
+    from minibroker.console.group_offsets import Fetching, Listed
     from minibroker.fetching_groups import FetchedPartition
 
 DESCRIBED = ("state", "members", "lag", "slope")
@@ -66,13 +66,14 @@ class Groups:
         return {"total": total, "all": every, "from": wanted.start, "rows": rows}
 
     def _page(self, client: Any, wanted: Wanted) -> tuple[int, int, list[dict[str, Any]]]:
-        fetching = fetching_by(client, self._console.control)
-        types = group_types(client)
-        every = sorted({*types, *fetching})
+        from minibroker.any_cluster.cluster import both
+
+        fetching, listed = both(lambda: fetching_by(client, self._console.control), lambda: listed_groups(client))
+        every = sorted({*listed, *fetching})
         names = matching(every, wanted.filter)
         if wanted.sort == "group":
             shown = cut(names, wanted, lambda name: name)
-            return len(every), len(names), self._described(client, shown, fetching, types)
+            return len(every), len(names), self._described(client, shown, fetching, listed)
         if len(names) > SORTED_GROUPS_MAX:
             raise Refused(
                 409,
@@ -82,20 +83,19 @@ class Groups:
         return (
             len(every),
             len(names),
-            cut(self._described(client, names, fetching, types), wanted, lambda row: row[wanted.sort]),
+            cut(self._described(client, names, fetching, listed), wanted, lambda row: row[wanted.sort]),
         )
 
-    def _described(
-        self, client: Any, names: Sequence[str], fetching: Fetching, types: Mapping[str, str]
-    ) -> list[dict[str, Any]]:
+    def _described(self, client: Any, names: Sequence[str], fetching: Fetching, listed: Listed) -> list[dict[str, Any]]:
         from minibroker.any_cluster.described_groups import Group, described
         from minibroker.fetching_groups import ONLY_FETCHES
 
-        found = described(client, names)
+        found = described(client, names, listed)
         for name in names:
-            if not found[name].exists and name in fetching:
+            if not (name in found and found[name].exists) and name in fetching:
                 found[name] = Group(name, ONLY_FETCHES, "", "", [], type="")
-        lags = lags_of(client, [name for name in names if found[name].error is None], types)
+        names = [name for name in names if name in found]
+        lags = lags_of(client, [name for name in names if found[name].error is None], listed)
         lags = with_fetches(lags, {name: rows for name, rows in fetching.items() if name in lags})
         rows = [self._row(found[name], lags.get(name)) for name in names]
         furthest = {
@@ -125,17 +125,18 @@ class Groups:
         }
 
     async def one(self, request: Request) -> Any:
-        from minibroker.any_cluster.described_groups import described
+        from minibroker.any_cluster.cluster import both
         from minibroker.any_cluster.group_admin import GroupAdmin, whole_lag
         from minibroker.fetching_groups import only_fetching
 
         group = in_path(request, "group")
 
         def describe(client: Any) -> tuple[GroupDescription | None, Sequence[FetchedPartition]]:
-            fetched = fetching_by(client, self._console.control).get(group, ())
-            if described(client, [group])[group].exists:
-                return GroupAdmin(client).describe(group), fetched
-            return only_fetching(group) if fetched else None, fetched
+            fetching, found = both(
+                lambda: fetching_by(client, self._console.control), lambda: GroupAdmin(client).found(group)
+            )
+            fetched = fetching.get(group, ())
+            return found or (only_fetching(group) if fetched else None), fetched
 
         description, fetched = await self._console.kafka.ask(describe)
         if description is None:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 THREADS_MAX = 8
-ANSWER_MS = 8_000  # of a broker that does not answer; a page shows the failure then, and asks again
-PROPERTIES = {"request.timeout.ms": str(ANSWER_MS), "client.id": OF_CONSOLE}
+PROPERTIES = {"client.id": OF_CONSOLE}
 
 T = TypeVar("T")
 
@@ -83,8 +82,11 @@ class KafkaClients:
 
     def _used(self, connected: Connected, question: Callable[[Any], T]) -> T:
         """Keep the connection unless it failed."""
+        from minibroker.any_cluster.cluster import wait_as_asked
+
         try:
             with explained(connected):
+                wait_as_asked(self.cluster.properties)
                 answer = question(connected.client)
         except BaseException:
             connected.closing.close()

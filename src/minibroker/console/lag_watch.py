@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from minibroker.console.answers import advice_of_a_page
+from minibroker.console.answers import advice_of_a_page, looked
 from minibroker.console.event_stream import Event
 from minibroker.console.group_offsets import GroupLag, all_lags, by_topic
 from minibroker.errors import BadValue, CommandFailed
@@ -32,12 +32,13 @@ Json = dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """The lags of the first groups of `groups`; or why they could not be read."""
+    """The lags of the first groups of `groups`, and a line of each thing that is not there; or why there is nothing."""
 
     number: int
     groups: int
     lags: dict[str, GroupLag]
     trouble: str | None = None
+    lacks: tuple[str, ...] = ()
 
 
 class LagWatch:
@@ -87,7 +88,7 @@ class LagWatch:
         history = self._console.lags
         behind = sorted((each for each in reading.lags.values() if each.lag), key=lambda each: -(each.lag or 0))
         even = [each for each in reading.lags.values() if each.lag == 0]
-        return {
+        shown = {
             "groups": reading.groups,
             "looked_through": len(reading.lags),
             "lag": sum(each.lag or 0 for each in behind),
@@ -102,6 +103,7 @@ class LagWatch:
             ],
             "topics": by_topic(reading.lags, topics),
         }
+        return shown | {"lacks": reading.lacks} if reading.lacks else shown
 
     async def _after(self, seen: int) -> Reading:
         """A reading after the one of that number, as soon as it is due; at once if a young one is there."""
@@ -121,7 +123,9 @@ class LagWatch:
         number = self._latest.number + 1
         try:
             control = self._console.control
-            groups, lags = await self._console.kafka.ask(lambda client: all_lags(client, control))
+            (groups, lags), lacking = await looked(
+                lambda: self._console.kafka.ask(lambda client: all_lags(client, control))
+            )
         except CommandFailed as error:
             self._latest = Reading(number, 0, {}, advice_of_a_page(str(error)))
             self._due = trio.current_time() + RETRY_SECONDS
@@ -129,5 +133,5 @@ class LagWatch:
         for each in lags.values():
             if each.lag is not None:
                 self._console.lags.record(each.group, each.lag)
-        self._latest = Reading(number, groups, lags)
+        self._latest = Reading(number, groups, lags, lacks=tuple(lacking))
         self._due = self._begun + READ_SECONDS

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
 from minibroker.console.console import Console
-from minibroker.console.group_offsets import group_types
+from minibroker.console.group_offsets import listed_groups
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.errors import BrokerError
 
@@ -60,10 +60,11 @@ def members(client: Any) -> tuple[int, list[dict[str, Any]]]:
     """A row of each member of the first groups, and how many groups there are."""
     from minibroker.any_cluster.described_groups import described
 
-    names = list(group_types(client))
+    listed = listed_groups(client)
+    names = list(listed)
     rows = [
         {**member_row(member, group.protocol_type), "group": name, "state": group.state}
-        for name, group in described(client, names[:GROUPS_MAX]).items()
+        for name, group in described(client, names[:GROUPS_MAX], listed).items()
         for member in group.members or ()
     ]
     return len(names), rows

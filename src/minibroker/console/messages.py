@@ -22,6 +22,7 @@ from minibroker.console.answers import (
     get,
     in_path,
     in_query,
+    looked,
     number_in_query,
     number_of,
 )
@@ -163,7 +164,11 @@ class Messages:
             return data
 
         headers = {"content-disposition": "attachment", "cache-control": "no-store"}
-        return await answered(part, partial(Response, headers=headers, media_type="application/octet-stream"))
+
+        async def looked_up() -> bytes:
+            return (await looked(part))[0]
+
+        return await answered(looked_up, partial(Response, headers=headers, media_type="application/octet-stream"))
 
     async def _found(self, request: Request) -> FoundAlone:
         """The message in the path. Raises Refused."""
@@ -288,9 +293,13 @@ class Reading(NamedTuple):
 
 
 def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None, budget: Budget) -> Reading:
+    from minibroker.any_cluster.cluster import both
+
     partitions = led_partitions([topic])
-    starts = offsets_of(client, partitions, EARLIEST_TIMESTAMP)
-    ends = offsets_of(client, partitions, LATEST_TIMESTAMP, committed=query.committed)
+    starts, ends = both(
+        lambda: offsets_of(client, partitions, EARLIEST_TIMESTAMP),
+        lambda: offsets_of(client, partitions, LATEST_TIMESTAMP, committed=query.committed),
+    )
     spans = {at.partition: Span(starts[at], ends[at]) for at in partitions if at in starts and at in ends}
     if position is None:
         positions = query.cursor or first_of(topic, spans, lambda span: span.end)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from minibroker.console.answers import Refused, answered
+from minibroker.console.answers import Refused, answered, looked
 from minibroker.console.console import Console
 
 if TYPE_CHECKING:
@@ -45,11 +45,20 @@ def routes(console: Console) -> list[BaseRoute]:
 
         async def handle() -> Page:
             accept = request.headers.get("accept", "")
-            return await trio.to_thread.run_sync(scrape, accept, abandon_on_cancel=True)
+            scraped, lacking = await looked(lambda: trio.to_thread.run_sync(scrape, accept, abandon_on_cancel=True))
+            return with_comments(scraped, lacking)
 
         return await answered(handle, response_of)
 
     return [Route("/metrics", metrics, methods=["GET"])]
+
+
+def with_comments(page: Page, lines: list[str]) -> Page:
+    """The page with those lines as comments, which only the older of Prometheus's formats has."""
+    text, content_type = page
+    if content_type.startswith("text/plain"):
+        text += "".join(f"# {line}\n" for line in lines).encode()
+    return text, content_type
 
 
 def response_of(page: Page) -> Response:

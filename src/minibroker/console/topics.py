@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.any_cluster.positions import parse_position
+from minibroker.any_cluster.shortfalls import lacks, noting
 from minibroker.console.answers import NUMBER_MAX, TEXT_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
-from minibroker.console.figures import bytes_of, led_partitions, offsets_of
+from minibroker.console.figures import figures_of, led_partitions
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow, offline, under_replicated
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.errors import BrokerError
-from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.outcomes import Outcome
@@ -53,6 +53,7 @@ class Topics:
         self._asking = trio.Lock()
         self._asked_names: list[str] = []
         self._many: dict[str, dict[str, Any]] = {}
+        self._many_lack: list[str] = []
         self._good_until = -math.inf
 
     async def listed(self, request: Request) -> Any:
@@ -86,22 +87,21 @@ class Topics:
         async with self._asking:
             begun = time.monotonic()
             if names != self._asked_names or begun > self._good_until:
-                self._many = await self._figures(topics)
+                with noting() as lines:
+                    self._many = await self._figures(topics)
+                self._many_lack = list(lines)
                 self._asked_names = names
                 ended = time.monotonic()
                 self._good_until = ended + (ended - begun) * REST_FACTOR
+            for line in self._many_lack:
+                lacks(line)
             return self._many
 
     async def _figures(self, topics: Sequence[TopicRow]) -> dict[str, dict[str, Any]]:
         """Messages, bytes and rate of each topic; None where no broker answers."""
         partitions = led_partitions(topics)
-        starts, ends, sizes = await self._console.kafka.ask(
-            lambda client: (
-                offsets_of(client, partitions, EARLIEST_TIMESTAMP),
-                offsets_of(client, partitions, LATEST_TIMESTAMP),
-                bytes_of(client, partitions),
-            )
-        )
+        found_figures = await self._console.kafka.ask(lambda client: figures_of(client, partitions))
+        starts, ends, sizes = found_figures.starts, found_figures.ends, found_figures.bytes
         now = time.monotonic()
         found: dict[str, dict[str, Any]] = {each.name: dict.fromkeys(OF_FIGURES) for each in topics}
         for topic in topics:
@@ -123,18 +123,11 @@ class Topics:
         page = cut(topic.partitions, wanted, lambda each: getattr(each, wanted.sort))
         cut_topic = topic._replace(partitions=tuple(page))
         partitions = led_partitions([cut_topic])
-        start, stable, end, sizes = await self._console.kafka.ask(
-            lambda client: (
-                offsets_of(client, partitions, EARLIEST_TIMESTAMP),
-                offsets_of(client, partitions, LATEST_TIMESTAMP, committed=True),
-                offsets_of(client, partitions, LATEST_TIMESTAMP),
-                bytes_of(client, partitions),
-            )
+        found = await self._console.kafka.ask(lambda client: figures_of(client, partitions, with_stable=True))
+        starts, stables, ends, bytes_by_partition = (
+            {at.partition: value for at, value in each.items()}
+            for each in (found.starts, found.stables, found.ends, found.bytes)
         )
-        ends = {at.partition: offset for at, offset in end.items()}
-        starts = {at.partition: offset for at, offset in start.items()}
-        stables = {at.partition: offset for at, offset in stable.items()}
-        bytes_by_partition = {at.partition: size for at, size in sizes.items()}
         logs = await self._logs(topic.name, page)
         growth = self._console.growth
         return topic_summary(topic) | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from minibroker.any_cluster.transaction_admin import ActiveProducer
 
 DESCRIBED_MAX = 100
+OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 NEEDS = "the cluster cannot list its transactions, which takes Kafka 3.0 or later"
 NEEDS_FOR_PRODUCERS = "the cluster cannot list the producers of a topic, which takes Kafka 2.8 or later"
 
@@ -52,20 +54,27 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def transactions(console: Console, client: Any) -> dict[str, Any]:
     """All transactional ids; those that are open are described, as far as a page shows them. Raises Refused."""
+    from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
     from minibroker.any_cluster.transaction_admin import TransactionAdmin
     from minibroker.errors import CommandFailed
 
     admin = TransactionAdmin(console.kafka.cluster, client)
     with needing(NEEDS):
         listed = admin.transactions(())
+    listed = sorted(listed, key=lambda row: row.state != "Ongoing")
+    is_open = [each.transactional_id for each in listed[:DESCRIBED_MAX] if each.state in OPEN]
+    described = at_once({name: partial(admin.describe, name) for name in is_open})
     rows: list[dict[str, Any]] = []
-    for each in sorted(listed, key=lambda row: row.state != "Ongoing"):
+    for each in listed:
         row = each._asdict() | {"producer_epoch": None, "started": None, "timeout_ms": None, "partitions": []}
-        if len(rows) < DESCRIBED_MAX and each.state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
-            try:
-                found = admin.describe(each.transactional_id)
-            except CommandFailed:
-                continue  # it has ended since
+        found = described.get(each.transactional_id)
+        if isinstance(found, CommandFailed):
+            continue  # it has ended since
+        if isinstance(found, NoAnswer):
+            lacks_answer(found, "since when its transactions are open")
+        elif isinstance(found, Exception):
+            raise found
+        elif found is not None:
             row |= {
                 "state": found.state,
                 "producer_epoch": found.producer_epoch,

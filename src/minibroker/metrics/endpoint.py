@@ -17,6 +17,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from minibroker import patience
+from minibroker.any_cluster.shortfalls import noting
 from minibroker.metrics.exposition import exposition
 from minibroker.metrics.scraper import Scraper
 
@@ -79,7 +81,9 @@ class Handler(BaseHTTPRequestHandler):
         if path not in ("/metrics", "/"):
             return HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n", TEXT
         try:
-            body, content_type = exposition(self.server.scraper.scrape(), self.headers.get("Accept", ""))
+            with patience.limited(), noting(logger.warning):
+                found = self.server.scraper.scrape()
+            body, content_type = exposition(found, self.headers.get("Accept", ""))
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             logger.warning("no metrics: %s", reason)

@@ -51,6 +51,26 @@ async function read(work, signal) {
   }
 }
 
+/** What the newest answers of the open page lack, and why: lines by the address that was asked. */
+const lacking = new Map()
+/** @type {Set<(lines: string[]) => void>} */
+export const lackListeners = new Set()
+
+/** Notes what an answer lacks; a later one of the same address may have it. @param {string} path @param {string[]} [lines] */
+function note(path, lines = []) {
+  const address = path.split('?')[0]
+  if (lines.length === 0 && !lacking.has(address)) return
+  if (lines.length === 0) lacking.delete(address)
+  else lacking.set(address, lines)
+  const every = [...new Set([...lacking.values()].flat())]
+  for (const listener of lackListeners) listener(every)
+}
+
+/** Forgets what is lacking: another page is shown. */
+export function forgetLacking() {
+  lacking.clear()
+}
+
 async function asked(path, options) {
   const response = await read(() => fetch(path, options), options.signal)
   if (response.ok) return response
@@ -72,7 +92,10 @@ async function asked(path, options) {
 export async function get(path, signal) {
   const early = await earlyAnswer(path)
   const response = early?.ok ? early : await asked(path, { headers: headers(), signal })
-  return read(() => response.json(), signal)
+  const found = await read(() => response.json(), signal)
+  signal?.throwIfAborted()
+  note(path, found.lacks)
+  return found
 }
 
 /** The answer that early.js has asked for; only once. @param {string} path @returns {Promise<Response|null>} */
@@ -145,6 +168,7 @@ export async function stream(path, { on, opened, failed }, signal) {
       wait = 250
       for await (const event of eventsOf(response.body)) {
         if (event.id !== null) lastId = event.id
+        note(address, event.data?.lacks)
         on(event)
       }
       if (!signal.aborted) throw new Ended(0, 'the stream ended; connecting again')

@@ -1,6 +1,6 @@
 // Starts the page: the top bar, the keys, and the page of the address.
 
-import { Failure, get, hasToken, takeToken } from './api.js'
+import { Failure, forgetLacking, get, hasToken, lackListeners, takeToken } from './api.js'
 import { knowBootstrap } from './commands.js'
 import { fill, h, setClass, setText } from './dom.js'
 import { termLink } from './glossary.js'
@@ -19,6 +19,8 @@ let open = null
 let cluster = null
 /** @type {Failure|null} */
 let failure = null
+/** @type {string[]} */
+let lacking = []
 
 const links = SECTIONS.map((each) => h('a', { href: each.href, 'data-section': each.section }, each.label))
 fill(/** @type {HTMLElement} */ (document.getElementById('pages')), links)
@@ -40,11 +42,18 @@ function report(state) {
   if (failure?.message === state.failure?.message) return
   failure = state.failure
   showLive()
-  if (failure === null) {
-    fill(notices)
-    return
-  }
-  fill(notices, h('div', { class: 'notice bad' }, h('span', {}, ...sentences(failure.message), failure.mayPass && ' Trying again.')))
+  showNotices()
+}
+
+/** Why a request failed, and what the page lacks. */
+function showNotices() {
+  const line = (text, ...more) => h('div', { class: 'notice bad' }, h('span', {}, ...sentences(text), ...more))
+  fill(notices, failure && line(failure.message, failure.mayPass && ' Trying again.'), lacking.map((each) => line(each)))
+}
+
+function showLacking(lines) {
+  lacking = lines
+  showNotices()
 }
 
 async function show() {
@@ -54,6 +63,8 @@ async function show() {
   const view = new View(main, found?.params ?? {}, cluster, report)
   open = view
   report({ failure: null })
+  forgetLacking()
+  showLacking([])
   for (const link of links) {
     if (link.dataset.section === found?.page.section) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
@@ -105,6 +116,7 @@ document.getElementById('theme')?.addEventListener('click', () => {
 takeToken()
 listenForKeys()
 live.listeners.add(showLive)
+lackListeners.add(showLacking)
 showLive()
 onAddress(() => {
   scrollTo(0, 0)
