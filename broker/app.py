@@ -30,19 +30,18 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.security.acls.acl_store import ACLS
 from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY
 from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.codec import Codec, KnownErrors, Watch
-from minibroker.broker.way.guard import Guard
 from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.way import Way
 from minibroker.broker.wing import Wing
 from minibroker.broker.wings.quotas.wing import QuotaWing
+from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
@@ -67,10 +66,13 @@ REFUSED_ROLES_INTERVAL_MS = 1000
 ROLES_SECONDS = 10.0  # for which a broker that knows its cluster waits for the last of its roles
 GC_GENERATION_0_THRESHOLD = 50_000
 SERVED_AS_KAFKA = ServeOptions()
-SECTIONS_OF_WINGS = (*QuotaWing.sections, ACLS, CREDENTIALS, SALT_KEY)
 
-# The wings, in the order of their stages: each is made of the parts, or None if the options do not ask for it.
-WINGS: tuple[Callable[[BrokerParts], Wing | None], ...] = (QuotaWing,)
+# In the order of their stages.
+WINGS: tuple[type[Wing], ...] = (
+    QuotaWing,
+    AclWing,
+)
+SECTIONS_OF_WINGS = (*(each for wing in WINGS for each in wing.sections), CREDENTIALS, SALT_KEY)
 
 OnReady = Callable[[str, int], None]  # with host and port of the first listener
 
@@ -137,10 +139,9 @@ class BrokerApp:
             state=self._state,
             dynamic_config=self._dynamic_config,
         )
-        for plugged in WINGS:
-            wing = plugged(parts)
-            if wing is not None:
-                parts.plug(wing)
+        for wing in WINGS:
+            if wing.is_asked_for(self._config, self._options):
+                parts.plug(wing(parts))
         return parts
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
@@ -487,7 +488,6 @@ def way_of(
         KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,
         faults,
         *[stage for wing in parts.wings for stage in wing.stages()],
-        Guard(parts.authorizer) if parts.authorizer is not None else None,
         parts.handlers,
     )
     return Way([each for each in stages if each is not None], parts.probes)

@@ -14,7 +14,6 @@ from random import Random
 
 import trio
 
-from minibroker.broker.apis.acls import AclApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
@@ -57,10 +56,7 @@ from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.security.acls.acl_store import AclStore
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.peer_login import IN_PLAIN_TEXT, peer_login
-from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.shared_settings import SharedSettings
 from minibroker.broker.time.clock import Clock
@@ -117,7 +113,6 @@ class BrokerParts:
     marker_channels: MarkerChannels
     addition_channels: AdditionChannels
     scram_users: ScramUsers
-    authorizer: Authorizer | None
     handlers: Handlers
     probes: Probes
     wings: list[Wing]
@@ -308,13 +303,6 @@ def build(
         controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
     transactions.start()
     producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
-    authorizer, acls = None, None
-    if config.authorizer_class_name:
-        authorizer = Authorizer(
-            super_users=list(map(parse_principal, config.super_users)),
-            allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
-        )
-        acls = AclStore(state, authorizer)
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
     reset_topics = ResetTopics(clock)
     metadata = MetadataApis(
@@ -324,19 +312,17 @@ def build(
         reset_topics=reset_topics,
         apis=handlers.apis,
         features=features,
-        authorizer=authorizer,
     )
     scram_users = ScramUsers(state)
     families = (
         metadata,
-        ProduceApis(replica_manager, metadata_cache, participation, authorizer),
+        ProduceApis(replica_manager, metadata_cache, participation),
         FetchApis(
             replica_manager,
             metadata_cache,
             FetchManager(fetch_sessions),
             fetch_positions,
             clock,
-            authorizer,
             selects_by_rack=config.replica_selector_class == RACK_AWARE_SELECTOR,
         ),
         LogOffsetApis(replica_manager),
@@ -345,9 +331,7 @@ def build(
             topic_admin=topic_admin,
             replica_manager=replica_manager,
             reset_topics=reset_topics,
-            authorizer=authorizer,
         ),
-        AclApis(acls),
         SaslApis(scram_users),
         ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin, group_configs=group_configs),
         ClusterApis(
@@ -356,7 +340,6 @@ def build(
             controller_loop=controller_loop,
             topic_admin=topic_admin,
             replica_manager=replica_manager,
-            authorizer=authorizer,
         ),
         GroupApis(
             groups,
@@ -364,11 +347,10 @@ def build(
             ensure_topic=topic_admin.ensure_internal_topic,
             positions=fetch_positions,
             profile=config.profile,
-            authorizer=authorizer,
         ),
-        ConsumerGroupApis(groups, positions=fetch_positions, authorizer=authorizer),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config, authorizer),
-        TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features, authorizer),
+        ConsumerGroupApis(groups, positions=fetch_positions),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
+        TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
         DescribeTransactionApis(transactions, replica_manager, clock),
         DelegationTokenApis(),
         FeatureApis(features),
@@ -381,7 +363,7 @@ def build(
         state=state,
         channels=channels if state.is_shared else None,
         peers=peers,
-        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, wings=wings, acls=acls),
+        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, wings=wings),
         timers=timers,
         background=background,
         afterwards=afterwards,
@@ -397,7 +379,6 @@ def build(
         marker_channels=marker_channels,
         addition_channels=addition_channels,
         scram_users=scram_users,
-        authorizer=authorizer,
         handlers=handlers,
         probes=probes,
         wings=wings,

@@ -5,13 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from minibroker.broker.cluster.first_topics import FirstTopic
-    from minibroker.broker.control.console_child import ConsoleChild
-    from minibroker.broker.control.control_server import ControlServer
-    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
@@ -32,12 +29,12 @@ class ServeOptions(NamedTuple):
     `zookeeper`: the ZooKeeper of a cluster with Apache Kafka, as zookeeper.connect has it. `topics`: those to create
     before the broker is ready."""
 
-    control: ControlServer | None = None
+    control: Any = None
     recorder: Recorder | None = None
     busy_poll_ms: int = 0
     faults_max: int = DEFAULT_FAULTS_MAX
-    console: ConsoleChild | None = None
-    metrics: MetricsEndpoint | None = None
+    console: Any = None
+    metrics: Any = None
     counts: bool = False
     cluster_dir: Path | None = None
     zookeeper: str | None = None

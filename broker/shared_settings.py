@@ -11,20 +11,16 @@ from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.sections import BROKER_CONFIGS
 from minibroker.broker.cluster.state import Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.security.acls.acl_store import ACLS, AclStore
 from minibroker.broker.wing import Wing
 
 
 class SharedSettings:
     """Takes what is in the news of the state."""
 
-    def __init__(
-        self, *, own: OwnBroker, dynamic_config: DynamicConfig, wings: Sequence[Wing], acls: AclStore | None
-    ) -> None:
+    def __init__(self, *, own: OwnBroker, dynamic_config: DynamicConfig, wings: Sequence[Wing]) -> None:
         self._own = own
         self._dynamic_config = dynamic_config
         self._wings = wings
-        self._acls = acls
 
     def on_news(self, news: News) -> None:
         """Take a change; what this broker has changed itself is the same already."""
@@ -35,7 +31,5 @@ class SharedSettings:
                 self._own.set_topic_configs(name, topic.configs)
         if (broker_configs := news.get(BROKER_CONFIGS)) is not None:
             self._dynamic_config.take(broker_configs)
-        if news.get(ACLS) is not None and self._acls is not None:
-            self._acls.read()
         for each in self._wings:
             each.on_change(news)

@@ -1,7 +1,6 @@
 """A wing: something that a broker may lack, such as quotas. A wing knows the core; the core knows no wing.
 
-`app.WINGS` names the wings, each by a function that makes it of the parts, or returns None if the options do not ask
-for it. A broker without a wing's folder and its line there serves all the rest.
+`app.WINGS` names the wings. A broker without a wing's folder and its line there serves all the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from typing import Any, NamedTuple
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.way.stage import Stage
 
 Value = float | int | str | Mapping[str, float]  # of a metric; an object has the attributes of Kafka's histogram
@@ -30,9 +31,16 @@ Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
 
 
 class Wing:
-    """Overrides what it has: each method is a place of the core where a wing may plug in."""
+    """Overrides what it has: each method is a place of the core where a wing may plug in. It gets the `BrokerParts`."""
 
     sections: Sequence[Section[Any]] = ()  # of the state of the cluster, which it declares
+
+    def __init__(self, parts: Any) -> None: ...
+
+    @classmethod
+    def is_asked_for(cls, config: KafkaConfig, options: ServeOptions) -> bool:
+        """Whether a broker with these settings and options has the wing."""
+        return True
 
     def frame_stages(self) -> Sequence[Stage]:
         """Stages before the codec: they see frames."""

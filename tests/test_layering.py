@@ -62,8 +62,9 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app launcher > inside > wings > parts serve_options > control faults shared_settings > network > wing
-    > way > apis > transaction > group > security > cluster > replica > upkeep > pending time > config
+    __main__ > app launcher > inside > wings > parts > control faults shared_settings > network > wing
+    > serve_options > way > apis > transaction > group > security > cluster > replica > upkeep
+    > pending principal time > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers(
@@ -82,7 +83,7 @@ SPARK_LAYERS = layers("""
     > hadoop_files kafka_options progress_commits report session > command_lines errors
 """)
 # What of the core still imports a wing.
-UNTURNED = ("broker/cluster",)
+UNTURNED = ("broker/cluster/zk",)
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
 
 # Names that say nothing of what is inside.

@@ -1,4 +1,4 @@
-"""The operations that a client may do with a resource (KIP-430): all of its type, without an authorizer.
+"""The operations that a client may do with a resource (KIP-430): all of its type, unless it has fewer rights.
 
 A bit for each operation, by its code in Kafka's AclOperation (as kafka 2.3 AuthorizerUtils).
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
@@ -46,24 +45,15 @@ def bits(operations: Iterable[Operation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
-ON_CLUSTER, ON_TOPIC, ON_GROUP = bits(OF_CLUSTER), bits(OF_TOPIC), bits(OF_GROUP)
-
-
-def on_cluster(authorizer: Authorizer | None, client: Client) -> int:
-    if authorizer is None:
-        return ON_CLUSTER
-    if not authorizer.allows(client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+def on_cluster(client: Client) -> int:
+    if not client.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return NOT_ALLOWED
-    return bits(authorizer.allowed(client, OF_CLUSTER, (ResourceType.CLUSTER, CLUSTER_NAME)))
+    return bits(client.allowed(OF_CLUSTER, (ResourceType.CLUSTER, CLUSTER_NAME)))
 
 
-def on_topic(authorizer: Authorizer | None, client: Client, name: str) -> int:
-    if authorizer is None:
-        return ON_TOPIC
-    return bits(authorizer.allowed(client, OF_TOPIC, (ResourceType.TOPIC, name)))
+def on_topic(client: Client, name: str) -> int:
+    return bits(client.allowed(OF_TOPIC, (ResourceType.TOPIC, name)))
 
 
-def on_group(authorizer: Authorizer | None, client: Client, name: str) -> int:
-    if authorizer is None:
-        return ON_GROUP
-    return bits(authorizer.allowed(client, OF_GROUP, (ResourceType.GROUP, name)))
+def on_group(client: Client, name: str) -> int:
+    return bits(client.allowed(OF_GROUP, (ResourceType.GROUP, name)))

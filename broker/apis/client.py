@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from minibroker.broker.security.principal import ANONYMOUS, Principal
+from minibroker.broker.principal import ANONYMOUS, Principal
 from minibroker.protocol.framing import FrameDecoder
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation
 
 if TYPE_CHECKING:
     from minibroker.broker.replica.decisions import Broker
@@ -13,12 +16,39 @@ if TYPE_CHECKING:
 
 PLAINTEXT = "PLAINTEXT"
 
+Resource = tuple[ResourceType, str]
+
 
 class Meter(Protocol):
     """Counts what a client fetches, for a stage that may withhold it."""
 
     def withholds(self, size_bytes: int) -> bool:
         """Count a response of this size; return whether it goes without records."""
+
+
+class Decisions(dict[str, bool]):
+    """Whether a client may do one operation on resources of one type, by their names; looking one up decides it."""
+
+    def __missing__(self, name: str) -> bool:
+        return True
+
+
+EVERYTHING = Decisions()
+
+
+class Rights:
+    """The rights of clients: all of them, unless a stage entitles a client to fewer."""
+
+    def decisions(self, who: Client, operation: Operation, resource_type: ResourceType) -> Decisions:
+        """The decisions of one kind, valid for the request in hand."""
+        return EVERYTHING
+
+    def allowed(self, who: Client, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
+        """Return those of the operations that a client may do."""
+        return list(operations)
+
+
+ALL_RIGHTS = Rights()
 
 
 class Client:
@@ -45,6 +75,7 @@ class Client:
         "muted_until_ms",
         "number",
         "principal",
+        "rights",
     )
 
     def __init__(
@@ -68,6 +99,7 @@ class Client:
         self.frames: FrameDecoder | None = None
         self.login: Login | None = None
         self.meter: Meter | None = None
+        self.rights = ALL_RIGHTS
         self.muted_until_ms = 0
 
     def address_of(self, broker: Broker) -> tuple[str, int] | None:
@@ -97,6 +129,25 @@ class Client:
     def measure(self, meter: Meter | None) -> None:
         """Count the answer to its Fetch in hand by `meter`."""
         self.meter = meter
+
+    def entitle(self, rights: Rights) -> None:
+        """Allow it only what these rights do."""
+        self.rights = rights
+
+    @property
+    def may_everything(self) -> bool:
+        """Whether no right needs to be asked for."""
+        return self.rights is ALL_RIGHTS
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return self.rights.decisions(self, operation, resource_type)[name]
+
+    def decisions(self, operation: Operation, resource_type: ResourceType) -> Decisions:
+        return self.rights.decisions(self, operation, resource_type)
+
+    def allowed(self, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
+        """Return those of the operations that it may do on a resource."""
+        return self.rights.allowed(self, operations, resource)
 
     def mute(self, until_ms: int) -> None:
         """Read no further request of it before this time; 0 ends that."""

@@ -25,7 +25,6 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.cluster import (
@@ -57,9 +56,7 @@ class ClusterApis:
         controller_loop: ControllerLoop,
         topic_admin: TopicAdmin,
         replica_manager: ReplicaManager,
-        authorizer: Authorizer | None = None,
     ) -> None:
-        self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
         self._controller = controller_loop
@@ -88,7 +85,7 @@ class ClusterApis:
         ]
         operations = NOT_REQUESTED
         if request.body.include_cluster_authorized_operations:
-            operations = on_cluster(self._authorizer, client)
+            operations = on_cluster(client)
         return DescribeClusterResponse(
             endpoint_type=ENDPOINT_BROKERS,
             cluster_id=cache.cluster_id,

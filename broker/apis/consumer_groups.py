@@ -7,7 +7,6 @@ ConsumerGroupDescribe v0-v1. Version notes: v1 the protocol of each member.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
@@ -20,7 +19,6 @@ from minibroker.broker.group.consumer.member import ConsumerMember
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_positions import FetchPositions
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.groups import (
@@ -40,12 +38,9 @@ Body = Any
 class ConsumerGroupApis:
     """Handlers of groups of the consumer protocol."""
 
-    def __init__(
-        self, coordinator: GroupCoordinator, *, positions: FetchPositions, authorizer: Authorizer | None = None
-    ) -> None:
+    def __init__(self, coordinator: GroupCoordinator, *, positions: FetchPositions) -> None:
         self._coordinator = coordinator
         self._positions = positions
-        self._authorizer = authorizer
 
     def routes(self) -> Routes:
         return {
@@ -53,15 +48,11 @@ class ConsumerGroupApis:
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.consumer_group_describe,
         }
 
-    def _may_describe(self, client: Client, topic: str) -> bool:
-        return self._authorizer is None or self._authorizer.allows(
-            client, Operation.DESCRIBE, ResourceType.TOPIC, topic
-        )
-
     def consumer_group_heartbeat(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         self._positions.note_group(request.client_id, client.host, body.group_id)
-        if not all(self._may_describe(client, name) for name in body.subscribed_topic_names or ()):
+        may_describe = client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
+        if not all(may_describe[name] for name in body.subscribed_topic_names or ()):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         owned = body.topic_partitions
         result = self._coordinator.heartbeats.heartbeat(
@@ -79,7 +70,7 @@ class ConsumerGroupApis:
                 client_id=request.client_id or "",
                 client_host=client_host(client),
                 must_bring_member_id=request.api_version >= FIRST_VERSION_WITH_OWN_MEMBER_ID,
-                may_describe=partial(self._may_describe, client),
+                may_describe=may_describe.__getitem__,
             )
         )
         return then(result, answered)
@@ -106,7 +97,7 @@ class ConsumerGroupApis:
             assignment_epoch=group.assignment_epoch,
             assignor_name=self._coordinator.assignor_of(group),
             members=members,
-            authorized_operations=on_group(self._authorizer, client, group_id) if asks else NOT_REQUESTED,
+            authorized_operations=on_group(client, group_id) if asks else NOT_REQUESTED,
         )
 
     def _member(self, group: ConsumerGroup, member: ConsumerMember, client: Client) -> Body:
@@ -135,7 +126,7 @@ class ConsumerGroupApis:
             name = self._coordinator.topics.name_of(topic_id)
             if name is None:
                 continue
-            if not self._may_describe(client, name):
+            if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 raise KafkaError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     "The group has described topic(s) that the client is not authorized to describe.",

@@ -9,7 +9,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.security.principal import ANONYMOUS
+from minibroker.broker.principal import ANONYMOUS
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.delegation_tokens import CreateDelegationTokenResponse

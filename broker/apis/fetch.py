@@ -31,7 +31,6 @@ from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.replica.replica_selector import RackAwareSelector
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
@@ -59,6 +58,7 @@ LEADER_ERRORS = (ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.FENCED_LEADER_EPO
 
 READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+TOPIC_AUTHORIZATION_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 FETCH_RESPONSE = FetchResponse.type
 
 Body = Any
@@ -88,11 +88,9 @@ class FetchApis:
         fetch_manager: FetchManager,
         positions: FetchPositions,
         clock: Clock,
-        authorizer: Authorizer | None = None,
         *,
         selects_by_rack: bool = False,
     ) -> None:
-        self._authorizer = authorizer
         self._selects_by_rack = selects_by_rack
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
@@ -135,10 +133,7 @@ class FetchApis:
             is_from_follower=params.is_from_follower,
             topics_by_id=None if version < FIRST_VERSION_WITH_IDS else self._metadata_cache.topics_by_id,
         )
-        if self._authorizer is None:
-            rows, unknown = self._split_known(context.rows)
-        else:
-            rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
+        rows, unknown = self._split(client, params, context.rows)
         if version >= FIRST_VERSION_WITH_IDS:
             rows, unknown, params = self._with_errors_of_ids(rows, unknown, params)
         reader = None
@@ -156,34 +151,23 @@ class FetchApis:
         racks = {broker_id: each.rack for broker_id, each in brokers.items() if listener in each.endpoints}
         return RackAwareSelector(rack_id, racks)
 
-    def _split_known(self, requested: Sequence[FetchRow]) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
-        """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
-        known = self._metadata_cache.topics
-        unknown = {}
-        for row in requested:
-            name, partition = topic_partition = row.topic_partition
-            topic = known.get(name)
-            if topic is None or partition not in topic.partitions:
-                unknown[topic_partition] = failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if not unknown:
-            return requested, []
-        return [row for row in requested if row.topic_partition not in unknown], list(unknown.values())
-
-    def _split_allowed(
-        self, authorizer: Authorizer, client: Client, params: FetchParams, requested: Sequence[FetchRow]
+    def _split(
+        self, client: Client, params: FetchParams, requested: Sequence[FetchRow]
     ) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
-        """Split as `_split_known`; first into those that the client may read, with every request of a session."""
-        if params.is_from_follower:
-            if authorizer.allows(client, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
-                return self._split_known(requested)
-            return [], [failed_fetch(row.topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for row in requested]
-        may_read = authorizer.decisions(client, READ, TOPIC)
+        """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9), and of those that the
+        client may not read, with every request of a session."""
+        asks = not client.may_everything
+        if asks and params.is_from_follower:
+            if not client.may(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+                return [], [failed_fetch(row.topic_partition, TOPIC_AUTHORIZATION_FAILED) for row in requested]
+            asks = False
+        may_read = client.decisions(READ, TOPIC)
         known = self._metadata_cache.topics
         unread = {}
         for row in requested:
             name, partition = topic_partition = row.topic_partition
-            if not may_read[name]:
-                unread[topic_partition] = failed_fetch(topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if asks and not may_read[name]:
+                unread[topic_partition] = failed_fetch(topic_partition, TOPIC_AUTHORIZATION_FAILED)
                 continue
             topic = known.get(name)
             if topic is None or partition not in topic.partitions:

@@ -28,7 +28,6 @@ from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import partition_of_name
 from minibroker.broker.replica.fetch_positions import FetchPositions
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
@@ -94,9 +93,7 @@ class GroupApis:
         ensure_topic: Callable[[str], object],
         positions: FetchPositions,
         profile: Profile = EVERYTHING,
-        authorizer: Authorizer | None = None,
     ) -> None:
-        self._authorizer = authorizer
         self._coordinator = coordinator
         self._profile = profile
         self._metadata_cache = metadata_cache
@@ -227,7 +224,7 @@ class GroupApis:
                     protocol_type=group.protocol_type,
                     protocol_data=group.protocol,
                     members=group.members,
-                    authorized_operations=on_group(self._authorizer, client, group_id)
+                    authorized_operations=on_group(client, group_id)
                     if request.body.include_authorized_operations and group.error is ErrorCode.NONE
                     else NOT_REQUESTED,
                 )

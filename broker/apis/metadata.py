@@ -29,7 +29,6 @@ from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import (
@@ -74,9 +73,7 @@ class MetadataApis:
         reset_topics: ResetTopics,
         apis: Mapping[int, Api],
         features: Features,
-        authorizer: Authorizer | None = None,
     ) -> None:
-        self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
@@ -149,7 +146,7 @@ class MetadataApis:
         if cursor.partition_index < 0 or (asked and cursor.topic_name and cursor.topic_name not in asked):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no partition to go on from: {cursor}")
         names = sorted(name for name in asked or known if name >= cursor.topic_name)
-        allowed = [name for name in names if self._may(client, Operation.DESCRIBE, name)]
+        allowed = [name for name in names if client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
         left = min(max(body.response_partition_limit, 1), MOST_PARTITIONS)
         rows, next_cursor = [], None
         for name in allowed:
@@ -190,7 +187,7 @@ class MetadataApis:
             controller_id=cache.controller_id if cache.controller_id in brokers else NO_BROKER,
             topics=topics,
             cluster_authorized_operations=(
-                authorized_operations.on_cluster(self._authorizer, client)
+                authorized_operations.on_cluster(client)
                 if body.include_cluster_authorized_operations
                 else authorized_operations.NOT_REQUESTED
             ),
@@ -199,7 +196,7 @@ class MetadataApis:
     def _with_operations(self, topic: Body, client: Client) -> Body:
         if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return topic
-        operations = authorized_operations.on_topic(self._authorizer, client, topic.name or "")
+        operations = authorized_operations.on_topic(client, topic.name or "")
         return topic._replace(topic_authorized_operations=operations)
 
     def _asked_topics(self, request: Request, client: Client) -> list[Body]:
@@ -207,7 +204,11 @@ class MetadataApis:
         asked, version = request.body.topics, request.api_version
         if asked is None or (version < FIRST_VERSION_WITH_NULL_TOPICS and not asked):
             every = self._metadata_cache.topics.values()
-            return [self._known(topic, client) for topic in every if self._may(client, Operation.DESCRIBE, topic.name)]
+            return [
+                self._known(topic, client)
+                for topic in every
+                if client.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            ]
         topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if topic_ids:
             if version < FIRST_VERSION_WITH_TOPICS_BY_ID:
@@ -217,7 +218,7 @@ class MetadataApis:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with neither a name nor an id")
         names = dict.fromkeys(topic.name for topic in asked)
         may_create = self._config.auto_create_topics_enable and request.body.allow_auto_topic_creation
-        denied = [] if self._authorizer is None else self._denied(client, names, may_create=may_create)
+        denied = [] if client.may_everything else self._denied(client, names, may_create=may_create)
         for name in denied:
             del names[name]
         known = self._metadata_cache.topics
@@ -236,21 +237,13 @@ class MetadataApis:
 
     def _denied(self, client: Client, names: Iterable[str], *, may_create: bool) -> list[str]:
         """Return those that the client may not describe; last those that are not there and that it may not create."""
-        undescribed = [name for name in names if not self._may(client, Operation.DESCRIBE, name)]
-        if not may_create or self._may_create_all(client):
+        undescribed = [name for name in names if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+        if not may_create or client.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
             return undescribed
         missing = dict.fromkeys(name for name in names if name not in self._metadata_cache.topics)
         for name in undescribed:
             missing.pop(name, None)
-        return [*undescribed, *(name for name in missing if not self._may(client, Operation.CREATE, name))]
-
-    def _may(self, client: Client, operation: Operation, topic: str) -> bool:
-        return self._authorizer is None or self._authorizer.allows(client, operation, ResourceType.TOPIC, topic)
-
-    def _may_create_all(self, client: Client) -> bool:
-        return self._authorizer is None or self._authorizer.allows(
-            client, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-        )
+        return [*undescribed, *(name for name in missing if not client.may(Operation.CREATE, ResourceType.TOPIC, name))]
 
     def _topics_by_id(self, topic_ids: Iterable[bytes], client: Client) -> list[Body]:
         """Make the rows, of unknown ids first; names beside ids are ignored (as kafka 2.8)."""
@@ -262,7 +255,7 @@ class MetadataApis:
         ]
 
     def _known_by_id(self, topic: TopicMetadata, client: Client) -> Body:
-        if self._may(client, Operation.DESCRIBE, topic.name):
+        if client.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             return self._known(topic, client)
         return topic_row(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=topic.topic_id.bytes)
 

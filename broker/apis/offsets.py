@@ -26,7 +26,6 @@ from minibroker.broker.group.offset_manager import FetchedOffset, OffsetManager
 from minibroker.broker.group.offsets import Commit, Errors
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_positions import FetchPositions
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -64,9 +63,7 @@ class OffsetApis:
         positions: FetchPositions,
         clock: Clock,
         config: KafkaConfig,
-        authorizer: Authorizer | None = None,
     ) -> None:
-        self._authorizer = authorizer
         self._offsets = offsets
         self._offsets_of_v0 = offsets_of_v0
         self._metadata_cache = metadata_cache
@@ -160,11 +157,10 @@ class OffsetApis:
         """Make the row of one group: topics that the client may not know come last, or not if it asks for all."""
         asked = None if group.topics is None else partitions_of(group.topics)
         refused = {each: UNKNOWN_ID for each in asked or () if isinstance(each.topic, UnknownTopicById)}
-        may_know = None
-        if self._authorizer is not None:
-            if not self._authorizer.allows(client, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
-                return GROUP_ROW(group.group_id, (), ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            may_know = self._authorizer.decisions(client, Operation.DESCRIBE, ResourceType.TOPIC)
+        if not client.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+            return GROUP_ROW(group.group_id, (), ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        may_know = client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
+        if not client.may_everything:
             refused |= {each: DENIED for each in asked or () if each not in refused and not may_know[each.topic]}
         error, offsets = self._offsets.fetch(
             group.group_id,
@@ -175,7 +171,7 @@ class OffsetApis:
         )
         if error is not ErrorCode.NONE:
             return GROUP_ROW(group.group_id, (), error)
-        if asked is None and may_know is not None:
+        if asked is None and not client.may_everything:
             offsets = {each: offset for each, offset in offsets.items() if may_know[each.topic]}
         if asked is None and has_ids:
             offsets = self._by_id(offsets)

@@ -25,7 +25,6 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import AppendResults, failed_append
 from minibroker.broker.replica.leading import ACKS_ALL, ACKS_NONE
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.transaction.marker_channels import Errors
 from minibroker.broker.transaction.participation import Participation
 from minibroker.broker.transaction.transaction import ProducerIdentity
@@ -69,12 +68,10 @@ class ProduceApis:
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
         participation: Participation,
-        authorizer: Authorizer | None = None,
     ) -> None:
         self._participation = participation
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
-        self._authorizer = authorizer
 
     def routes(self) -> Routes:
         return {ApiKey.PRODUCE: self.produce}
@@ -85,8 +82,8 @@ class ProduceApis:
         if body.acks not in VALID_ACKS:
             refused = self._refused_for_acks((*entries, *refused))
             entries = {}
-        if self._authorizer is not None:
-            denied = refusals(self._authorizer, client, body)
+        if not client.may_everything:
+            denied = refusals(client, body)
             if denied:
                 entries = {each: records for each, records in entries.items() if each not in denied}
                 refused = refused | denied
@@ -170,12 +167,12 @@ def with_refusals(errors: Errors | Pending[Errors], known: AppendResults) -> App
     return then(errors, lambda errors: known | {each: failed_append(error) for each, error in errors.items()})
 
 
-def refusals(authorizer: Authorizer, client: Client, body: Body) -> AppendResults:
+def refusals(client: Client, body: Body) -> AppendResults:
     """Return the partitions that the client may not write to.
 
     Each batch counts, not only the last one, as in kafka 2.0.1 (CVE-2018-17196).
     """
-    may_write = authorizer.decisions(client, Operation.WRITE, ResourceType.TOPIC)
+    may_write = client.decisions(Operation.WRITE, ResourceType.TOPIC)
     has_transaction = has_idempotent = False
     error = ErrorCode.NONE
     for topic, partitions in body.topics:
@@ -187,11 +184,10 @@ def refusals(authorizer: Authorizer, client: Client, body: Body) -> AppendResult
             has_idempotent |= is_idempotent
     id_of_transaction = body.transactional_id
     if has_transaction and (
-        id_of_transaction is None
-        or not authorizer.allows(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, id_of_transaction)
+        id_of_transaction is None or not client.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, id_of_transaction)
     ):
         return refused_for_all(body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if has_idempotent and not authorizer.allows(client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if has_idempotent and not client.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
         return refused_for_all(body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not error:
         return {}

@@ -31,7 +31,6 @@ from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import TESTS_CLIENT_ID, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import BROKERS_DEFAULT, NO_LEADER
@@ -61,9 +60,7 @@ class TopicApis:
         topic_admin: TopicAdmin,
         replica_manager: ReplicaManager,
         reset_topics: ResetTopics,
-        authorizer: Authorizer | None = None,
     ) -> None:
-        self._authorizer = authorizer
         self._replica_manager = replica_manager
         self._config = config
         self._topic_admin = topic_admin
@@ -114,8 +111,8 @@ class TopicApis:
 
     def _created_row(self, topic: TopicState, request: Request, client: Client) -> Body:
         topic_id = NO_TOPIC_ID if request.body.validate_only else topic.topic_id.bytes
-        if request.api_version >= FIRST_VERSION_WITH_CONFIGS and not self._may(
-            client, Operation.DESCRIBE_CONFIGS, topic.name
+        if request.api_version >= FIRST_VERSION_WITH_CONFIGS and not client.may(
+            Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
         ):
             return CreateTopicsResponse.row("topics")(
                 name=topic.name,
@@ -144,9 +141,6 @@ class TopicApis:
             configs=configs,
         )
 
-    def _may(self, client: Client, operation: Operation, topic: str) -> bool:
-        return self._authorizer is None or self._authorizer.allows(client, operation, ResourceType.TOPIC, topic)
-
     # -- CreatePartitions -------------------------------------------------------------------------------------
 
     def create_partitions(self, request: Request, client: Client) -> Body:
@@ -172,7 +166,9 @@ class TopicApis:
         make_row = DeleteTopicsResponse.row("topics")
         asked = self._to_delete(request)
         denied = {
-            topic_id for name, topic_id in asked if name is not None and not self._may(client, Operation.DELETE, name)
+            topic_id
+            for name, topic_id in asked
+            if name is not None and not client.may(Operation.DELETE, ResourceType.TOPIC, name)
         }
         outcomes = self._topic_admin.delete_topics(
             name for name, topic_id in asked if name is not None and topic_id not in denied
@@ -184,7 +180,7 @@ class TopicApis:
             code, message = ErrorCode.NONE, None
             if topic_id in denied:
                 code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
-                shown = name if self._may(client, Operation.DESCRIBE, name or "") else None
+                shown = name if client.may(Operation.DESCRIBE, ResourceType.TOPIC, name or "") else None
                 rows.append(make_row(name=shown, topic_id=topic_id, error_code=code, error_message=message))
                 continue
             try:

@@ -25,7 +25,6 @@ from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offsets import Commit
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Identified, TransactionCoordinator
 from minibroker.broker.transaction.marker_channels import Errors, Marker
@@ -71,11 +70,9 @@ class TransactionApis:
         clock: Clock,
         participation: Participation,
         features: Features,
-        authorizer: Authorizer | None = None,
     ) -> None:
         self._participation = participation
         self._features = features
-        self._authorizer = authorizer
         self._coordinator = coordinator
         self._markers = markers
         self._groups = groups
@@ -94,8 +91,8 @@ class TransactionApis:
 
     def init_producer_id(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        if body.transactional_id is None and not self._may(
-            client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+        if body.transactional_id is None and not client.may(
+            Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -158,12 +155,9 @@ class TransactionApis:
         )
         return then(outcome, lambda error: add(dict.fromkeys(partitions, error)))
 
-    def _may(self, client: Client, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        return self._authorizer is None or self._authorizer.allows(client, operation, resource_type, name)
-
     def _refusal(self, client: Client, topic_partition: TopicPartition) -> ErrorCode | None:
         topic = topic_partition.topic
-        if topic in INTERNAL_TOPICS or not self._may(client, Operation.WRITE, ResourceType.TOPIC, topic):
+        if topic in INTERNAL_TOPICS or not client.may(Operation.WRITE, ResourceType.TOPIC, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None if self._exists(topic_partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import Request
 from minibroker.protocol.topic_ids import IdPlaces
-
-if TYPE_CHECKING:
-    from minibroker.broker.way.guard import Denied
 
 Body = Any
 
@@ -27,7 +24,6 @@ class Exchange:
     ids: IdPlaces | None = None  # where the messages have ids of topics
     body: Body = None
     has_failed = False  # the handler: `body` has its error for the whole request
-    denied: Denied | None = None  # what the guard has left out
     strike: Any = None  # of the faults of a test
     notes: dict[object, Any] | None = None  # of stages, each by itself
     last_words = ""  # why the connection ends after this answer

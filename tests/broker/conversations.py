@@ -34,7 +34,7 @@ from trio.testing import MockClock
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
-from minibroker.broker.security.principal import Principal
+from minibroker.broker.principal import Principal
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec

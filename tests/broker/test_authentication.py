@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.security.principal import Principal
+from minibroker.broker.principal import Principal
 from minibroker.broker.security.sasl.oauthbearer import Token
 from minibroker.broker.security.sasl.plain import PlainAccounts
 from minibroker.broker.time.clock import Clock

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.security.principal import Principal
+from minibroker.broker.principal import Principal
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.broker.conftest import InMemoryBroker, MakeBroker

@@ -17,7 +17,7 @@ import pytest
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.pending import Pending
-from minibroker.broker.security.principal import ANONYMOUS
+from minibroker.broker.principal import ANONYMOUS
 from minibroker.broker.security.sasl.plain import PlainAccounts
 from minibroker.broker.security.sasl.tokens import UnsecuredTokens
 from minibroker.broker.time.clock import Clock

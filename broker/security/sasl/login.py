@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from minibroker.broker.security.principal import USER, Principal
+from minibroker.broker.principal import USER, Principal
 from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError, SaslServer
 from minibroker.broker.security.sasl.mechanisms import MakeServer
 from minibroker.broker.time.clock import Clock

@@ -12,8 +12,8 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.security.acls.acl_store import AclStore
-from minibroker.broker.security.acls.rules import AclFilter, AclRule
+from minibroker.broker.wings.security.acls.acl_store import AclStore
+from minibroker.broker.wings.security.acls.rules import AclFilter, AclRule
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.acls import CreateAclsResponse, DeleteAclsResponse, DescribeAclsResponse

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from minibroker.broker.cluster.file_state import FileStateError
 from minibroker.broker.cluster.sections import Section, text_pairs
 from minibroker.broker.cluster.state import Change, ClusterState
-from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.broker.security.acls.rules import AclFilter, AclRule
+from minibroker.broker.wings.security.acls.authorizer import Authorizer
+from minibroker.broker.wings.security.acls.rules import AclFilter, AclRule
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 

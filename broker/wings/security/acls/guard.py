@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.failures import answer_to_all, failure_of
-from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.stage import GO_ON, Stage
+from minibroker.broker.wings.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_rows import changed, columns
@@ -87,6 +87,7 @@ class Guard(Stage):
     def enter(self, exchange: Exchange) -> Any:
         request, client = exchange.served, exchange.client
         assert request is not None
+        client.entitle(self._authorizer)
         plans = self._plans.get(request.api_key)
         if plans is None:
             return GO_ON
@@ -117,11 +118,12 @@ class Guard(Stage):
                 body = with_rows(body, place, served)
         if denials:
             exchange.narrow(body)
-        exchange.denied = Denied(denials, hidden) if denials or hidden else None
+        if denials or hidden:
+            exchange.note(self, Denied(denials, hidden))
         return GO_ON
 
     def leave(self, exchange: Exchange, answer: Body) -> Body:
-        denied = exchange.denied
+        denied: Denied | None = exchange.noted(self)
         if denied is None or exchange.has_failed:
             return answer
         assert exchange.request is not None
@@ -130,9 +132,9 @@ class Guard(Stage):
     def _may(self, client: Client, ask: Ask) -> May:
         """Return on which resources a client has a right, or one that is enough in its place."""
         for each in ask.elsewhere:
-            if self._authorizer.decisions(client, each.operation, each.resource_type)[CLUSTER_NAME]:
+            if client.may(each.operation, each.resource_type, CLUSTER_NAME):
                 return lambda name: True
-        return self._authorizer.decisions(client, ask.operation, ask.subject).__getitem__
+        return client.decisions(ask.operation, ask.subject).__getitem__
 
 
 # -- plans ----------------------------------------------------------------------------------------------------

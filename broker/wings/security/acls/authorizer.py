@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from typing import Protocol
 
-from minibroker.broker.security.acls.rules import EVERY_USER, WILDCARD, AclRule
-from minibroker.broker.security.principal import Principal
+from minibroker.broker.apis.client import Client, Decisions, Resource, Rights
+from minibroker.broker.principal import Principal
+from minibroker.broker.wings.security.acls.rules import EVERY_USER, WILDCARD, AclRule
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 
@@ -29,16 +29,7 @@ IMPLIED_BY = {
 REMEMBERED_CHARACTERS_MAX = 10_000_000
 CHARACTERS_A_DECISION = 100
 
-Resource = tuple[ResourceType, str]
-
 logger = logging.getLogger(__name__)
-
-
-class Client(Protocol):
-    """The facts of a client that an authorizer decides by; `host` is its IP address."""
-
-    principal: Principal
-    host: str
 
 
 class RuleIndex:
@@ -68,7 +59,7 @@ class RuleIndex:
         return found
 
 
-class Decisions(dict[str, bool]):
+class KeptDecisions(Decisions):
     """Return whether one principal at one host may do one operation on resources of one type, by their names.
 
     Looking up a name decides it. Valid until the rules change; not to be kept beyond a request.
@@ -107,7 +98,7 @@ class Decisions(dict[str, bool]):
         return decision
 
 
-class Authorizer:
+class Authorizer(Rights):
     """Decides by the rules of `set_rules`."""
 
     def __init__(
@@ -119,7 +110,7 @@ class Authorizer:
     ) -> None:
         self._super_users = frozenset(super_users)
         self._allows_everyone_without_rules = allows_everyone_without_rules
-        self._decisions: dict[tuple[Principal, str, Operation, ResourceType], Decisions] = {}
+        self._decisions: dict[tuple[Principal, str, Operation, ResourceType], KeptDecisions] = {}
         self._remembered_characters = 0
         self._index = RuleIndex(rules)
 
@@ -133,7 +124,7 @@ class Authorizer:
         key = (who.principal, who.host, operation, resource_type)
         found = self._decisions.get(key)
         if found is None:
-            found = Decisions(self, *key)
+            found = KeptDecisions(self, *key)
             self.note_decision(who.host)
             self._decisions[key] = found
         return found
@@ -141,9 +132,6 @@ class Authorizer:
     def allowed(self, who: Client, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
         """Return those of the operations that a client may do, without a log line for the others."""
         return [each for each in operations if self.decide(who.principal, who.host, each, *resource)]
-
-    def allows(self, who: Client, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        return self.decisions(who, operation, resource_type)[name]
 
     def note_decision(self, name: str) -> None:
         """Count what a decision takes; forget all of them when they take too much."""

@@ -1,0 +1,42 @@
+"""ACLs: with authorizer.class.name, clients may do only what rules allow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.state import Change
+from minibroker.broker.parts import BrokerParts
+from minibroker.broker.principal import parse_principal
+from minibroker.broker.way.stage import Stage
+from minibroker.broker.wing import Wing
+from minibroker.broker.wings.security.acls.acl_apis import AclApis
+from minibroker.broker.wings.security.acls.acl_store import ACLS, AclStore
+from minibroker.broker.wings.security.acls.authorizer import Authorizer
+from minibroker.broker.wings.security.acls.guard import Guard
+
+
+class AclWing(Wing):
+    """Every broker answers the requests for ACLs, without an authorizer by SECURITY_DISABLED."""
+
+    sections = (ACLS,)
+
+    def __init__(self, parts: BrokerParts) -> None:
+        config = parts.config
+        self._authorizer = self._acls = None
+        if config.authorizer_class_name:
+            self._authorizer = Authorizer(
+                super_users=list(map(parse_principal, config.super_users)),
+                allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
+            )
+            self._acls = AclStore(parts.state, self._authorizer)
+
+    def stages(self) -> Sequence[Stage]:
+        return [] if self._authorizer is None else [Guard(self._authorizer)]
+
+    def routes(self) -> Routes:
+        return AclApis(self._acls).routes()
+
+    def on_change(self, change: Change) -> None:
+        if change.get(ACLS) is not None and self._acls is not None:
+            self._acls.read()
