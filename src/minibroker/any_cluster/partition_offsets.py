@@ -23,6 +23,7 @@ from minibroker.any_cluster.cluster import (
     TopicPartition,
     answer_to,
     both,
+    broker_ids,
     error_name,
     errors,
     lacks_answer,
@@ -268,6 +269,33 @@ def listed(
         found |= {
             TopicPartition(row.name, each.partition_index): each for row in answer.topics for each in row.partitions
         }
+    return found
+
+
+def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> Offsets:
+    """Bytes on disk of the largest replica of each; empty on a broker before Kafka 1.0, or where ACLs deny it."""
+    found: Offsets = {}
+    for start in range(0, len(partitions), PARTITIONS_A_REQUEST):
+        asked: dict[str, list[int]] = {}
+        for each in partitions[start : start + PARTITIONS_A_REQUEST]:
+            asked.setdefault(each.topic, []).append(each.partition)
+
+        def ask(broker: int, asked: dict[str, list[int]] = asked) -> Any:
+            return client.describe_log_dirs(asked, brokers=[broker])
+
+        try:
+            answers = of_each(client, broker_ids(client), ask, "what it has on disk")
+        except NoAnswer as error:
+            lacks_answer(error, "what it has on disk")
+            return {}
+        except (errors.UnsupportedVersionError, errors.BrokerResponseError):
+            return {}
+        for broker in (row for rows in answers.values() for row in rows):
+            for directory in broker["log_dirs"]:
+                for topic in directory["topics"]:
+                    for row in topic["partitions"]:
+                        at = TopicPartition(topic["name"], row["partition_index"])
+                        found[at] = max(found.get(at, 0), row["partition_size"])
     return found
 
 

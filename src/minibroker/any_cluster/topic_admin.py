@@ -6,7 +6,7 @@ A broker's refusal becomes one line with the next step. Any other failure is a C
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
@@ -23,6 +23,7 @@ from minibroker.any_cluster.cluster import (
 from minibroker.any_cluster.config_admin import UNKNOWN, in_ms
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.partition_offsets import (
+    bytes_of,
     chosen,
     ends_of,
     missing_topic,
@@ -71,6 +72,13 @@ class TopicSummary(NamedTuple):
     internal: bool
 
 
+class TopicSizes(NamedTuple):
+    """None where no broker returned it."""
+
+    messages: int | None  # offsets from the first to the last record: a compacted topic has fewer
+    size_bytes: int | None  # on disk, of the largest replica of each partition
+
+
 class Partition(NamedTuple):
     partition: int
     leader: int | None
@@ -115,6 +123,22 @@ class TopicAdmin:
             for row in self._client.describe_topics()
         )
         return hidden_unless(topics, self._client, "topics")
+
+    def sizes(self, topics: Iterable[TopicSummary]) -> dict[str, TopicSizes]:
+        """The messages and bytes of these topics by name."""
+        partitions = [TopicPartition(each.name, number) for each in topics for number in range(each.partitions)]
+        ranges, sizes = both(lambda: ranges_of(self._client, partitions), lambda: bytes_of(self._client, partitions))
+        found: dict[str, TopicSizes] = {}
+        for at in partitions:
+            before = found.get(at.topic, TopicSizes(0, 0))
+            inside, size = ranges.get(at), sizes.get(at)
+            found[at.topic] = TopicSizes(
+                None
+                if inside is None or before.messages is None
+                else before.messages + inside.latest - inside.earliest,
+                None if size is None or before.size_bytes is None else before.size_bytes + size,
+            )
+        return found
 
     def create(
         self,

@@ -41,16 +41,31 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 
 @app.command("list", epilog="Example: minibroker topics list -o json")
 @on_cluster
-def list_topics(cluster: Cluster, output: OutputOption = "text") -> int:
+def list_topics(
+    cluster: Cluster,
+    with_sizes: Annotated[
+        bool,
+        typer.Option("--sizes", "-s", help="Also the messages and bytes of each, for which all brokers are asked."),
+    ] = False,
+    output: OutputOption = "text",
+) -> int:
     """List all topics."""
     from minibroker.any_cluster.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
         topics = admin.topics()
-    documents = [topic._asdict() for topic in topics]
-    rows = [(topic.name, topic.partitions, topic.replication_factor) for topic in topics]
+        sizes = admin.sizes(topics) if with_sizes else {}
+    documents = [topic._asdict() | (sizes[topic.name]._asdict() if with_sizes else {}) for topic in topics]
+    rows = [
+        (
+            *(topic.name, topic.partitions, topic.replication_factor),
+            *("?" if size is None else size for size in sizes.get(topic.name, ())),
+        )
+        for topic in topics
+    ]
+    columns = ("TOPIC", "PARTITIONS", "REPLICAS") + (("MESSAGES", "BYTES") if with_sizes else ())
     none = "no topics yet; create one with `minibroker topics create NAME`"
-    return report_rows(documents, ("TOPIC", "PARTITIONS", "REPLICAS"), rows, output, left=("TOPIC",), without=none)
+    return report_rows(documents, columns, rows, output, left=("TOPIC",), without=none)
 
 
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")

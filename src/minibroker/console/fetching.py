@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.any_cluster.batch_fetching import PARTITION_BYTES, Fetched, asked, rows_of, taken
-from minibroker.console.figures import PARTITIONS_A_REQUEST
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import MAGIC_AT, read_header
@@ -15,6 +14,7 @@ from minibroker.protocol.record_batch import MAGIC_AT, read_header
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
 
+PARTITIONS_A_REQUEST = 200
 UNKNOWN = -1  # offset
 HEADER_BYTES = 61
 HEADER_BYTES_MIN = 26  # of a message before 0.11 with a time

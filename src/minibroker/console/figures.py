@@ -1,13 +1,13 @@
 """Figures of partitions: where they begin and end, their bytes on disk, how fast they grow.
 
-A request asks for 200 partitions at most; what no broker answers is None, and the rest is still useful.
+If no broker answers for a figure, it is None, and the rest is still useful.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.console.metadata import TopicRow
@@ -16,7 +16,6 @@ from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMEST
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import TopicPartition
 
-PARTITIONS_A_REQUEST = 200
 REMEMBERED = 20_000
 SPAN_SECONDS = 10.0
 SHORTEST_SECONDS = 0.5
@@ -37,45 +36,11 @@ def led_partitions(topics: Iterable[TopicRow]) -> list[TopicPartition]:
     ]
 
 
-def chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-    for start in range(0, len(partitions), PARTITIONS_A_REQUEST):
-        yield partitions[start : start + PARTITIONS_A_REQUEST]
-
-
 def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, committed: bool = False) -> Offsets:
     """Offsets by partition, without those that no leader answered for; `committed` is the last stable offset."""
     from minibroker.any_cluster.partition_offsets import asked
 
     return asked(client, partitions, spec, committed_only=committed)
-
-
-def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Bytes on disk of the largest replica; empty on a broker before Kafka 1.0, or where ACLs deny it."""
-    from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, broker_ids, errors, lacks_answer, of_each
-
-    found: dict[TopicPartition, int] = {}
-    for chunk in chunks(partitions):
-        asked: dict[str, list[int]] = {}
-        for each in chunk:
-            asked.setdefault(each.topic, []).append(each.partition)
-
-        def ask(broker: int, asked: dict[str, list[int]] = asked) -> Any:
-            return client.describe_log_dirs(asked, brokers=[broker])
-
-        try:
-            answers = of_each(client, broker_ids(client), ask, "what it has on disk")
-        except NoAnswer as error:
-            lacks_answer(error, "what it has on disk")
-            return {}
-        except (errors.UnsupportedVersionError, errors.BrokerResponseError):
-            return {}
-        for broker in (row for rows in answers.values() for row in rows):
-            for directory in broker["log_dirs"]:
-                for topic in directory["topics"]:
-                    for row in topic["partitions"]:
-                        at = TopicPartition(topic["name"], row["partition_index"])
-                        found[at] = max(found.get(at, 0), row["partition_size"])
-    return found
 
 
 class Figures(NamedTuple):
@@ -90,6 +55,7 @@ class Figures(NamedTuple):
 def figures_of(client: Any, partitions: Sequence[TopicPartition], *, with_stable: bool = False) -> Figures:
     """Ask for all of them at once."""
     from minibroker.any_cluster.cluster import all_of
+    from minibroker.any_cluster.partition_offsets import bytes_of
 
     return Figures(
         **all_of(
