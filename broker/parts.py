@@ -46,6 +46,8 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.group.consumer.configs import GroupConfigs
+from minibroker.broker.group.consumer.consumer_groups import ConsumerGroups
+from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.peer import PeerError
@@ -221,15 +223,23 @@ def build(
     groups = GroupCoordinator(
         OffsetStore(group_log, config),
         group_log,
-        metadata_cache,
+        config=config,
+        clock=clock,
+        timer=timers.timer,
+        run_steps=background.run_steps,
+        observer=probes,
+    )
+    consumer_groups = ConsumerGroups(
+        groups,
+        GroupTopics(metadata_cache),
         config=config,
         group_configs=group_configs,
         clock=clock,
         timer=timers.timer,
         run_steps=background.run_steps,
         afterwards=afterwards.call,
-        observer=probes,
     )
+    groups.cache.add_kind(consumer_groups)
     transaction_log = CoordinatorLog(
         TRANSACTION_STATE_TOPIC,
         replica_manager=replica_manager,
@@ -348,7 +358,7 @@ def build(
             positions=fetch_positions,
             profile=config.profile,
         ),
-        ConsumerGroupApis(groups, positions=fetch_positions),
+        ConsumerGroupApis(consumer_groups, positions=fetch_positions),
         OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
         DescribeTransactionApis(transactions, replica_manager, clock),

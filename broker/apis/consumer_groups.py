@@ -13,10 +13,10 @@ from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.groups import client_host
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.group.consumer.consumer_groups import ConsumerGroups
 from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
 from minibroker.broker.group.consumer.member import ConsumerMember
-from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.protocol.api import ApiKey, Request
@@ -38,8 +38,8 @@ Body = Any
 class ConsumerGroupApis:
     """Handlers of groups of the consumer protocol."""
 
-    def __init__(self, coordinator: GroupCoordinator, *, positions: FetchPositions) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: ConsumerGroups, *, positions: FetchPositions) -> None:
+        self._groups = groups
         self._positions = positions
 
     def routes(self) -> Routes:
@@ -55,7 +55,7 @@ class ConsumerGroupApis:
         if not all(may_describe[name] for name in body.subscribed_topic_names or ()):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         owned = body.topic_partitions
-        result = self._coordinator.heartbeats.heartbeat(
+        result = self._groups.heartbeats.heartbeat(
             HeartbeatRequest(
                 group_id=body.group_id,
                 member_id=body.member_id,
@@ -84,7 +84,7 @@ class ConsumerGroupApis:
     def _described(self, group_id: str, body: Body, client: Client) -> Body:
         make_row = ConsumerGroupDescribeResponse.row("groups")
         try:
-            group = self._coordinator.consumer_group(group_id)
+            group = self._groups.described(group_id)
             members = [self._member(group, member, client) for member in group.members.values()]
         except KafkaError as error:
             return make_row(error_code=error.code, error_message=error.message, group_id=group_id)
@@ -95,7 +95,7 @@ class ConsumerGroupApis:
             group_state=group.state.value,
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=self._coordinator.assignor_of(group),
+            assignor_name=self._groups.assignor_of(group),
             members=members,
             authorized_operations=on_group(client, group_id) if asks else NOT_REQUESTED,
         )
@@ -123,7 +123,7 @@ class ConsumerGroupApis:
         """An assignment with the names of its topics. Raises KafkaError for one that the client may not describe."""
         rows = []
         for topic_id, partitions in assignment.items():
-            name = self._coordinator.topics.name_of(topic_id)
+            name = self._groups.topics.name_of(topic_id)
             if name is None:
                 continue
             if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):

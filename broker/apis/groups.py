@@ -21,8 +21,9 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
-from minibroker.broker.group.coordinator import GroupCoordinator, LeaveAnswer
+from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
+from minibroker.broker.group.group_kind import LeaveAnswer
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
@@ -148,7 +149,7 @@ class GroupApis:
     def join_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body, version = request.body, request.api_version
         self._positions.note_group(request.client_id, client.host, body.group_id)
-        result = self._coordinator.join(
+        result = self._coordinator.serving(body.group_id).join(
             JoinRequest(
                 group_id=body.group_id,
                 member_id=body.member_id,
@@ -175,7 +176,7 @@ class GroupApis:
         body = request.body
         if request.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (body.protocol_type, body.protocol_name):
             return synced(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))  # as kafka 2.5, which brought them
-        result = self._coordinator.sync(
+        result = self._coordinator.serving(body.group_id).sync(
             SyncRequest(
                 group_id=body.group_id,
                 identity=identity_of(body),
@@ -189,9 +190,10 @@ class GroupApis:
     # -- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
 
     def heartbeat(self, request: Request, client: Client) -> Body:
-        error = self._coordinator.heartbeat(
-            request.body.group_id,
-            identity_of(request.body),
+        body = request.body
+        error = self._coordinator.serving(body.group_id).heartbeat(
+            body.group_id,
+            identity_of(body),
             keeps_while_syncing=request.api_version >= FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING,
         )
         return HeartbeatResponse(error_code=error)
@@ -203,7 +205,8 @@ class GroupApis:
             if request.api_version >= FIRST_VERSION_LEAVING_TOGETHER
             else [MemberIdentity(body.member_id)]
         )
-        return then(self._coordinator.leave(body.group_id, leaving), partial(has_left, request.api_version))
+        outcome = self._coordinator.serving(body.group_id).leave(body.group_id, leaving)
+        return then(outcome, partial(has_left, request.api_version))
 
     # -- for administrators -----------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import GroupRecord
-from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
+from minibroker.protocol.message_values import CLASSIC, CONSUMER_PROTOCOL_TYPE
 
 
 class GroupState(Enum):
@@ -59,6 +59,8 @@ VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 
 class Group:
     """One group. Times are milliseconds since the epoch; they are only stored."""
+
+    kind: str = CLASSIC
 
     def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
         self.group_id = group_id

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.group import Group
+from minibroker.broker.group.group_kind import AnyGroup, GroupKind
 from minibroker.protocol.errors import ErrorCode
-
-AnyGroup = Group | ConsumerGroup
+from minibroker.protocol.message_values import CLASSIC
 
 
 class GroupCache:
@@ -22,6 +21,7 @@ class GroupCache:
         self._refusal = refusal
         self._groups: dict[str, AnyGroup] = {}
         self._partitions: dict[str, int] = {}  # of groups
+        self.kinds: dict[str, GroupKind] = {}  # by name
         self.is_stopped = False
 
     def stop(self) -> None:
@@ -47,10 +47,20 @@ class GroupCache:
         group = self._groups.get(group_id)
         return group if isinstance(group, Group) else None
 
-    def consumer(self, group_id: str) -> ConsumerGroup | None:
-        """A group of the consumer protocol."""
+    def add_kind(self, kind: GroupKind) -> None:
+        """Serve groups of this kind too."""
+        self.kinds[kind.name] = kind
+
+    def kind_of(self, group: AnyGroup) -> GroupKind:
+        """The kind that serves a group."""
+        return self.kinds[group.kind]
+
+    def serving(self, group_id: str) -> GroupKind:
+        """The kind that answers the requests of a group; the classic one if there is no such group here."""
         group = self._groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
+        if group is None or self.check(group_id) is not ErrorCode.NONE:
+            return self.kinds[CLASSIC]
+        return self.kinds[group.kind]
 
     def get_or_add(self, group_id: str) -> AnyGroup:
         group = self._groups.get(group_id)

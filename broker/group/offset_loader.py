@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from minibroker.broker.group.consumer.group import ConsumerGroup
+from minibroker.broker.group.group import Group
+from minibroker.broker.group.group_kind import AnyGroup, GroupKind
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.batches import BatchView, iter_all_records
-from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, read_record
 from minibroker.protocol.control_records import ControlType, read_control_type
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.group_records import (
@@ -35,23 +35,17 @@ logger = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
 
 
-class LoadedGroup(NamedTuple):
-    """A group in the log; `record` is None if the group only ever committed offsets, or is of the consumer protocol:
-    then `consumer` is what its records make it."""
-
-    group_id: str
-    record: GroupRecord | None
-    offsets: GroupOffsets
-    consumer: ConsumerGroup | None = None
-
-
 class OffsetLoader:
-    """Reads the batches of one partition, in their order; `groups` returns the result."""
+    """Reads the batches of one partition, in their order; `groups` returns the result.
 
-    def __init__(self, partition_name: str) -> None:
+    `kinds` read the records of groups that are not classic: LoadedGroups is what they see of it.
+    """
+
+    def __init__(self, partition_name: str, kinds: Iterable[GroupKind] = ()) -> None:
         self._partition_name = partition_name
-        self._records: dict[str, GroupRecord] = {}
-        self._consumers: dict[str, ConsumerGroup] = {}
+        self._kinds = list(kinds)
+        self._records: dict[str, GroupRecord] = {}  # of classic groups
+        self._others: dict[str, AnyGroup] = {}
         self._offsets: defaultdict[str, GroupOffsets] = defaultdict(GroupOffsets)
         self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
         self._unreadable_count = 0
@@ -76,15 +70,31 @@ class OffsetLoader:
                 self._first_unreadable,
             )
 
-    def groups(self) -> list[LoadedGroup]:
+    def groups(self) -> list[AnyGroup]:
         """Return the stored groups, and the groups that have only offsets."""
-        stored = [LoadedGroup(group_id, record, self._offsets[group_id]) for group_id, record in self._records.items()]
-        stored += [LoadedGroup(group_id, None, group.offsets, group) for group_id, group in self._consumers.items()]
-        return stored + [
-            LoadedGroup(group_id, None, offsets)
-            for group_id, offsets in self._offsets.items()
-            if group_id not in self._records and group_id not in self._consumers and not offsets.is_empty
+        stored: list[AnyGroup] = [
+            Group.from_record(group_id, record, self._offsets[group_id]) for group_id, record in self._records.items()
         ]
+        return [
+            *stored,
+            *self._others.values(),
+            *(
+                Group.from_record(group_id, None, offsets)
+                for group_id, offsets in self._offsets.items()
+                if group_id not in self._records and group_id not in self._others and not offsets.is_empty
+            ),
+        ]
+
+    def other(self, group_id: str, make: Callable[[str, GroupOffsets], AnyGroup] | None) -> Any:
+        """The group of a kind beside classic; if there is none, `make` one in place of a classic one, else None."""
+        if group_id not in self._others and make is not None:
+            self._others[group_id] = make(group_id, self._offsets[group_id])
+            self._records.pop(group_id, None)
+        return self._others.get(group_id)
+
+    def drop_other(self, group_id: str) -> None:
+        """Forget a group whose last record is a tombstone; its committed offsets stay."""
+        self._others.pop(group_id).offsets.forget_idle_producers()
 
     def _read_batch(self, buffer: memoryview | bytes, batch: BatchView) -> None:
         try:
@@ -102,10 +112,9 @@ class OffsetLoader:
                 self._skip(record.offset, str(error))
 
     def _take(self, record: Record, batch: BatchView) -> None:
-        consumer = read_record(record)
-        if consumer is not None:
-            self._take_consumer(consumer)
-            return
+        for kind in self._kinds:
+            if kind.read(record, self):
+                return
         key = read_key(record.key)
         if isinstance(key, GroupKey):
             self._take_group(key.group_id, record)
@@ -122,20 +131,7 @@ class OffsetLoader:
             self._offsets[group_id].forget_idle_producers()
         else:
             self._records[group_id] = read_group(record)
-            self._consumers.pop(group_id, None)
-
-    def _take_consumer(self, record: ConsumerGroupRecord) -> None:
-        """Take a record of a group of the consumer protocol; that of the group is the last of its tombstones."""
-        group = self._consumers.get(record.group_id)
-        if group is None:
-            if record.value is None:
-                return
-            group = self._consumers[record.group_id] = ConsumerGroup(record.group_id, self._offsets[record.group_id])
-            self._records.pop(record.group_id, None)
-        group.apply(record)
-        if group.is_dead:
-            del self._consumers[record.group_id]
-            group.offsets.forget_idle_producers()
+            self._others.pop(group_id, None)
 
     def _take_transactional(self, key: OffsetKey, record: Record, batch: BatchView) -> None:
         offsets, producer_id = self._offsets[key.group_id], batch.producer_id

@@ -12,18 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.consumer import commits
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.topics import GroupTopics
-from minibroker.broker.group.group import Group, GroupState
-from minibroker.broker.group.group_cache import AnyGroup, GroupCache
-from minibroker.broker.group.member import MemberIdentity
-from minibroker.broker.group.offset_store import OffsetStore, group_contents
+from minibroker.broker.group.group_cache import GroupCache
+from minibroker.broker.group.group_kind import AnyGroup
+from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.coordinator_log import Contents
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.consumer_group_records import key_of
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
@@ -49,11 +43,8 @@ UNSTABLE_OFFSET = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 class OffsetManager:
     """Commits, fetches and removals of the offsets of all groups."""
 
-    def __init__(
-        self, groups: GroupCache, store: OffsetStore, topics: GroupTopics, *, config: KafkaConfig, clock: Clock
-    ) -> None:
+    def __init__(self, groups: GroupCache, store: OffsetStore, *, config: KafkaConfig, clock: Clock) -> None:
         self._groups = groups
-        self._topics = topics
         self._store = store
         self._config = config
         self._clock = clock
@@ -76,15 +67,9 @@ class OffsetManager:
                 unknown = ErrorCode.GROUP_ID_NOT_FOUND if has_member_epochs else ErrorCode.ILLEGAL_GENERATION
                 return commit.ended_with(unknown)
             group = self._groups.get_or_add(group_id)
-        if isinstance(group, ConsumerGroup):
-            refusal = commits.refuse_commit(group, commit, self._topics, has_member_epochs=has_member_epochs)
-        else:
-            refusal = refuse_commit(group, identity)
+        refusal = self._groups.kind_of(group).refuse_commit(group, commit, has_member_epochs=has_member_epochs)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
-        member = None if isinstance(group, ConsumerGroup) else group.members.get(identity.member_id)
-        if member is not None:
-            member.expect_heartbeat(self._clock.monotonic_ms())
         return self._store_commit(group, commit)
 
     def commit_transactional(self, commit: Commit) -> Errors | Pending[Errors]:
@@ -95,10 +80,7 @@ class OffsetManager:
         if self._groups.get(commit.group_id) is None and commit.identity.generation_id >= 0:
             return commit.ended_with(ErrorCode.ILLEGAL_GENERATION)  # as kafka 4.4
         group = self._groups.get_or_add(commit.group_id)
-        if isinstance(group, ConsumerGroup):
-            refusal = commits.refuse_transactional_commit(group, commit, self._topics)
-        else:
-            refusal = refuse_transactional_commit(group, commit.identity)
+        refusal = self._groups.kind_of(group).refuse_transactional_commit(group, commit)
         if refusal is not ErrorCode.NONE:
             return commit.ended_with(refusal)
         return self._store_commit(group, commit)
@@ -136,9 +118,9 @@ class OffsetManager:
         A member of the consumer protocol names itself and its epoch.
         """
         refusal = self._groups.check(group_id, may_be_unnamed=True)
-        group = self._groups.consumer(group_id)
+        group = self._groups.get(group_id)
         if group is not None and refusal is ErrorCode.NONE:
-            refusal = commits.refuse_fetch(group, member_id, member_epoch)
+            refusal = self._groups.kind_of(group).refuse_fetch(group, member_id, member_epoch)
         if refusal is not ErrorCode.NONE:
             return refusal, {}
         offsets = self._offsets_of(group_id) or GroupOffsets()
@@ -167,7 +149,7 @@ class OffsetManager:
         }
         deleted = [each for each, error in errors.items() if error is ErrorCode.NONE]
         if deleted:
-            self._clean_up(group, deleted, also_group=not isinstance(group, ConsumerGroup))
+            self._clean_up(group, deleted)
         return ErrorCode.NONE, errors
 
     def delete_group(self, group: AnyGroup) -> None:
@@ -180,41 +162,34 @@ class OffsetManager:
         now_ms = self._clock.wall_ms()
         for group in self._groups.all():
             expired = group.offsets.expired(now_ms, self.retention_ms)
-            if isinstance(group, ConsumerGroup):  # as kafka 4.4; 2.0.1 removes those of a group in use too
+            if not self._groups.kind_of(group).goes_with_its_offsets:  # as kafka 4.4
                 expired = [each for each in expired if not group.is_subscribed_to(each.topic)]
-            self._clean_up(group, expired)
+            self._clean_up(group, expired, also_group=True)
 
     def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Remove the offsets of deleted partitions, and the groups that then have neither members nor offsets."""
         gone = list(topic_partitions)
         for group in self._groups.all():
-            self._clean_up(group, gone, also_group=not isinstance(group, ConsumerGroup))
+            self._clean_up(group, gone)
 
     def _clean_up(
-        self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], *, also_group: bool = True
+        self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False
     ) -> None:
         """As kafka 2.0.1 GroupMetadataManager.cleanupGroupMetadata."""
         self._remove(group, topic_partitions)
-        if also_group and group.is_empty and group.offsets.is_empty:
+        goes = also_group or self._groups.kind_of(group).goes_with_its_offsets
+        if goes and group.is_empty and group.offsets.is_empty:
             self._groups.remove(group, self._clock.wall_ms())
             self._remove(group, (), also_group=True)
 
     def _remove(self, group: AnyGroup, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False) -> None:
-        tombstones = group_tombstones(group) if also_group else []
+        tombstones = self._groups.kind_of(group).tombstones(group) if also_group else []
         if not topic_partitions and not tombstones:
             return
         outcome = self._store.remove_offsets(
             group.group_id, group.offsets, topic_partitions, group_tombstones=tombstones
         )
         then(outcome, partial(log_unless_removed, group))
-
-
-def group_tombstones(group: AnyGroup) -> list[Contents]:
-    """The records that delete a group; none for one that was never stored."""
-    if isinstance(group, ConsumerGroup):
-        return [(key_of(each), None, ()) for each in group.tombstones()]
-    is_in_log = group.generation_id > 0 or bool(group.offsets.active_producers)
-    return [group_contents(group.group_id, None)] if is_in_log else []
 
 
 def log_unless_removed(group: AnyGroup, outcome: ErrorCode) -> None:
@@ -230,30 +205,3 @@ def fetched(offsets: GroupOffsets, topic_partition: TopicPartition, *, must_be_s
     if record is None:
         return UNKNOWN_OFFSET
     return FetchedOffset(record.offset, record.leader_epoch, record.metadata)
-
-
-def refuse_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
-    """Return NONE, or why this member may not commit (as kafka 2.0.1 GroupCoordinator.doCommitOffsets)."""
-    refusal = group.refuse_fenced(identity)
-    if refusal is not ErrorCode.NONE:
-        return refusal
-    if identity.generation_id < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    if identity.member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if identity.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return ErrorCode.NONE
-
-
-def refuse_transactional_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
-    """Return NONE, or why not (as kafka 2.5 GroupCoordinator.doTxnCommitOffsets; requests of 2.0.1 name no member)."""
-    if group.is_fenced(identity.member_id, identity.group_instance_id):
-        return ErrorCode.FENCED_INSTANCE_ID
-    if identity.member_id and identity.member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if identity.generation_id >= 0 and identity.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
-    return ErrorCode.NONE

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.group_cache import AnyGroup
-from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
+from minibroker.broker.group.group_kind import AnyGroup, GroupKind
+from minibroker.broker.group.offset_loader import OffsetLoader
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import Contents, CoordinatorLog
@@ -66,9 +66,9 @@ class OffsetStore:
         # A marker names a producer and a partition, but no groups.
         self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
 
-    def load(self, partition: int) -> Generator[None, None, list[LoadedGroup]]:
+    def load(self, partition: int, kinds: Iterable[GroupKind] = ()) -> Generator[None, None, list[AnyGroup]]:
         """Load all groups of a partition, with the offsets of open transactions, in steps."""
-        loader = OffsetLoader(f"{self._log.topic}-{partition}")
+        loader = OffsetLoader(f"{self._log.topic}-{partition}", kinds)
         yield from loader.read(self._log.read_batches(partition, self._load_bytes))
         loaded = loader.groups()
         for group in loaded:

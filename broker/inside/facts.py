@@ -12,8 +12,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.group import Group
 from minibroker.broker.inside.answers import ERROR_CODE, RECORDS, error_of
 from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts
@@ -392,6 +390,7 @@ class FactsTaker:
         group = None if group_id is None else self._parts.groups.get(group_id)
         if group is None:
             return None
+        kind = self._parts.groups.cache.kind_of(group)
         member_id = getattr(exchange.body, "member_id", "") or getattr(request.body, "member_id", "")
         return GroupFacts(
             group.group_id,
@@ -399,30 +398,12 @@ class FactsTaker:
             group.generation_id,
             len(group.members),
             member_id,
-            self._parts.groups.assignor_of(group) if isinstance(group, ConsumerGroup) else group.protocol,
-            bool(member_id) and isinstance(group, Group) and group.is_leader(member_id),
+            kind.assignor_of(group),
+            bool(member_id) and group.is_leader(member_id),
             group.rebalance_reason,
             tuple(islice(group.missed_members, ROWS_MAX)),
             tuple(islice(self._commits(request), ROWS_MAX)) if request.api_key == ApiKey.OFFSET_COMMIT else (),
-            *(self._member(group, member_id) if isinstance(group, ConsumerGroup) else ()),
-        )
-
-    def _member(self, group: ConsumerGroup, member_id: str) -> tuple[Any, ...]:
-        """The way of a member of the consumer protocol to its target."""
-        member = group.members.get(member_id)
-        if member is None:
-            return ()
-        name_of = self._parts.groups.topics.name_of
-        revokes = (
-            (topic_id, each) for topic_id, partitions in member.pending_revocation.items() for each in partitions
-        )
-        return (
-            member.member_epoch,
-            tuple((name_of(topic_id) or "?", each) for topic_id, each in islice(sorted(revokes), ROWS_MAX)),
-            tuple(
-                (name_of(topic_id) or "?", each, holder)
-                for topic_id, each, holder in islice(group.lacking(member), ROWS_MAX)
-            ),
+            *kind.progress_of(group, member_id),
         )
 
     def _commits(self, request: Request) -> Iterator[tuple[str, int, int, int]]:

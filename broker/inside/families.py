@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from minibroker.broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from minibroker.broker.group.consumer.group import ConsumerGroupState
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.inside.answers import error_of
 from minibroker.broker.inside.counters import SAMPLES, Counters, OfApi, RequestCount, Timing, TopicCount, api_of
@@ -27,6 +27,7 @@ from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.wing import Found, Head, Value
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
+from minibroker.protocol.message_values import CONSUMER as OF_CONSUMER_PROTOCOL
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
 
@@ -520,11 +521,11 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
     """The members and the committed offsets of groups, from which lag is computed; and how many groups there are."""
     groups = list(parts.groups.all())
     states, offsets = Counter[str](), 0
-    of_consumer_protocol = Counter[ConsumerGroupState]()
+    of_consumer_protocol = Counter[str]()
     for group in groups:
         states[group.state.value] += 1
-        if isinstance(group, ConsumerGroup):
-            of_consumer_protocol[group.state] += 1
+        if group.kind == OF_CONSUMER_PROTOCOL:
+            of_consumer_protocol[group.state.value] += 1
         offsets += len(group.offsets.committed)
         yield MEMBERS, (group.group_id, len(group.members))
     by_state = {f"NumGroups{state.value}": states[state.value] for state in GroupState}
@@ -533,7 +534,7 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
         {"NumGroups": len(groups), "NumOffsets": offsets, **by_state},
     )
     for each in ConsumerGroupState:
-        yield CONSUMER_GROUPS, (each.value, of_consumer_protocol[each])
+        yield CONSUMER_GROUPS, (each.value, of_consumer_protocol[each.value])
     for group in groups:
         for key, record in list(group.offsets.committed.items()):
             yield COMMITTED, (group.group_id, *key, record.offset)

@@ -8,7 +8,6 @@ from typing import Any
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.member import MemberIdentity
-from minibroker.broker.group.offset_loader import LoadedGroup
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import Commit, Errors, GroupOffsets
 from minibroker.broker.pending import Pending
@@ -116,7 +115,7 @@ class StoreOnDisk:
         self.close()
         return StoreOnDisk(self.directory, **self._arguments)  # type: ignore[arg-type]
 
-    def load(self) -> dict[str, LoadedGroup]:
+    def load(self) -> dict[str, Any]:
         found = [finished(self.store.load(number)) for number in range(self._partitions)]
         return {group.group_id: group for groups in found for group in groups}
 

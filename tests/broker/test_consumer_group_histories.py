@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.consumer.configs import GroupConfigs
+from minibroker.broker.group.consumer.consumer_groups import ConsumerGroups
+from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
+from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.coordinator import GroupCoordinator
-from minibroker.broker.group.group_cache import AnyGroup
+from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.group.offset_store import OffsetStore
@@ -53,7 +56,14 @@ class Coordinated:
         self.groups = GroupCoordinator(
             self.disk.store,
             self.disk.log,
-            self.cache,
+            config=self.disk.config,
+            clock=self.disk.clock,
+            timer=self.timer,
+            run_steps=self.disk.background.run_steps,
+        )
+        self.consumer_groups = ConsumerGroups(
+            self.groups,
+            GroupTopics(self.cache),
             config=self.disk.config,
             group_configs=GroupConfigs(self.disk.config, dict),
             clock=self.disk.clock,
@@ -61,6 +71,7 @@ class Coordinated:
             run_steps=self.disk.background.run_steps,
             afterwards=lambda action: action(),
         )
+        self.groups.cache.add_kind(self.consumer_groups)
         self.groups.on_leadership(partition_of(0), True)
         self.owned: dict[str, set[int]] = {}
         self.epochs: dict[str, int] = {}
@@ -95,7 +106,7 @@ class Coordinated:
             GROUP, self.classic.get(client, ""), None, False, False, client, "/h", 5000, SESSION_MS, "consumer",
             [("range", subscription(*sorted(self.owned.get(client, ()))))],
         )  # fmt: skip
-        joined = self.groups.join(request)
+        joined = self.groups.serving(GROUP).join(request)
         if not isinstance(joined, JoinResult) or joined.error is not ErrorCode.NONE:
             self._forget(client)
             return
@@ -104,14 +115,14 @@ class Coordinated:
         if joined.leader == joined.member_id:
             assigned[joined.member_id] = write_assignment(1, [("t", [0, 1, 2])])
         identity = MemberIdentity(joined.member_id, None, joined.generation_id)
-        synced = self.groups.sync(SyncRequest(GROUP, identity, None, None, assigned))
+        synced = self.groups.serving(GROUP).sync(SyncRequest(GROUP, identity, None, None, assigned))
         if isinstance(synced, SyncResult) and synced.error is ErrorCode.NONE:
             rows = read_assignment(synced.assignment).assigned_partitions
             self.owned[client] = {each for _, partitions in rows for each in partitions}
 
     def leave_classic(self, client: str) -> None:
         if client in self.classic:
-            self.groups.leave(GROUP, [MemberIdentity(self.classic[client])])
+            self.groups.serving(GROUP).leave(GROUP, [MemberIdentity(self.classic[client])])
             self._forget(client)
 
     def wait(self, ms: int) -> None:
@@ -129,7 +140,7 @@ class Coordinated:
             **defaults | given,
         )  # fmt: skip
         try:
-            result = self.groups.heartbeats.heartbeat(request)
+            result = self.consumer_groups.heartbeats.heartbeat(request)
         except KafkaError:
             self._forget(client)
             return
@@ -146,8 +157,8 @@ class Coordinated:
     def check(self) -> None:
         group = self.groups.get(GROUP)
         live = {} if group is None else state_of(group)
-        stored = finished(OffsetStore(self.disk.log, self.disk.config).load(0))
-        loaded = [each.consumer for each in stored if each.consumer is not None]
+        stored = finished(OffsetStore(self.disk.log, self.disk.config).load(0, [self.consumer_groups]))
+        loaded = [each for each in stored if isinstance(each, ConsumerGroup)]
         assert [state_of(each) for each in loaded] == ([live] if live else [])
         if live:
             held = [each for member in live["members"].values() for each in (*member.assigned.get(TOPIC_ID.bytes, ()),)]

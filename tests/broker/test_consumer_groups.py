@@ -268,7 +268,7 @@ async def test_topics_of_an_expression_are_looked_up_when_there_are_new_ones_and
 
 
 def group_of(members: Members) -> Any:
-    return members.broker.parts.groups.consumer_group(members.group_id)
+    return members.broker.parts.groups.get(members.group_id)
 
 
 # -- groups of any size ---------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.group.consumer.configs import GroupConfigs
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
@@ -48,13 +46,10 @@ class Coordinated:
         self.groups = GroupCoordinator(
             disk.store,
             disk.log,
-            MetadataCache(""),
             config=disk.config,
-            group_configs=GroupConfigs(disk.config, dict),
             clock=disk.clock,
             timer=Timer(start_ms=0),
             run_steps=disk.background.run_steps,
-            afterwards=lambda action: action(),
         )
         self.groups.on_leadership(partition_of(0), True)
 
@@ -64,7 +59,7 @@ class Coordinated:
     def replayed(self) -> dict[str, State]:
         """Loaded from the same log, by a store that knows nothing else."""
         store = OffsetStore(self.disk.log, self.disk.config)
-        return states((each.group_id, each.record is not None, each.offsets) for each in finished(store.load(0)))
+        return states((each.group_id, each.generation_id > 0, each.offsets) for each in finished(store.load(0)))
 
     # -- steps ------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def storing_ends_in(monkeypatch: pytest.MonkeyPatch, client: GroupClient, error:
         return error
 
     promise = client.broker.parts.background.promise
-    store = client.broker.parts.groups._store
+    store = client.broker.parts.groups.store
     monkeypatch.setattr(store, "store_group", lambda *_: promise(acknowledge) if is_late else error)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
+from minibroker.broker.group.offset_loader import OffsetLoader
 from minibroker.broker.group.offset_store import group_contents
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.batches import BatchView
@@ -53,7 +54,10 @@ def disk(tmp_path: Path) -> Iterator[StoreOnDisk]:
     made.close()
 
 
-def loaded_from(batches: list[tuple[bytes, BatchView]]) -> dict[str, LoadedGroup]:
+UNSTORED = GroupRecord("", 0, None, None, -1, ())  # of a group that has only offsets
+
+
+def loaded_from(batches: list[tuple[bytes, BatchView]]) -> dict[str, Any]:
     loader = OffsetLoader("__consumer_offsets-0")
     finished(loader.read(iter(batches)))
     return {group.group_id: group for group in loader.groups()}
@@ -71,9 +75,9 @@ def test_groups_and_offsets_that_kafka_wrote_are_loaded() -> None:
     groups = loaded_from(views(KAFKA_LOG))
 
     noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
-    assert groups["simple"].record is None
+    assert groups["simple"].record() == UNSTORED
     assert groups["simple"].offsets.committed == {PARTITION: noted, OTHER: noted}
-    assert groups["readers"].record == EMPTY
+    assert groups["readers"].record() == EMPTY
     committed = groups["readers"].offsets.committed
     assert {each.partition: record.offset for each, record in committed.items()} == {0: 100, 1: 7}
     assert groups["readers"].offsets.active_producers == set()
@@ -87,9 +91,9 @@ def test_stored_groups_and_offsets_are_loaded_again(disk: StoreOnDisk) -> None:
 
     groups = disk.load()
 
-    assert groups[GROUP].record == record
+    assert groups[GROUP].record() == record
     assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5, leader_epoch=2))}
-    assert groups["simple"].record is None
+    assert groups["simple"].record() == UNSTORED
     assert groups["simple"].offsets.committed == {PARTITION: offset(6, expire_timestamp_ms=NOW_MS + 1)}
 
 
@@ -123,8 +127,8 @@ def test_a_removed_group_leaves_its_offsets_and_comes_back_with_its_next_record(
     removed = disk.load()[GROUP]
     disk.store.store_group(GROUP, EMPTY._replace(generation_id=1))
 
-    assert (removed.record, removed.offsets.committed) == (None, {PARTITION: as_read(offset(5))})
-    assert disk.load()[GROUP].record == EMPTY._replace(generation_id=1)
+    assert (removed.record(), removed.offsets.committed) == (UNSTORED, {PARTITION: as_read(offset(5))})
+    assert disk.load()[GROUP].record() == EMPTY._replace(generation_id=1)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ def test_records_of_unknown_versions_are_passed_over_in_one_line(caplog: pytest.
 
     groups = loaded_from(views(batch))
 
-    assert groups[GROUP].record is None
+    assert groups[GROUP].record() == UNSTORED
     assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5))}
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.getMessage() == (

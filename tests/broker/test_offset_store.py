@@ -101,7 +101,7 @@ def test_the_codec_of_the_settings_is_used(make_store: MakeStore) -> None:
     disk.store.store_group(GROUP, STABLE)
 
     assert [batch.codec for batch in disk.batches()] == [Codec.GZIP, Codec.GZIP]
-    assert disk.load()[GROUP].record == STABLE
+    assert disk.load()[GROUP].record() == STABLE
 
 
 @pytest.mark.parametrize(("version", "magic"), [("0.9.0", 0), ("0.10.2", 1)])

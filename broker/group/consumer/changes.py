@@ -231,7 +231,7 @@ class GroupChanges:
             self.timers.cancel(group_id, member.member_id, Deadline.REBALANCE)
 
     def _on_rebalance_timeout(self, group_id: str, member_id: str, member_epoch: int) -> None:
-        group = self.groups.consumer(group_id)
+        group = consumer_group(self.groups, group_id)
         member = None if group is None else group.members.get(member_id)
         if member is not None and member.member_epoch == member_epoch:
             self.fence(group_id, member_id, "it has not revoked its partitions in time")
@@ -255,7 +255,7 @@ class GroupChanges:
 
     def fence(self, group_id: str, member_id: str, why: str) -> None:
         """Remove a member whose deadline has passed; try again if that cannot be stored."""
-        group = self.groups.consumer(group_id)
+        group = consumer_group(self.groups, group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return
@@ -289,6 +289,12 @@ class GroupChanges:
         if not draft.group.members:
             draft.put(draft.group.target_record(draft.group.epoch, 0))
         return self.commit(draft)
+
+
+def consumer_group(groups: GroupCache, group_id: str) -> ConsumerGroup | None:
+    """A group of the consumer protocol."""
+    group = groups.get(group_id)
+    return group if isinstance(group, ConsumerGroup) else None
 
 
 def has_failed(outcome: ErrorCode | Pending[ErrorCode]) -> bool:

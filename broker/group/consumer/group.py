@@ -27,7 +27,7 @@ from minibroker.protocol.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     RecordType,
 )
-from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE
+from minibroker.protocol.message_values import CONSUMER, CONSUMER_PROTOCOL_TYPE
 
 NO_EPOCH = -1
 FIRST_EPOCH = 1  # of a group that has had no member, as kafka 4.4: the first one makes it 2
@@ -212,8 +212,16 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE if is_stable else ConsumerGroupState.RECONCILING
 
     @property
+    def kind(self) -> str:
+        return CONSUMER
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
+
+    def is_leader(self, member_id: str) -> bool:
+        """Return False: the coordinator makes the assignment."""
+        return False
 
     @property
     def is_consumer_group(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.changes import GroupChanges
+from minibroker.broker.group.consumer.changes import GroupChanges, consumer_group
 from minibroker.broker.group.consumer.configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup
@@ -18,11 +18,11 @@ from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, 
 from minibroker.broker.group.consumer.migration import Migration
 from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
 from minibroker.broker.group.consumer.timers import Deadline
-from minibroker.broker.group.group import Group
+from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.pending import Pending, then
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
-from minibroker.protocol.message_values import LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH
+from minibroker.protocol.message_values import CLASSIC, LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -128,15 +128,16 @@ class Heartbeats:
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return Draft(group)
-        if request.member_epoch != NEW_EPOCH:
+        if request.member_epoch != NEW_EPOCH or (group is not None and group.kind != CLASSIC):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing(request.group_id, group))
-        if group is None:
+        classic = self._groups.classic(request.group_id)
+        if classic is None:
             return Draft(ConsumerGroup(request.group_id))
         tombstone = (group_key(request.group_id), None, ())
-        if group.is_empty:
-            return Draft(ConsumerGroup(request.group_id, group.offsets), group, [tombstone])
-        upgraded = self._migration.consumer_group_of(group)
-        draft = Draft(upgraded, group, [tombstone])
+        if classic.is_empty:
+            return Draft(ConsumerGroup(request.group_id, classic.offsets), classic, [tombstone])
+        upgraded = self._migration.consumer_group_of(classic)
+        draft = Draft(upgraded, classic, [tombstone])
         draft.put_all(upgraded.records())
         return draft
 
@@ -190,7 +191,7 @@ class Heartbeats:
         return then(outcome, partial(answered, result))
 
     def _assignor_before(self, group_id: str) -> str:
-        group, default = self._groups.consumer(group_id), self._changes.default_assignor
+        group, default = consumer_group(self._groups, group_id), self._changes.default_assignor
         return default if group is None else group.preferred_assignor(default)
 
     def _member_for(self, request: HeartbeatRequest, draft: Draft) -> ConsumerMember:
@@ -273,7 +274,7 @@ def is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-def missing(group_id: str, group: Group | None) -> str:
+def missing(group_id: str, group: AnyGroup | None) -> str:
     return f"Consumer group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
 
 

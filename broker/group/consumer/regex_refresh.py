@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.changes import GroupChanges
+from minibroker.broker.group.consumer.changes import GroupChanges, consumer_group
 from minibroker.broker.group.consumer.draft import Draft
 from minibroker.broker.group.consumer.group import ConsumerGroup, ResolvedRegex
 from minibroker.broker.group.consumer.member import ConsumerMember
@@ -78,7 +78,7 @@ class RegexRefresh:
 
         The topics are those that the client of this member may describe.
         """
-        group = self._changes.groups.consumer(group_id)
+        group = consumer_group(self._changes.groups, group_id)
         if group is None or group_id in self._running:
             return
         regexes = group.regexes
@@ -110,7 +110,7 @@ class RegexRefresh:
                     yield
         finally:
             self._running.discard(group_id)
-        group = self._changes.groups.consumer(group_id)
+        group = consumer_group(self._changes.groups, group_id)
         if group is not None:
             self._take(group, {each: ResolvedRegex(frozenset(names), version, now_ms) for each, names in found.items()})
 
