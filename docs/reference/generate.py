@@ -1,7 +1,7 @@
 """Writes the reference pages beside it: `python docs/reference/generate.py`.
 
-python.md and pytest.md come from docstrings, settings.md and apis.md from the tables of settings and of APIs,
-../glossary.md from the words of the console.
+python.md and pytest.md come from docstrings, json.md from recorded sessions of the commands, settings.md and apis.md
+from the tables of settings and of APIs, ../glossary.md from the words of the console.
 A test compares the pages with what this makes.
 """
 
@@ -22,6 +22,7 @@ from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER
 from minibroker.broker.config.settings.table import KafkaSettings
 from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
+from minibroker.cli.app import app
 from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
 from minibroker.protocol.api_table import API_TABLE, Api
 from minibroker.protocol.rights import FOREVER, Right
@@ -118,6 +119,21 @@ GLOSSARY_HEAD = """\
 
 What words mean that the [console](console.md) and these documents use. The console's columns link to the same text."""
 
+COMMANDS = ROOT / "tests" / "golden" / "commands"
+JSON_HEAD = """\
+# JSON of the commands
+
+With `-o json` a command prints one JSON document; `consume`, `dump-log`, `explain` and `transcript` print one per line.
+Here are the fields of each command's document, from recorded sessions that tests compare. A release may add fields. It
+neither renames nor removes one, nor gives it another type.
+
+`[].name` is the field `name` of each element of a list, and `configs.*` a field of `configs` with any name. A field
+that is only null here has a text or a number in other cases: an `error` is a text. Times are in ms since 1970, sizes in
+bytes."""
+GROUPS = [str(each.name) for each in app.registered_groups]
+MASKED = re.compile(r"(?<=: )(ID|MILLISECONDS|E|SECONDS)\b")
+NAMES_AS_KEYS = ("configs", "defaults", "quotas", "entity")  # of objects with keys of the cluster
+TYPES = {bool: "true or false", int: "number", float: "number", str: "text", type(None): "null"}
 METRICS_HEAD = """\
 # Metrics
 
@@ -394,6 +410,58 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+# -- json.md
+
+
+def json_page() -> str:
+    found: dict[str, dict[str, dict[str, Any]]] = {}  # by command and field an example of each type
+    for path in sorted(COMMANDS.glob("*.txt")):
+        for command, document in documents(path.read_text(encoding="utf-8")):
+            fields = found.setdefault(command, {})
+            for field, value in fields_of(document):
+                types = fields.setdefault(field, {})
+                types[TYPES[type(value)]] = types.get(TYPES[type(value)]) or value
+    parts = [JSON_HEAD]
+    for command, by_field in sorted(found.items()):
+        rows = [
+            (f"`{field}`", " or ".join(sorted(types, key="null".__eq__)), example_of(types))
+            for field, types in by_field.items()
+        ]
+        parts += [f"## {command}", table(("field", "type", "example"), iter(rows))]
+    return "\n\n".join(parts) + "\n"
+
+
+def documents(text: str) -> Iterator[tuple[str, Any]]:
+    """The documents in the sessions of a book, each with the command that printed it."""
+    for session in re.split(r"^(?=[$>=])", text, flags=re.MULTILINE):
+        line, _, printed = session.partition("\n")
+        if not re.match(r"\$ (printf .* \| )?minibroker .*-o json( |$)", line) or line.endswith("grep 3"):
+            continue
+        words = line.partition("minibroker ")[2].split()
+        command = " ".join(words[: 1 + (words[0] in GROUPS)])
+        for each in printed.splitlines():
+            if each.startswith(("[", "{")) and not re.fullmatch(r"\[\d+\]", each):
+                yield command, json.loads(MASKED.sub("1357020000000", each))
+
+
+def fields_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each field below a value, by its path, with what it holds."""
+    if isinstance(value, list):
+        for each in value:
+            yield from fields_of(each, f"{path}[]")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            key = "*" if path.rpartition(".")[2] in NAMES_AS_KEYS else name
+            yield from fields_of(each, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def example_of(types: dict[str, Any]) -> str:
+    values = [value for kind, value in types.items() if kind != "null"]
+    return f"`{json.dumps(values[0], ensure_ascii=False)}`" if values else ""
+
+
 # -- ../glossary.md
 
 
@@ -403,7 +471,7 @@ def glossary_page() -> str:
 
 
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
-PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "../glossary.md": glossary_page}
+PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "json.md": json_page, "../glossary.md": glossary_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

@@ -60,6 +60,7 @@ cluster: Cluster | None = None
 NOWHERE = "127.0.0.1:9"
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 MASKS = (
+    (re.compile(r'(?<="directory": ")[^"]*'), "FOLDER"),
     (re.compile(r"\b202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\b1[789]\d{11}\b"), "MILLISECONDS"),
     (re.compile(r'(?<="producer_id": )\d+'), "ID"),
