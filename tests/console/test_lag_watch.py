@@ -159,6 +159,21 @@ async def test_a_failure_is_an_event_and_reading_goes_on(watch: LagWatch, cluste
         await watch.fresh()
 
 
+async def test_pages_that_wait_for_a_reading_share_its_failure(watch: LagWatch, cluster: ReadCluster) -> None:
+    cluster.trouble = "no broker answers; start it"
+
+    async def read() -> None:
+        with pytest.raises(CommandFailed, match="no broker answers"):
+            await watch.fresh()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(read)
+            await trio.sleep(0.1)
+
+    assert (cluster.readings, trio.current_time()) == (1, 1)
+
+
 async def test_a_fresh_reading_is_not_older_than_its_call(watch: LagWatch, cluster: ReadCluster) -> None:
     await heard(watch, 1)
     await watch.fresh()

@@ -23,6 +23,7 @@ from minibroker.console.metadata import (
     snapshot_of,
 )
 from minibroker.console.topics import Topics
+from minibroker.errors import CommandFailed
 
 TOPICS, PARTITIONS = 10_000, 3
 PAGE_BYTES_MAX = 16_000
@@ -147,3 +148,25 @@ async def test_topics_that_were_waited_for_are_asked_for_again_soon(
     await console.metadata.snapshot()
 
     assert console.snapshots == 2
+
+
+async def test_pages_that_wait_for_the_topics_share_a_failure(console: ManyTopics) -> None:
+    attempts = 0
+
+    async def fail(question: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        await trio.sleep(0.05)
+        raise CommandFailed("no broker answers; start it")
+
+    async def read() -> None:
+        with pytest.raises(CommandFailed, match="no broker answers"):
+            await console.metadata.snapshot(fresh=True)
+
+    console.ask = fail  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(read)
+    assert attempts == 1
+    await read()
+    assert attempts == 2

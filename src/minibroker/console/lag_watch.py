@@ -48,7 +48,7 @@ class LagWatch:
         self._console = console
         self._lock = trio.Lock()
         self._latest = Reading(0, 0, {})
-        self._begun = self._due = -math.inf
+        self._begun = self._due = self._failed_at = -math.inf
 
     async def keep(self) -> None:
         """Read now and again until cancelled, whether or not a page is open; each reading is recorded."""
@@ -75,10 +75,10 @@ class LagWatch:
         return await self.no_older_than(0)
 
     async def no_older_than(self, seconds: float) -> Reading:
-        """A reading that began at most so long before the call. Raises CommandFailed."""
-        wanted = trio.current_time() - seconds
+        """A reading that began at most so long before the call, or fails meanwhile. Raises CommandFailed."""
+        called = trio.current_time()
         async with self._lock:
-            if self._begun < wanted:
+            if self._begun < called - seconds and self._failed_at <= called:
                 await self._read()
             if self._latest.trouble is not None:
                 raise CommandFailed(self._latest.trouble)
@@ -128,7 +128,8 @@ class LagWatch:
             )
         except CommandFailed as error:
             self._latest = Reading(number, 0, {}, advice_of_a_page(str(error)))
-            self._due = trio.current_time() + RETRY_SECONDS
+            self._failed_at = trio.current_time()
+            self._due = self._failed_at + RETRY_SECONDS
             return
         for each in lags.values():
             if each.lag is not None:

@@ -81,16 +81,24 @@ class Metadata:
         self._snapshot: Snapshot | None = None
         self._begun = -math.inf
         self._good_until = 0.0
+        self._failure = ""
+        self._failed_at = -math.inf
         self._asking = trio.Lock()
 
     async def snapshot(self, *, fresh: bool = False) -> Snapshot:
-        """A `fresh` one is not older than the call; calls that wait share it. Raises CommandFailed."""
+        """A `fresh` one is not older than the call; calls that wait share it, or its failure. Raises CommandFailed."""
         called = time.monotonic()
         async with self._asking:
             now = time.monotonic()
+            if called < self._failed_at:
+                raise CommandFailed(self._failure)
             is_good = now < self._good_until and not (fresh and self._begun < called)
             if self._snapshot is None or not is_good:
-                self._snapshot = await self._kafka.ask(snapshot_of)
+                try:
+                    self._snapshot = await self._kafka.ask(snapshot_of)
+                except CommandFailed as error:
+                    self._failure, self._failed_at = str(error), time.monotonic()
+                    raise
                 self._begun = now
                 ended = time.monotonic()
                 kept_seconds = (ended - now) * KEPT_FACTOR
