@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+MARK = re.compile(r"(\d\.\d)< ?")  # before an answer of that release of Apache Kafka
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
@@ -29,6 +30,9 @@ class Script(NamedTuple):
     steps: list[str]
     text: str
     changes: dict[str, str]
+    answers: list[list[str]]  # of each step
+    marks: list[dict[str, list[str]]]  # the answers of releases of Apache Kafka that answer otherwise
+    rows: list[str]  # of docs/differences.md that say why
     configs: Mapping[str, str] = MappingProxyType({})
 
     def changed(self, name: str) -> Script:
@@ -75,14 +79,22 @@ def read_book(path: Path) -> Book:
 
 def read_script(text: str) -> Script:
     first, *lines = text.rstrip("\n").splitlines()
-    heads = [line for line in lines if line and line[0] not in "<> "]
+    heads = [line for line in lines if line and line[0] not in "<> " and not MARK.match(line)]
     said = {word: rest for word, _, rest in (line.partition(" ") for line in heads)}
     steps: list[str] = []
+    answers: list[list[str]] = []
+    marks: list[dict[str, list[str]]] = []
     for line in lines:
         if line.startswith("> "):
             steps.append(line[2:])
+            answers.append([])
+            marks.append({})
         elif line.startswith("  "):
             steps[-1] += "\n" + line
+        elif line.startswith("< "):
+            answers[-1].append(line[2:])
+        elif marked := MARK.match(line):
+            marks[-1].setdefault(marked[1], []).append(line[marked.end() :])
     bounds = [int(each) for each in said["versions"].split("-")] if "versions" in said else []
     return Script(
         title=first.removeprefix("== "),
@@ -93,6 +105,9 @@ def read_script(text: str) -> Script:
         steps=steps,
         text=text,
         changes=settings_of(said.get("changes", "")),
+        answers=answers,
+        marks=marks,
+        rows=[line.removeprefix("row ") for line in heads if line.startswith("row ")],
     )
 
 
@@ -113,8 +128,9 @@ def cases(folder: Path, marks_of: Callable[[Book, Script], Sequence[Any]] = lamb
 def as_recorded(script: Script, answers: Iterable[Sequence[str]]) -> str:
     """The script with what came of each step, as a file has it."""
     lines = [f"== {script.title}", *script.heads]
-    for step, answer in zip(script.steps, answers, strict=True):
+    for step, answer, marks in zip(script.steps, answers, script.marks, strict=True):
         lines += [f"> {step}", *(f"< {each}" for each in answer)]
+        lines += [f"{release}< {each}" for release, marked in marks.items() for each in marked]
     return "\n".join(lines)
 
 
@@ -132,4 +148,8 @@ def record_books(folder: Path, texts_of: Callable[[Book], Iterable[str]]) -> Non
 def record_files(folder: Path, texts_of: Callable[[Path], Iterable[str]]) -> None:
     """As `record_books`; the first text is that above the first title."""
     for path in [folder / f"{name}.txt" for name in sys.argv[1:]] or sorted(folder.glob("*.txt")):
-        path.write_text("\n".join(text.rstrip("\n") + "\n" for text in texts_of(path)), encoding="utf-8")
+        written(path, texts_of(path))
+
+
+def written(path: Path, texts: Iterable[str]) -> None:
+    path.write_text("\n".join(text.rstrip("\n") + "\n" for text in texts), encoding="utf-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.books import Book, Script, cases
+from tests.books.conversations import FOLDER, held, is_timed
 from tests.broker.conftest import MakeBroker
-from tests.broker.conversations import FOLDER, held, is_timed
 
 CASES = cases(FOLDER, lambda book, script: [pytest.mark.time_jumps] if is_timed(book, script) else [])
 

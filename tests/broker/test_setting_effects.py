@@ -33,9 +33,9 @@ from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.books import read_book
+from tests.books.conversations import FOLDER, held
 from tests.broker.asking import BROKER
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.broker.conversations import FOLDER, held
 from tests.broker.transactional import FEW, Producer
 from tests.requests import produce_body
 

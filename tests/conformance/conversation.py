@@ -155,49 +155,50 @@ class SocketPeer:
             transcript.add(step, RESTARTED)
         elif step.kind == "look":
             parked = self._parked.get(name)
-            transcript.add(step if parked is None else parked, "nothing asked" if parked is None else self._seen(name))
+            transcript.add(step if parked is None else parked, "nothing asked" if parked is None else self.seen(name))
         elif step.kind == "take":
             parked = self._parked.pop(name, None)
-            transcript.add(parked or step, self._receive(name) if parked else "nothing asked")
+            transcript.add(parked or step, self.receive(name) if parked else "nothing asked")
         elif step.kind == "park":
-            self._send(name, transcript.frame(step))
+            self.send(name, transcript.frame(step))
             self._parked[name] = step
-            transcript.add(step, self._seen(name))
+            transcript.add(step, self.seen(name))
         else:
-            self._send(name, transcript.frame(step))
+            self.send(name, transcript.frame(step))
             if step.is_unanswered:
-                transcript.add(step, SILENT if self._sync(name) else CLOSED)
+                transcript.add(step, SILENT if self.sync(name) else CLOSED)
             else:
-                answer = self._receive(name)
+                answer = self.receive(name)
                 until = time.monotonic() + ANSWER_SECONDS
                 while transcript.wants_again(step, answer) and time.monotonic() < until:
                     time.sleep(RETRY_SECONDS)
-                    self._send(name, transcript.frame(step))
-                    answer = self._receive(name)
+                    self.send(name, transcript.frame(step))
+                    answer = self.receive(name)
                 self._settle(step, answer)
                 transcript.add(step, answer)
 
     def _settle(self, step: Step, answer: bytes | str) -> None:
         """Wait until what the answered step changed is in effect; by default it is once the step is answered."""
 
-    def _seen(self, name: str) -> bytes | str:
-        self._sync("sync")
-        self._sync("sync")
-        if not self._connection(name).has_answer(within_seconds=SETTLE_SECONDS):
+    def seen(self, name: str) -> bytes | str:
+        self.sync("sync")
+        self.sync("sync")
+        if not self.connection(name).has_answer(within_seconds=SETTLE_SECONDS):
             return WAITS
-        self._parked.pop(name)
-        return self._receive(name)
+        self._parked.pop(name, None)
+        return self.receive(name)
 
-    def _sync(self, name: str) -> bool:
+    def sync(self, name: str) -> bool:
         """Whether the connection still answers, by which time all before it is done."""
-        self._send(name, frame(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync"))
-        return self._receive(name) != CLOSED
+        self.send(name, frame(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync"))
+        return self.receive(name) != CLOSED
 
-    def _connection(self, name: str) -> RawConnection:
+    def connection(self, name: str) -> RawConnection:
         if name not in self._connections:
             source = name if name.startswith("127.") else None
             self._connections[name] = RawConnection(*self._address, answer_seconds=ANSWER_SECONDS, source=source)
-            self._sync(name)  # or requests on older connections might overtake
+            if not self.sync(name):  # or requests on older connections might overtake
+                raise ConnectionError(f"{self._address} closes a new connection")
         return self._connections[name]
 
     def drop(self, name: str) -> None:
@@ -206,12 +207,12 @@ class SocketPeer:
         if opened is not None:
             opened.close()
 
-    def _send(self, name: str, data: bytes) -> None:
-        self._connection(name).send(data)
+    def send(self, name: str, data: bytes) -> None:
+        self.connection(name).send(data)
 
-    def _receive(self, name: str) -> bytes | str:
+    def receive(self, name: str) -> bytes | str:
         try:
-            data = self._connection(name).receive_frame()
+            data = self.connection(name).receive_frame()
         except TimeoutError:
             self.drop(name)
             return NO_ANSWER

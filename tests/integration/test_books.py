@@ -1,0 +1,44 @@
+"""Books of conversations over the wire: with `minibroker serve`; at night compiled, and with Apache Kafka too.
+
+In memory they are held by tests/broker/test_conversations.py. `python -m tests.books SUBJECT` holds them by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.apache_kafka import KafkaUnavailable
+from tests.books import Book, read_book
+from tests.books.conversations import FOLDER
+from tests.books.subjects import COMPILED, RELEASES, groups_of, held_by
+
+BOOKS = [pytest.param(read_book(path), id=path.stem) for path in sorted(FOLDER.glob("*.txt"))]
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("book", BOOKS)
+def test_a_process_answers_as_a_broker_in_memory(book: Book) -> None:
+    assert differences("process", book, is_slow=False) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["compiled", *RELEASES])
+@pytest.mark.parametrize("book", BOOKS)
+def test_a_subject_answers_as_the_book_says(book: Book, name: str) -> None:
+    if name == "compiled" and not COMPILED.exists():
+        pytest.skip("there is no compiled form: make wheel")
+    try:
+        assert differences(name, book, is_slow=True) == []
+    except KafkaUnavailable as reason:
+        pytest.skip(f"{name} cannot be had: {reason}")
+
+
+def differences(name: str, book: Book, *, is_slow: bool) -> list[str]:
+    return [
+        each.shown(name, book, script)
+        for scripts in groups_of(name, book, is_slow=is_slow)
+        for script, found in held_by(name, book, scripts)
+        for each in found
+    ]
