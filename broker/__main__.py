@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
-from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
+from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, StartError, stop_signals
 from minibroker.protocol.arguments import Arguments
 from minibroker.storage.quick_groups import QUICK_GROUPS
 
@@ -53,10 +53,6 @@ BUSY_POLL_MS_MAX = 1000
 BROKERS_MAX = 30
 
 logger = logging.getLogger("minibroker.broker")
-
-
-class StartFailed(Exception):
-    """The broker cannot start; the message has a line for each error, with the next step."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -278,12 +274,12 @@ def serve(arguments: list[str]) -> int:
     options = parse_arguments(arguments)
     try:
         if not sys.platform.startswith("linux") and (options.brokers or options.cluster) is not None:
-            raise StartFailed("several brokers on one machine share locks of Linux; serve one, or run the image")
+            raise StartError("several brokers on one machine share locks of Linux; serve one, or run the image")
         if options.brokers is not None:
             launch_cluster(options, arguments)
         else:
             start_and_run(options)
-    except StartFailed as failure:
+    except StartError as failure:
         from minibroker.protocol.text import without_java_types
 
         for line in without_java_types(str(failure)).splitlines():
@@ -293,21 +289,21 @@ def serve(arguments: list[str]) -> int:
 
 
 def launch_cluster(options: argparse.Namespace, arguments: list[str]) -> None:
-    """Run the brokers of a cluster. Raises StartFailed."""
+    """Run the brokers of a cluster. Raises StartError."""
     from minibroker.broker.launcher import LaunchFailed, launch
 
     if options.cluster is not None:
-        raise StartFailed("--brokers makes a cluster, and --cluster joins one: give one of them")
+        raise StartError("--brokers makes a cluster, and --cluster joins one: give one of them")
     if options.zookeeper is not None:
-        raise StartFailed("--brokers makes a cluster of its own: leave --zookeeper away, or --brokers")
+        raise StartError("--brokers makes a cluster of its own: leave --zookeeper away, or --brokers")
     if options.control is not None:
-        raise StartFailed("each broker of --brokers has a control socket, in the data directory; leave --control away")
+        raise StartError("each broker of --brokers has a control socket, in the data directory; leave --control away")
     try:
         launch(options, arguments)
     except LaunchFailed as error:
-        raise StartFailed(str(error)) from error
+        raise StartError(str(error)) from error
     except OSError as error:
-        raise StartFailed(f"cannot use the data directory: {error}; name another with --data-dir DIR") from error
+        raise StartError(f"cannot use the data directory: {error}; name another with --data-dir DIR") from error
 
 
 def stop_at_once_on_signals() -> None:
@@ -318,7 +314,7 @@ def stop_at_once_on_signals() -> None:
 
 
 def start_and_run(options: argparse.Namespace) -> None:
-    """Start in the order of the module's docstring, serve and stop. Raises StartFailed."""
+    """Start in the order of the module's docstring, serve and stop. Raises StartError."""
     logging.basicConfig(
         level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -339,13 +335,15 @@ def start_and_run(options: argparse.Namespace) -> None:
     except ConfigError as error:
         if options.check:
             log_warnings(error)
-        raise StartFailed(str(error)) from error
+        raise StartError(str(error)) from error
     topics = topics_to_create(options, config)
-    check_key_stores(config)
     zookeeper = zookeeper_of(options, config)
     if options.cluster is not None or zookeeper is not None:
         check_between_brokers(config)
     if options.check:
+        from minibroker.broker.app import check
+
+        check(config, ServeOptions(cluster_dir=options.cluster, zookeeper=zookeeper))
         return
     endpoint = None if options.metrics is None else metrics_at(options.metrics)
     if options.act_as is not None:
@@ -388,7 +386,7 @@ def start_and_run(options: argparse.Namespace) -> None:
 
 
 def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[FirstTopic]:
-    """The topics of --create-topics, else of the environment. Raises StartFailed."""
+    """The topics of --create-topics, else of the environment. Raises StartError."""
     from minibroker.broker.config.other_images import CREATE_TOPICS, CREATE_TOPICS_SEPARATOR
 
     source, text, separators = "--create-topics", options.create_topics, None
@@ -401,24 +399,15 @@ def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[F
     try:
         return first_topics(text, config, separators or SEPARATORS)
     except ValueError as error:
-        raise StartFailed(f"{source}: {error}") from error
+        raise StartError(f"{source}: {error}") from error
 
 
 def check_between_brokers(config: KafkaConfig) -> None:
-    """Check that this broker can get into the listener of others, and they reach this one. Raises StartFailed."""
+    """Check that other brokers reach this one. Raises StartError."""
     name = config.inter_broker_listener
     listener = next(each for each in config.endpoints if each.name == name)
-    if listener.protocol != "PLAINTEXT":
-        from minibroker.broker.config.sasl import SaslError
-        from minibroker.broker.security.key_stores import KeyStoreError
-        from minibroker.broker.security.peer_login import peer_login
-
-        try:
-            peer_login(config)
-        except (KeyStoreError, SaslError) as error:
-            raise StartFailed(str(error)) from error
     if any(each.host in ANY_ADDRESS and not config.advertised_endpoints[each.name][0] for each in config.endpoints):
-        raise StartFailed(
+        raise StartError(
             "clients and brokers reach a broker of a cluster at one address, and it listens at all; name it with "
             f"--set advertised.listeners={name}://HOST:{listener.port}"
         )
@@ -434,7 +423,7 @@ def settings_of(options: argparse.Namespace) -> list[str]:
 
 
 def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None:
-    """The ZooKeeper of the cluster to join, None for none. Raises StartFailed."""
+    """The ZooKeeper of the cluster to join, None for none. Raises StartError."""
     if options.zookeeper is None:
         if config.zookeeper_connect:
             names = ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor")
@@ -448,17 +437,17 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
             )
         return None
     if options.cluster is not None:
-        raise StartFailed("--cluster and --zookeeper are clusters of two kinds; give one of them")
+        raise StartError("--cluster and --zookeeper are clusters of two kinds; give one of them")
     from minibroker.broker.cluster.zk.client import parse_ensemble
     from minibroker.broker.config.inter_broker_versions import is_joinable
 
     protocol = config.inter_broker_protocol_version
     if not is_joinable(protocol):
-        raise StartFailed(
+        raise StartError(
             f"inter.broker.protocol.version={protocol}: this broker does not speak it; upgrade the others to 0.11 first"
         )
     if config.zookeeper_set_acl:
-        raise StartFailed(
+        raise StartError(
             "zookeeper.set.acl=true: this broker logs in to no ZooKeeper, so its nodes are open; set it to false, at"
             " the other brokers too"
         )
@@ -467,17 +456,7 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
         parse_ensemble(named)
         return named
     except ValueError as error:
-        raise StartFailed(f"{error}; name the ZooKeeper with --zookeeper HOST:PORT, or in zookeeper.connect") from error
-
-
-def check_key_stores(config: KafkaConfig) -> None:
-    """Raises StartFailed for settings with which a listener cannot encrypt."""
-    if any(endpoint.is_encrypted for endpoint in config.endpoints):
-        from minibroker.broker.security.tls import problems_of
-
-        problems = problems_of(config)
-        if problems:
-            raise StartFailed("\n".join(problems))
+        raise StartError(f"{error}; name the ZooKeeper with --zookeeper HOST:PORT, or in zookeeper.connect") from error
 
 
 def stop_with_parent(parent_pid: int) -> None:
@@ -495,44 +474,44 @@ def stop_with_parent(parent_pid: int) -> None:
 
 
 def prepare_ready_file(path: Path) -> None:
-    """Remove the file of an earlier run; check that its folder is writable. Raises StartFailed."""
+    """Remove the file of an earlier run; check that its folder is writable. Raises StartError."""
     try:
         path.unlink(missing_ok=True)
         if not os.access(path.absolute().parent, os.W_OK):
             raise FileNotFoundError(0, "its folder is missing or not writable")
     except OSError as error:
-        raise StartFailed(f"cannot write --ready-file {path}: {error.strerror}; name another") from error
+        raise StartError(f"cannot write --ready-file {path}: {error.strerror}; name another") from error
 
 
 def listen_on(config: KafkaConfig) -> list[socket.socket]:
-    """Raises StartFailed."""
+    """Raises StartError."""
     from minibroker.broker.network.listen import listen
 
     try:
         return [listen(host, port) for host, port in config.listen_addresses]
     except OSError as error:
-        raise StartFailed(
+        raise StartError(
             f"{error.strerror}; choose another address with --listen HOST:PORT (port 0 takes a free one)"
         ) from error
 
 
 def console_at(options: argparse.Namespace) -> ConsoleChild:
-    """Raises StartFailed."""
+    """Raises StartError."""
     from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
 
     try:
         controls = [] if options.control is None else [options.control]
         return ConsoleChild(options.console, controls=controls, client_config=options.console_config)
     except ConsoleError as error:
-        raise StartFailed(str(error)) from error
+        raise StartError(str(error)) from error
 
 
 def metrics_at(address: str) -> MetricsEndpoint:
-    """Listen there, so that an address in use is found out now. Raises StartFailed."""
+    """Listen there, so that an address in use is found out now. Raises StartError."""
     from importlib.util import find_spec
 
     if find_spec("prometheus_client") is None:
-        raise StartFailed("--metrics needs prometheus-client; run: pip install prometheus-client")
+        raise StartError("--metrics needs prometheus-client; run: pip install prometheus-client")
     from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.broker.network.listen import listen
 
@@ -540,30 +519,30 @@ def metrics_at(address: str) -> MetricsEndpoint:
     try:
         return MetricsEndpoint(listen(host.strip("[]"), int(port)))
     except OSError as error:
-        raise StartFailed(f"{error.strerror}; choose another address with --metrics HOST:PORT") from error
+        raise StartError(f"{error.strerror}; choose another address with --metrics HOST:PORT") from error
 
 
 def control_at(path: Path) -> ControlServer:
-    """Raises StartFailed."""
+    """Raises StartError."""
     from minibroker.broker.control.control_server import ControlError, ControlServer
 
     try:
         return ControlServer(path)
     except ControlError as error:
-        raise StartFailed(f"{error}; name another with --control PATH") from error
+        raise StartError(f"{error}; name another with --control PATH") from error
 
 
 def recorder_at(path: Path, max_record_bytes: int, max_bytes: int) -> Recorder:
-    """Raises StartFailed."""
+    """Raises StartError."""
     from minibroker.transcript.file import TranscriptError, TranscriptWriter
     from minibroker.transcript.recorder import Recorder
 
     try:
         return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes, max_bytes=max_bytes)
     except TranscriptError as error:
-        raise StartFailed(f"{error}; name another with --transcript FILE") from error
+        raise StartError(f"{error}; name another with --transcript FILE") from error
     except OSError as error:
-        raise StartFailed(f"cannot write --transcript {path}: {error.strerror}; name another") from error
+        raise StartError(f"cannot write --transcript {path}: {error.strerror}; name another") from error
 
 
 def allow_most_files() -> None:
@@ -581,12 +560,8 @@ def run(
     ready_file: Path | None,
     options: ServeOptions,
 ) -> None:
-    """Raises StartFailed."""
+    """Raises StartError."""
     from minibroker.broker.app import run as run_app
-    from minibroker.broker.cluster.file_state import FileStateError
-    from minibroker.broker.cluster.first_topics import FirstTopicsError
-    from minibroker.broker.cluster.shared_state import SharedStateError
-    from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.protocol.form import form
     from minibroker.storage.files.checkpoints import write_atomically
     from minibroker.storage.files.storage_errors import LogDirectoryError, is_out_of_descriptors
@@ -624,19 +599,17 @@ def run(
 
     try:
         run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
-    except (FileStateError, FirstTopicsError, SharedStateError, KeyStoreError) as error:
-        raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
         next_step = "name another directory with --data-dir DIR"
         if is_out_of_descriptors(error.__cause__):
             next_step = "each partition needs an open file: raise the limit (ulimit -n)"
-        raise StartFailed(f"{str(error).rstrip('.')}; {next_step}") from error
+        raise StartError(f"{str(error).rstrip('.')}; {next_step}") from error
     except OSError as error:
         from minibroker.protocol.text import reason_of
 
-        raise StartFailed(f"the data directory {config.log_dir} failed: {reason_of(error)}") from error
+        raise StartError(f"the data directory {config.log_dir} failed: {reason_of(error)}") from error
     if failures:
-        raise StartFailed(failures[0])
+        raise StartError(failures[0])
 
 
 def named_addresses(config: KafkaConfig, listeners: Sequence[socket.socket]) -> list[str]:

@@ -26,12 +26,10 @@ from minibroker.broker.cluster.state import BrokerReturned, Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
-from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY
-from minibroker.broker.serve_options import ServeOptions, stop_signals
+from minibroker.broker.serve_options import ServeOptions, StartError, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
@@ -42,6 +40,8 @@ from minibroker.broker.way.way import Way
 from minibroker.broker.wing import Wing
 from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.broker.wings.security.acls.wing import AclWing
+from minibroker.broker.wings.security.wing import SecurityWing
+from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
@@ -51,10 +51,7 @@ if TYPE_CHECKING:
     from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState
     from minibroker.broker.control.control_server import Calls, ControlServer
     from minibroker.broker.control.turnable_clock import TurnableClock
-    from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.inside.tracer import Tracer
-    from minibroker.broker.security.tls import TlsListener
-    from minibroker.broker.way.logins import Logins
 
     Member = ClusterMember | ZooKeeperMember
 
@@ -69,10 +66,12 @@ SERVED_AS_KAFKA = ServeOptions()
 
 # In the order of their stages.
 WINGS: tuple[type[Wing], ...] = (
+    SecurityWing,
+    FaultWing,
     QuotaWing,
     AclWing,
 )
-SECTIONS_OF_WINGS = (*(each for wing in WINGS for each in wing.sections), CREDENTIALS, SALT_KEY)
+SECTIONS_OF_WINGS = [each for wing in WINGS for each in wing.sections]
 
 OnReady = Callable[[str, int], None]  # with host and port of the first listener
 
@@ -96,7 +95,6 @@ class BrokerApp:
         self._state = state_of(config, options)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
-        self._tls: dict[str, TlsListener] = {}
         self._failure: FirstTopicsError | None = None
 
     def _take_topic_defaults(self) -> None:
@@ -111,29 +109,20 @@ class BrokerApp:
             signal.raise_signal(signal.SIGTERM)
 
     def load(self) -> None:
-        """Open the data directory, and the key stores of listeners.
-
-        Raises LogDirectoryError, FileStateError, SharedStateError or KeyStoreError with one line for the operator.
-        """
+        """Open the data directory. Raises LogDirectoryError and StartError with one line for the operator."""
+        check(self._config, self._options)
         self._log_manager.lock()
         left_over = self._state.load(self._log_manager.partitions_on_disk())
         self._dynamic_config.restore(self._state.get(BROKER_CONFIGS))
-        self._encrypt_listeners()
         for topic in self._state.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
         self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
-
-    def _encrypt_listeners(self) -> None:
-        if any(endpoint.is_encrypted for endpoint in self._config.endpoints):
-            from minibroker.broker.security.tls import problems_of, tls_listeners
-
-            self._tls = tls_listeners(self._config)
-            self._dynamic_config.checks.append(problems_of)
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""
         parts = build(
             self._config,
+            options=self._options,
             clock=self._clock,
             log_manager=self._log_manager,
             state=self._state,
@@ -153,9 +142,7 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         member = self._member(parts, listeners)
-        connections: set[Connection] = set()
-        logins = self._logins(parts)
-        faults, tracer = self._controlled(parts, connections, member)
+        tracer = self._controlled(parts, member)
         opening = Opening(parts.background)
         recorder = self._options.recorder
         if recorder is not None:
@@ -163,24 +150,24 @@ class BrokerApp:
         server = Server(
             listeners,
             config=self._config,
-            dispatch=way_of(parts, logins=logins, faults=faults, opening=opening).serve,
+            dispatch=way_of(parts, opening).serve,
             timers=parts.timers,
             afterwards=parts.afterwards,
-            connections=connections,
-            tls=self._tls,
+            connections=parts.connections,
+            kinds={name: kind for each in parts.wings for name, kind in each.kinds_of_connections().items()},
             probes=parts.probes,
-            begin_login=None if logins is None else logins.begin,
+            greet=[each.greet for each in parts.wings],
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
         compaction = Compaction(self._config, self._log_manager, self._clock)
-        calls = self._metrics(parts, server, connections, compaction, f"{host}:{port}", tracer)
+        calls = self._metrics(parts, server, compaction, f"{host}:{port}", tracer)
         with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep, compaction, member)
                 async with trio.open_nursery() as serving:
-                    serving.start_soon(self._stop_on_signal, signals, server, parts, faults, member, opening)
+                    serving.start_soon(self._stop_on_signal, signals, server, parts, member, opening)
                     if member is not None:
                         serving.start_soon(self._join, member, parts, opening, partial(on_ready, host, port))
                     else:
@@ -278,14 +265,6 @@ class BrokerApp:
         opening.open()
         on_ready()
 
-    def _logins(self, parts: BrokerParts) -> Logins | None:
-        """Make the stages that authenticate the clients of SASL listeners; None without any."""
-        if not self._config.sasl_listeners:
-            return None
-        from minibroker.broker.way.logins import logins_of
-
-        return logins_of(self._config, parts.scram_users, parts.timers)
-
     def _take_refused_roles(self, parts: BrokerParts, member: Member | None) -> None:
         """Ask the controller for the roles that this broker had to refuse, once it can take them."""
         try:
@@ -319,49 +298,44 @@ class BrokerApp:
     def _checkpoint_high_watermarks(self, parts: BrokerParts) -> Callable[[], None]:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
-    def _controlled(
-        self, parts: BrokerParts, connections: set[Connection], member: Member | None
-    ) -> tuple[FaultInjector, Tracer] | tuple[None, None]:
-        """With a control socket, register its calls; return the injector of faults, and the tracer."""
+    @property
+    def _encrypted(self) -> frozenset[str]:
+        """The listeners with TLS, by which nothing leaves by sendfile."""
+        return frozenset(each.name for each in self._config.endpoints if each.is_encrypted)
+
+    def _controlled(self, parts: BrokerParts, member: Member | None) -> Tracer | None:
+        """With a control socket, register its calls; return the tracer."""
         control = self._options.control
         if control is None:
-            return None, None
+            return None
         from minibroker.broker.control.turnable_clock import ClockTurner, TurnableClock
-        from minibroker.broker.faults.injector import FaultInjector
         from minibroker.broker.inside.calls import InsideCalls
         from minibroker.broker.inside.tracer import Tracer
 
         clock = self._clock
         assert isinstance(clock, TurnableClock)
         turner = ClockTurner(clock)
-        faults = FaultInjector(
-            parts.apis,
-            self._config.profile,
-            parts.fetch_sessions,
-            lambda: (each.client for each in connections),
-            parts.background,
-            kept_max=self._options.faults_max,
-        )
-        tracer = Tracer(parts, frozenset(self._tls))
+        tracer = Tracer(parts, self._encrypted)
         inside = InsideCalls(
             tracer,
             parts,
             clock,
-            connections,
+            parts.connections,
             turned_ms=lambda: int(clock.turned_seconds * 1000),
             recorder=self._options.recorder,
         )
         calls: dict[str, Callable[..., object]] = {
             "clock.advance": inside.noting_turns(turner.advance),
             "clock.now": turner.now,
-            **faults.calls,
             **inside.by_name,
         }
+        for wing in parts.wings:
+            calls |= wing.calls()
         if isinstance(member, ClusterMember):  # on this machine
             calls |= self._cluster_calls(parts, member, control)
         for name, call in calls.items():
             control.register(name, call)
-        return faults, tracer
+        return tracer
 
     def _cluster_calls(
         self, parts: BrokerParts, member: ClusterMember, control: ControlServer
@@ -388,7 +362,6 @@ class BrokerApp:
         self,
         parts: BrokerParts,
         server: Server,
-        connections: set[Connection],
         compaction: Compaction,
         address: str,
         tracer: Tracer | None,
@@ -401,8 +374,8 @@ class BrokerApp:
         from minibroker.broker.inside.families import Observed
         from minibroker.broker.inside.metrics import Metrics
 
-        observed = Observed(parts, server, connections, compaction, address)
-        metrics = Metrics(observed, encrypted=self._tls, tracer=tracer)
+        observed = Observed(parts, server, parts.connections, compaction, address)
+        metrics = Metrics(observed, encrypted=self._encrypted, tracer=tracer)
         if endpoint is not None or self._options.counts:
             metrics.count()
         calls = Calls()
@@ -416,7 +389,6 @@ class BrokerApp:
         signals: AsyncIterator[int],
         server: Server,
         parts: BrokerParts,
-        faults: FaultInjector | None,
         member: Member | None,
         opening: Opening,
     ) -> None:
@@ -429,8 +401,8 @@ class BrokerApp:
             await member.leave(parts.shut_down)
         server.stop_accepting()
         opening.give_up()
-        if faults is not None:
-            faults.lift_all()
+        for wing in parts.wings:
+            wing.stop()
         if member is None:
             parts.controller_loop.stop()
         parts.groups.stop()
@@ -447,6 +419,13 @@ class BrokerApp:
                 logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()
+
+
+def check(config: KafkaConfig, options: ServeOptions) -> None:
+    """Raises StartError for settings with which a wing cannot serve."""
+    problems = [line for wing in WINGS for line in wing.problems(config, options)]
+    if problems:
+        raise StartError("\n".join(problems))
 
 
 def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedState | ZooKeeperState:
@@ -470,23 +449,14 @@ def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedSt
     return FileState(config.log_dir, config.broker_id, SECTIONS_OF_WINGS)
 
 
-def way_of(
-    parts: BrokerParts,
-    *,
-    logins: Logins | None = None,
-    faults: FaultInjector | None = None,
-    opening: Opening | None = None,
-) -> Way:
+def way_of(parts: BrokerParts, opening: Opening | None = None) -> Way:
     """The way of a request: it enters these stages top down, up to one that answers; its answer leaves them upwards."""
     stages = (
-        logins and logins.frames,
-        faults and faults.frames,
+        *[stage for wing in parts.wings for stage in wing.frame_stages()],
         opening,
         Codec(parts.apis, parts.metadata_cache.topics_by_id),
         Watch(parts.probes),
-        logins,
         KnownErrors(parts.config.profile.error_code_for) if parts.config.profile is not EVERYTHING else None,
-        faults,
         *[stage for wing in parts.wings for stage in wing.stages()],
         parts.handlers,
     )

@@ -17,7 +17,6 @@ import trio
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
-from minibroker.broker.apis.delegation_tokens import DelegationTokenApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.features import FeatureApis
 from minibroker.broker.apis.fetch import FetchApis
@@ -27,7 +26,6 @@ from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
-from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.broker_channels import BrokerChannels
@@ -50,6 +48,7 @@ from minibroker.broker.group.consumer.consumer_groups import ConsumerGroups
 from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.peer import PeerError
 from minibroker.broker.network.peers import Peers
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
@@ -58,8 +57,7 @@ from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.security.peer_login import IN_PLAIN_TEXT, peer_login
-from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.shared_settings import SharedSettings
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
@@ -96,6 +94,8 @@ class BrokerParts:
     """The parts that answer requests, and `start_tasks`, which starts their timers and background work."""
 
     config: KafkaConfig
+    options: ServeOptions
+    dynamic_config: DynamicConfig
     state: ClusterState
     channels: BrokerChannels | None  # of a cluster of several brokers
     peers: Peers
@@ -114,9 +114,9 @@ class BrokerParts:
     transactions: TransactionCoordinator
     marker_channels: MarkerChannels
     addition_channels: AdditionChannels
-    scram_users: ScramUsers
     handlers: Handlers
     probes: Probes
+    connections: set[Connection]
     wings: list[Wing]
 
     @property
@@ -188,7 +188,13 @@ async def turned_seconds_in(seconds: float) -> float:
 
 
 def build(
-    config: KafkaConfig, *, clock: Clock, log_manager: LogManager, state: ClusterState, dynamic_config: DynamicConfig
+    config: KafkaConfig,
+    *,
+    options: ServeOptions,
+    clock: Clock,
+    log_manager: LogManager,
+    state: ClusterState,
+    dynamic_config: DynamicConfig,
 ) -> BrokerParts:
     """Build all parts on the loaded data directory, and lead all partitions."""
     timers = TimerLoop(clock)
@@ -196,7 +202,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
-    peers = Peers(config, metadata_cache, login=peer_login(config) if state.is_shared else IN_PLAIN_TEXT)
+    peers = Peers(config, metadata_cache)
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -323,7 +329,6 @@ def build(
         apis=handlers.apis,
         features=features,
     )
-    scram_users = ScramUsers(state)
     families = (
         metadata,
         ProduceApis(replica_manager, metadata_cache, participation),
@@ -342,7 +347,6 @@ def build(
             replica_manager=replica_manager,
             reset_topics=reset_topics,
         ),
-        SaslApis(scram_users),
         ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin, group_configs=group_configs),
         ClusterApis(
             config=config,
@@ -362,7 +366,6 @@ def build(
         OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
         DescribeTransactionApis(transactions, replica_manager, clock),
-        DelegationTokenApis(),
         FeatureApis(features),
         InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
@@ -370,6 +373,8 @@ def build(
         handlers.add(family.routes())
     return BrokerParts(
         config=config,
+        options=options,
+        dynamic_config=dynamic_config,
         state=state,
         channels=channels if state.is_shared else None,
         peers=peers,
@@ -388,9 +393,9 @@ def build(
         transactions=transactions,
         marker_channels=marker_channels,
         addition_channels=addition_channels,
-        scram_users=scram_users,
         handlers=handlers,
         probes=probes,
+        connections=set(),
         wings=wings,
     )
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from minibroker.broker.cluster.first_topics import FirstTopic
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
@@ -19,6 +18,10 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     """The signals that stop a broker in order, as Kafka's; SIGHUP stays ignored under `nohup`."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return STOP_SIGNALS if is_ignored else (*STOP_SIGNALS, signal.SIGHUP)
+
+
+class StartError(Exception):
+    """The broker cannot start, or not go on; the message has a line for each reason, with the next step."""
 
 
 class ServeOptions(NamedTuple):
@@ -38,4 +41,4 @@ class ServeOptions(NamedTuple):
     counts: bool = False
     cluster_dir: Path | None = None
     zookeeper: str | None = None
-    topics: Sequence[FirstTopic] = ()
+    topics: Sequence[Any] = ()

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.network.connection import Connection
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.way.stage import Stage
 
@@ -42,6 +44,11 @@ class Wing:
         """Whether a broker with these settings and options has the wing."""
         return True
 
+    @classmethod
+    def problems(cls, config: KafkaConfig, options: ServeOptions) -> Sequence[str]:
+        """The reasons why a broker with these settings cannot start."""
+        return ()
+
     def frame_stages(self) -> Sequence[Stage]:
         """Stages before the codec: they see frames."""
         return ()
@@ -49,6 +56,13 @@ class Wing:
     def stages(self) -> Sequence[Stage]:
         """Stages between the codec and the handlers: they see requests. Those of the first wing come first."""
         return ()
+
+    def kinds_of_connections(self) -> Mapping[str, Callable[..., Connection]]:
+        """The classes of the connections of listeners that are no plain ones, by the listener's name."""
+        return {}
+
+    def greet(self, client: Client) -> None:
+        """See the client of a new connection, before its first request."""
 
     def routes(self) -> Routes:
         """Handlers of APIs that the core does not have."""
@@ -60,6 +74,9 @@ class Wing:
     def calls(self) -> Mapping[str, Callable[..., object]]:
         """Calls of the control socket, by name."""
         return {}
+
+    def stop(self) -> None:
+        """Hold nothing back: the broker ends."""
 
     def metrics(self) -> Iterator[Found]:
         """Metrics of its own."""

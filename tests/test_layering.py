@@ -62,9 +62,8 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app launcher > inside > wings > parts > control faults shared_settings > network > wing
-    > serve_options > way > apis > transaction > group > security > cluster > replica > upkeep
-    > pending principal time > config
+    __main__ > app launcher > inside > wings > parts > control faults shared_settings > wing > network
+    > way > apis > transaction > group > cluster > replica > upkeep > pending principal serve_options time > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers(

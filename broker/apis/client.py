@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.broker.principal import ANONYMOUS, Principal
 from minibroker.protocol.framing import FrameDecoder
@@ -12,7 +12,6 @@ from minibroker.protocol.rights import Operation
 
 if TYPE_CHECKING:
     from minibroker.broker.replica.decisions import Broker
-    from minibroker.broker.security.sasl.login import Login
 
 PLAINTEXT = "PLAINTEXT"
 
@@ -56,7 +55,8 @@ class Client:
 
     `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
     address, as ACLs name hosts. `frames` cuts what it sends into frames, None without a connection.
-    `login` is its authentication on a listener with SASL, until that has ended; it stays if its session has an end.
+    `login` is None, or leads its requests through an authentication: with `is_done`, and `expects_token` before a
+    token without a header.
     A stage may set the `meter` of its Fetch in hand, and that no further request is read until the clock is at
     `muted_until_ms`, 0 for at once.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
@@ -97,7 +97,7 @@ class Client:
         self.local_port = local_port
         self.client_id: str | None = None
         self.frames: FrameDecoder | None = None
-        self.login: Login | None = None
+        self.login: Any = None
         self.meter: Meter | None = None
         self.rights = ALL_RIGHTS
         self.muted_until_ms = 0
@@ -122,7 +122,7 @@ class Client:
         """Serve it as this principal from now on."""
         self.principal = principal
 
-    def log_in(self, login: Login | None) -> None:
+    def log_in(self, login: Any) -> None:
         """Lead its next requests through `login`, or no more."""
         self.login = login
 

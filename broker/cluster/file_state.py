@@ -22,6 +22,7 @@ from minibroker.broker.cluster.sections import BEING_DELETED, NEXT_PRODUCER_ID, 
 from minibroker.broker.cluster.state import Change, TopicState, kafka_id_text, parse_kafka_id
 from minibroker.broker.cluster.stored_state import TOPICS, Document, StoredState, parse_topic, topic_document
 from minibroker.broker.replica.decisions import Broker, PartitionState
+from minibroker.broker.serve_options import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
@@ -36,7 +37,7 @@ JOURNALED: tuple[Section[Any], ...] = (OLD_OFFSETS, NEXT_PRODUCER_ID, BEING_DELE
 OF_FILE = "version", "written", "cluster_id", TOPICS  # what the file has beside sections
 
 
-class FileStateError(Exception):
+class FileStateError(StartError):
     """The file is unreadable; the message names it and the next step."""
 
 

@@ -17,6 +17,7 @@ from minibroker.broker.cluster.metadata_cache import check_topic_name
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewTopic
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.serve_options import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted
 
@@ -30,7 +31,7 @@ TOPIC = re.compile("([^:]+)(?::([0-9]{0,5})(?::([0-9]{0,5})(?::([a-z,]*)((?:\\s+
 CONFIG = re.compile(r"--config[= ](\S+?)=(\S+)")
 
 
-class FirstTopicsError(Exception):
+class FirstTopicsError(StartError):
     """The broker cannot be ready without a topic; the message has a line for each."""
 
 

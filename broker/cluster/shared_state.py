@@ -42,6 +42,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.cluster.stored_state import TOPICS, StoredState, topic_document
 from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.serve_options import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
@@ -49,7 +50,7 @@ from minibroker.protocol.text import reason_of
 COMPACTED_BYTES = 64 * 1024  # a journal up to this size is left as it is
 
 
-class SharedStateError(Exception):
+class SharedStateError(StartError):
     """The directory cannot be used; the message names it and the next step."""
 
 

@@ -9,10 +9,8 @@ import errno
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -28,9 +26,6 @@ from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.way.probes import Probes
 
-if TYPE_CHECKING:
-    from minibroker.broker.security.tls import TlsListener
-
 logger = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES = 64 * 1024
@@ -45,8 +40,9 @@ ACCEPT_PAUSE_SECONDS = 0.1
 class Server:
     """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`.
 
-    `listeners` are the sockets of `config.endpoints`, in their order; `tls` has those by name that encrypt.
-    `begin_login` gets each new client first. `probes` see connections, and their sends.
+    `listeners` are the sockets of `config.endpoints`, in their order; `kinds` has the class of the connections of those
+    by name that are no plain ones. `greet` are called with each new client first. `probes` see connections, and
+    their sends.
     Numbers them as it accepts them, from `first_number` on.
     """
 
@@ -59,15 +55,15 @@ class Server:
         timers: TimerLoop,
         afterwards: Afterwards,
         connections: set[Connection],
-        tls: Mapping[str, TlsListener] | None = None,
+        kinds: Mapping[str, Callable[..., Connection]] | None = None,
         probes: Probes | None = None,
-        begin_login: Callable[[Client], object] | None = None,
+        greet: Sequence[Callable[[Client], object]] = (),
         first_number: int = 1,
         busy_poll_ms: int = 0,
     ) -> None:
         self._listeners = listeners
         self._config = config
-        self._begin_login = begin_login
+        self._greet = greet
         self._numbers = count(first_number)
         self.accepted: Counter[str] = Counter()  # by listener
         self.socket_bytes = SocketBytes()  # of the sockets that are closed
@@ -85,7 +81,7 @@ class Server:
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
         self._connections = connections
-        self._tls = tls or {}
+        self._kinds = kinds or {}
 
     async def run(self) -> None:
         """Serve until `stop_accepting` was called and the last connection has ended."""
@@ -142,22 +138,13 @@ class Server:
         local = sock.getsockname()
         keep_default_outside(sock, host, local[0])
         client = Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers), listener=endpoint.name)
-        connection = self._connection_of(endpoint)(sock, client, self._serving)
-        if self._begin_login is not None:
-            self._begin_login(client)
+        connection = self._kinds.get(endpoint.name, Connection)(sock, client, self._serving)
+        for greet in self._greet:
+            greet(client)
         self._per_host[host] += 1
         self.accepted[endpoint.name] += 1
         self._connections.add(connection)
         nursery.start_soon(self._serve, connection, host)
-
-    def _connection_of(self, endpoint: Endpoint) -> Callable[..., Connection]:
-        """Return the class of the connections of a listener, with its TLS."""
-        tls = self._tls.get(endpoint.name)
-        if tls is None:
-            return Connection
-        from minibroker.broker.network.tls_connection import TlsConnection
-
-        return partial(TlsConnection, tls=tls)
 
     async def _serve(self, connection: Connection, host: str) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.app import way_of
 from minibroker.broker.faults.fault import Fault
-from minibroker.broker.faults.injector import FaultInjector
+from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.protocol.api import ApiKey
 from tests.broker.asking import batch_of
 from tests.broker.conftest import InMemoryBroker
@@ -19,15 +19,10 @@ class Faulty:
     def __init__(self, broker: InMemoryBroker, kept_max: int = 10_000) -> None:
         self.broker = broker
         self.clients = [broker.client]
-        self.injector = FaultInjector(
-            broker.parts.apis,
-            broker.parts.config.profile,
-            broker.parts.fetch_sessions,
-            lambda: self.clients,
-            broker.parts.background,
-            kept_max=kept_max,
-        )
-        broker.way = way_of(broker.parts, faults=self.injector)
+        wing = FaultWing(broker.parts, lambda: self.clients, kept_max)
+        broker.parts.wings.insert(0, wing)
+        self.injector = wing.injector
+        broker.way = way_of(broker.parts)
 
     def add(self, kind: str, **arguments: Any) -> Fault:
         """Make a fault as a test does."""

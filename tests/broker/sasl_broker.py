@@ -7,18 +7,16 @@ from typing import Any
 
 import trio
 
-from minibroker.broker.app import way_of
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
-from minibroker.broker.security.sasl.login import LoginRules
-from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
-from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
-from minibroker.broker.security.sasl.scram import ScramServer
-from minibroker.broker.security.sasl.users import CREDENTIALS
-from minibroker.broker.security.tls import tls_listeners
 from minibroker.broker.time.timers import TimerLoop
-from minibroker.broker.way.logins import Logins
+from minibroker.broker.wings.security.logins import Logins
+from minibroker.broker.wings.security.sasl.login import LoginRules
+from minibroker.broker.wings.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
+from minibroker.broker.wings.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.wings.security.sasl.scram import ScramServer
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS
 from minibroker.protocol.scram import BY_NAME, SCRAM_SHA_256, credential_of, new_credential, salted_password
 from tests import requests
 from tests.broker.conftest import InMemoryBroker
@@ -62,16 +60,15 @@ async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -
         sock.setblocking(False)
         sockets.append(sock)
     connections: set[Connection] = set()
-    logins = broker.app._logins(broker.parts)
     server = Server(
         sockets,
         config=broker.app._config,
-        dispatch=way_of(broker.parts, logins=logins).serve,
+        dispatch=broker.way.serve,
         timers=broker.timers,
         afterwards=broker.parts.afterwards,
         connections=connections,
-        begin_login=None if logins is None else logins.begin,
-        tls=tls_listeners(broker.app._config),
+        greet=[each.greet for each in broker.parts.wings],
+        kinds={name: kind for each in broker.parts.wings for name, kind in each.kinds_of_connections().items()},
         **options,
     )
     nursery.start_soon(server.run)

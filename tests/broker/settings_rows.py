@@ -34,8 +34,8 @@ from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.settings.changeable import SETTINGS, InvalidDynamicConfig
-from minibroker.broker.security.principal_mapping import InvalidRules, NoMatchingRule, parse_rules, user_of
-from minibroker.broker.security.tls import problems_of
+from minibroker.broker.wings.security.principal_mapping import InvalidRules, NoMatchingRule, parse_rules, user_of
+from minibroker.broker.wings.security.tls import problems_of
 from minibroker.protocol.jaas import JaasError, parse_jaas
 from minibroker.protocol.java_properties import PropertiesError, read_properties
 from tests.books import GOLDEN, Book, Script, as_recorded, record_books, settings_of

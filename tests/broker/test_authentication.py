@@ -14,17 +14,17 @@ import pytest
 import trio
 
 from minibroker.broker.principal import Principal
-from minibroker.broker.security.sasl.oauthbearer import Token
-from minibroker.broker.security.sasl.plain import PlainAccounts
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.codec import Codec, Watch
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.last_response import LINGER_MS
-from minibroker.broker.way.logins import FIRST_ALLOCATION_BYTES
 from minibroker.broker.way.probes import Probes
 from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.broker.way.way import Way
+from minibroker.broker.wings.security.logins import FIRST_ALLOCATION_BYTES
+from minibroker.broker.wings.security.sasl.oauthbearer import Token
+from minibroker.broker.wings.security.sasl.plain import PlainAccounts
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker

@@ -17,7 +17,7 @@ from minibroker.broker.cluster.file_state import FILE_NAME, FileState, FileState
 from minibroker.broker.cluster.sections import BEING_DELETED, NEXT_PRODUCER_ID, OLD_OFFSETS
 from minibroker.broker.cluster.state import Change, TopicState
 from minibroker.broker.replica.decisions import PartitionState
-from minibroker.broker.security.sasl.users import CREDENTIALS
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential

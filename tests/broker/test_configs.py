@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.asking import BROKER, described
@@ -66,7 +67,7 @@ async def test_a_listener_gets_another_key_store_while_it_serves(make_broker: Ma
         ssl_keystore_type="PEM",
         ssl_keystore_location=str(first),
     )
-    listener = broker.app._tls["SSL"]
+    (listener,) = [each.tls["SSL"] for each in broker.parts.wings if isinstance(each, SecurityWing)]
     before, name = listener.context(), "listener.name.ssl.ssl.keystore.location"
 
     refused = await alter(broker, BROKER, "0", {name: str(tmp_path / "none")})

@@ -13,7 +13,7 @@ from cryptography.x509 import NameAttribute, ObjectIdentifier, RelativeDistingui
 from cryptography.x509.name import _ASN1Type as Kind
 from cryptography.x509.oid import NameOID
 
-from minibroker.broker.security.distinguished_name import subject_of
+from minibroker.broker.wings.security.distinguished_name import subject_of
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 LONG_AGO = datetime.datetime(2024, 1, 1)

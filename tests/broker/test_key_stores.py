@@ -15,8 +15,8 @@ import pytest
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
-from minibroker.broker.security.cipher_suites import openssl_names
-from minibroker.broker.security.tls import TlsListener, TlsSettings, make_context, problems_of
+from minibroker.broker.wings.security.cipher_suites import openssl_names
+from minibroker.broker.wings.security.tls import TlsListener, TlsSettings, make_context, problems_of
 from tests.broker.tls_peers import SSL
 from tests.certificates import PASSWORD, Certificates
 

@@ -17,7 +17,6 @@ import pytest
 
 from minibroker.broker.__main__ import (
     STOP_SECONDS,
-    StartFailed,
     allow_most_files,
     banner,
     listen_on,
@@ -30,7 +29,7 @@ from minibroker.broker.__main__ import (
 )
 from minibroker.broker.__main__ import serve as serve_here
 from minibroker.broker.config.kafka_config import KafkaConfig, load_config
-from minibroker.broker.serve_options import ServeOptions, stop_signals
+from minibroker.broker.serve_options import ServeOptions, StartError, stop_signals
 
 STOP_SIGNALS = stop_signals()
 ENDED_SECONDS = 60
@@ -304,7 +303,7 @@ def test_signals_when_the_broker_does_not_listen_to_them(
 def test_a_ready_file_that_cannot_be_written_stops_it(run_faked: RunFaked, signals: list[int], tmp_path: Path) -> None:
     (tmp_path / "ready.tmp").mkdir()
 
-    with pytest.raises(StartFailed, match="cannot write --ready-file"):
+    with pytest.raises(StartError, match="cannot write --ready-file"):
         run_faked(tmp_path / "ready")
 
     assert signals == [signal.SIGTERM]
@@ -324,7 +323,7 @@ def test_a_ready_file_that_cannot_be_made_is_refused(tmp_path: Path, name: str) 
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
 
-    with pytest.raises(StartFailed, match=f"cannot write --ready-file {tmp_path / name}: "):
+    with pytest.raises(StartError, match=f"cannot write --ready-file {tmp_path / name}: "):
         prepare_ready_file(tmp_path / name)
 
 

@@ -18,8 +18,6 @@ import pytest
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.pending import Pending
 from minibroker.broker.principal import ANONYMOUS
-from minibroker.broker.security.sasl.plain import PlainAccounts
-from minibroker.broker.security.sasl.tokens import UnsecuredTokens
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.codec import Codec, Watch
@@ -27,6 +25,8 @@ from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probes
 from minibroker.broker.way.stage import Stage
 from minibroker.broker.way.way import Way
+from minibroker.broker.wings.security.sasl.plain import PlainAccounts
+from minibroker.broker.wings.security.sasl.tokens import UnsecuredTokens
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse

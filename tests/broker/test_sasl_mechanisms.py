@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError, SaslServer
-from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
-from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.wings.security.sasl.mechanism import AuthenticationFailedError, SaslServer
+from minibroker.broker.wings.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.wings.security.sasl.scram import ScramServer
 from minibroker.protocol.api import API_TABLE, decode_request, decode_response
 from minibroker.protocol.scram import (
     BY_NAME,

@@ -12,13 +12,13 @@ import pytest
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
-from minibroker.broker.security.sasl.mechanisms import mechanisms_of
-from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
-from minibroker.broker.security.sasl.plain import PlainServer
-from minibroker.broker.security.sasl.scram import ScramServer
-from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
-from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
-from minibroker.broker.way.logins import max_session_ms
+from minibroker.broker.wings.security.logins import max_session_ms
+from minibroker.broker.wings.security.sasl.mechanisms import mechanisms_of
+from minibroker.broker.wings.security.sasl.oauthbearer import OAuthBearerServer
+from minibroker.broker.wings.security.sasl.plain import PlainServer
+from minibroker.broker.wings.security.sasl.scram import ScramServer
+from minibroker.broker.wings.security.sasl.tokens import SignedTokens, UnsecuredTokens
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
 from tests.broker.settings_rows import JAAS_FILES
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

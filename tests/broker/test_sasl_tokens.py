@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError
-from minibroker.broker.security.sasl.oauthbearer import CONFIRMATION, InvalidTokenError, OAuthBearerServer
-from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
+from minibroker.broker.wings.security.sasl.mechanism import AuthenticationFailedError
+from minibroker.broker.wings.security.sasl.oauthbearer import CONFIRMATION, InvalidTokenError, OAuthBearerServer
+from minibroker.broker.wings.security.sasl.tokens import SignedTokens, UnsecuredTokens
 
 NOW_MS = 1_700_000_000_000
 NOW = NOW_MS // 1000

@@ -14,7 +14,7 @@ import pytest
 
 from minibroker.broker.cluster.file_state import FILE_NAME, FileState
 from minibroker.broker.cluster.state import Change as StateChange
-from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.scram import (
     DEFAULT_ITERATIONS,

@@ -24,7 +24,8 @@ from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER,
 from minibroker.broker.config.settings.unused import reason_unused
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
-from minibroker.broker.way.logins import logins_of
+from minibroker.broker.wings.security.logins import logins_of
+from minibroker.broker.wings.security.sasl.users import ScramUsers
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
@@ -225,11 +226,13 @@ async def checks_of_tokens(broker: InMemoryBroker) -> object:
     config = broker.parts.config
 
     async def listen() -> None:
-        logins_of(config, broker.parts.scram_users, broker.parts.timers)
+        logins_of(config, ScramUsers(broker.state), broker.parts.timers)
 
     of_tokens = ("audiences", "issuer", "skew_ms", "user_claim")
-    tokens = await arguments_of("minibroker.broker.security.sasl.mechanisms.SignedTokens", listen, *of_tokens)
-    network = await arguments_of("minibroker.broker.way.logins.Logins", listen, "failure_delay_ms", "max_token_bytes")
+    tokens = await arguments_of("minibroker.broker.wings.security.sasl.mechanisms.SignedTokens", listen, *of_tokens)
+    network = await arguments_of(
+        "minibroker.broker.wings.security.logins.Logins", listen, "failure_delay_ms", "max_token_bytes"
+    )
     return tokens, network
 
 

@@ -35,10 +35,10 @@ from minibroker.broker.cluster.state import (
     Change,
     ControllerChanged,
 )
-from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY
 from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS
 from minibroker.broker.wings.security.acls.acl_store import ACLS
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS, SALT_KEY
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential

@@ -13,7 +13,7 @@ import pytest
 import trio.testing
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.security.tls import TlsListener
+from minibroker.broker.wings.security.tls import TlsListener
 from tests.broker.tls_peers import SSL, MakeSide, Side, TlsClient, closings
 from tests.broker.tls_peers import certificates as certificates
 from tests.broker.tls_peers import connect as connect

@@ -18,10 +18,10 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network import tls_connection
 from minibroker.broker.network.response import ThrottledResponse
-from minibroker.broker.network.tls_connection import ALERT, PIECE_BYTES, pieces_of
 from minibroker.broker.pending import Pending
+from minibroker.broker.wings.security import tls_connection
+from minibroker.broker.wings.security.tls_connection import ALERT, PIECE_BYTES, pieces_of
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.tls_peers import Side, TlsClient, closings
 from tests.broker.tls_peers import certificates as certificates

@@ -13,7 +13,7 @@ import pytest
 
 from minibroker.broker.cluster.zk import entities, nodes
 from minibroker.broker.cluster.zk.client import Ensemble, parse_ensemble
-from minibroker.broker.security.sasl.users import credentials_document
+from minibroker.broker.wings.security.sasl.users import credentials_document
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
 from tests.sources import ROOT

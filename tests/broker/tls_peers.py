@@ -13,8 +13,8 @@ import trio.testing
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.tls_connection import TlsConnection
-from minibroker.broker.security.tls import TlsListener
+from minibroker.broker.wings.security.tls import TlsListener
+from minibroker.broker.wings.security.tls_connection import TlsConnection
 from tests.broker.peers import Connect, Peer, echo
 from tests.broker.peers import connect as connect
 from tests.certificates import Certificates

@@ -23,7 +23,7 @@ from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings.types import Setting
-from minibroker.broker.security.tls import problems_of
+from minibroker.broker.wings.security.tls import problems_of
 from tests.certificates import PASSWORD, Certificates
 from tests.conformance.kafka_versions import is_later
 from tests.conformance.recordings import Comparison, read

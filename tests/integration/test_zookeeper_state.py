@@ -28,10 +28,10 @@ from minibroker.broker.cluster.zk.member import ZooKeeperMember
 from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
 from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.broker.replica.decisions import PartitionState
-from minibroker.broker.security.sasl.users import CREDENTIALS
 from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS
 from minibroker.broker.wings.security.acls.acl_store import ACLS
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition

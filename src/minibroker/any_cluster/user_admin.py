@@ -157,7 +157,7 @@ class DirectoryCredentials:
         """Raises CommandFailed."""
         # -P: a module in the current directory, such as `json.py`, must not shadow ours.
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "minibroker.broker.security.sasl.offline", str(self._data_dir)],
+            [sys.executable, "-P", "-m", "minibroker.broker.wings.security.sasl.offline", str(self._data_dir)],
             input=json.dumps(question),
             capture_output=True,
             text=True,

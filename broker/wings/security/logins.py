@@ -19,13 +19,13 @@ from minibroker.broker.apis.failures import failure_of
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.pending import Pending
-from minibroker.broker.security.sasl.login import Failure, Login, LoginRules, SessionEndedError
-from minibroker.broker.security.sasl.mechanisms import mechanisms_of
-from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.last_response import LastResponse
 from minibroker.broker.way.stage import GO_ON, Stage
+from minibroker.broker.wings.security.sasl.login import Failure, Login, LoginRules, SessionEndedError
+from minibroker.broker.wings.security.sasl.mechanisms import mechanisms_of
+from minibroker.broker.wings.security.sasl.users import ScramUsers
 from minibroker.protocol.api import API_TABLE, Request
 from minibroker.protocol.framing import LENGTH
 from minibroker.purgatory.timing_wheel import TimerTask

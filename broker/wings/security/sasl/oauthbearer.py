@@ -9,8 +9,8 @@ import json
 import re
 from typing import NamedTuple, Protocol
 
-from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError, invalid_credentials
-from minibroker.broker.security.sasl.scram import unescaped
+from minibroker.broker.wings.security.sasl.mechanism import AuthenticationFailedError, invalid_credentials
+from minibroker.broker.wings.security.sasl.scram import unescaped
 
 OAUTHBEARER = "OAUTHBEARER"
 CONFIRMATION = b"\x01"

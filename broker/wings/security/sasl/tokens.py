@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.broker.security.sasl.oauthbearer import InvalidTokenError, Token
+from minibroker.broker.wings.security.sasl.oauthbearer import InvalidTokenError, Token
 from minibroker.protocol.text import reason_of
 
 MAX_KEYS_FILE_BYTES = 1 << 20

@@ -16,7 +16,7 @@ import re
 import secrets
 from collections.abc import Callable
 
-from minibroker.broker.security.sasl.mechanism import (
+from minibroker.broker.wings.security.sasl.mechanism import (
     OTHER_AUTHORIZATION_ID,
     AuthenticationFailedError,
     invalid_credentials,

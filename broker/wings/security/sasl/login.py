@@ -18,9 +18,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from minibroker.broker.principal import USER, Principal
-from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError, SaslServer
-from minibroker.broker.security.sasl.mechanisms import MakeServer
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.security.sasl.mechanism import AuthenticationFailedError, SaslServer
+from minibroker.broker.wings.security.sasl.mechanisms import MakeServer
 from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.security import SaslAuthenticateResponse, SaslHandshakeResponse

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from minibroker.broker.serve_options import StartError
+
 PEM = "PEM"
 JAVA_TYPES = ("JKS", "PKCS12")  # a store of one of these types may be of the other
 JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, and JCEKS
@@ -19,7 +21,7 @@ WRONG_PASSWORD = "a wrong password, or not a PKCS#12 file"
 CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 
-class KeyStoreError(Exception):
+class KeyStoreError(StartError):
     """A store that cannot be used; the message is for the operator, and shows no password."""
 
 

@@ -11,7 +11,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
-from minibroker.broker.security.sasl.mechanism import (
+from minibroker.broker.wings.security.sasl.mechanism import (
     OTHER_AUTHORIZATION_ID,
     AuthenticationFailedError,
     invalid_credentials,

@@ -6,31 +6,8 @@ its login module names for `sasl.mechanism.inter.broker.protocol`.
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable
-from typing import NamedTuple
-
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.protocol.sasl_client import Conversation, conversation
-
-
-class PeerLogin(NamedTuple):
-    """`make_context` is None without TLS, and `mechanism` empty without SASL. `repr` shows no password."""
-
-    make_context: Callable[[], ssl.SSLContext] | None = None
-    mechanism: str = ""
-    user: str = ""
-    password: str = ""
-
-    def conversation(self) -> Conversation:
-        """The tokens that log this broker in."""
-        return conversation(self.mechanism, self.user, self.password)
-
-    def __repr__(self) -> str:
-        return f"PeerLogin({self.mechanism} of {self.user})"
-
-
-IN_PLAIN_TEXT = PeerLogin()
+from minibroker.broker.network.peer_login import IN_PLAIN_TEXT, PeerLogin
 
 
 def peer_login(config: KafkaConfig) -> PeerLogin:
@@ -39,7 +16,7 @@ def peer_login(config: KafkaConfig) -> PeerLogin:
     endpoint = next(each for each in config.endpoints if each.name == name)
     login = IN_PLAIN_TEXT
     if endpoint.is_encrypted:
-        from minibroker.broker.security.tls import TlsListener, TlsSettings, check_own_key, client_context
+        from minibroker.broker.wings.security.tls import TlsListener, TlsSettings, check_own_key, client_context
 
         check_own_key(TlsSettings.of(config, name))
         login = login._replace(make_context=TlsListener(config, name, client_context).context)

@@ -22,8 +22,8 @@ import trio
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.connection import AT_THE_END, REPORTED, Connection, Serving
 from minibroker.broker.network.response import PIECES_PER_TURN, Chunk, PeerGoneError, send_bytes
-from minibroker.broker.security.principal_mapping import NoMatchingRule
-from minibroker.broker.security.tls import TlsListener
+from minibroker.broker.wings.security.principal_mapping import NoMatchingRule
+from minibroker.broker.wings.security.tls import TlsListener
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 

@@ -1,4 +1,4 @@
-"""`python -m minibroker.broker.security.sasl.offline DIR`: the SCRAM users of a broker that is not running.
+"""`python -m minibroker.broker.wings.security.sasl.offline DIR`: the SCRAM users of a broker that is not running.
 
 `minibroker users --data-dir DIR` runs it: a secured broker has no first user who could add others. Reads a JSON object
 from standard input: `changes`, each `[user, mechanism]` or `[user, mechanism, iterations, salt, salted password]`, the
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.file_state import FileState, FileStateError
-from minibroker.broker.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
+from minibroker.broker.wings.security.sasl.users import CREDENTIALS, SALT_KEY, ScramUsers
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.scram import Deletion, Upsertion
 from minibroker.storage.data_dir.directory_lock import DirectoryLock

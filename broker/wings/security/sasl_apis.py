@@ -14,7 +14,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.wings.security.sasl.users import ScramUsers
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.security import (

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.principal import ANONYMOUS, USER, Principal
-from minibroker.broker.security.cipher_suites import UnknownCipherSuite, openssl_names
-from minibroker.broker.security.distinguished_name import subject_of
-from minibroker.broker.security.key_stores import (
+from minibroker.broker.wings.security.cipher_suites import UnknownCipherSuite, openssl_names
+from minibroker.broker.wings.security.distinguished_name import subject_of
+from minibroker.broker.wings.security.key_stores import (
     Key,
     KeyStoreError,
     Store,
@@ -29,7 +29,7 @@ from minibroker.broker.security.key_stores import (
     read_certificates,
     read_key,
 )
-from minibroker.broker.security.principal_mapping import InvalidRules, parse_rules, user_of
+from minibroker.broker.wings.security.principal_mapping import InvalidRules, parse_rules, user_of
 
 logger = logging.getLogger(__name__)
 

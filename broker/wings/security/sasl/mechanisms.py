@@ -7,12 +7,12 @@ from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.sasl import OAUTHBEARER, PLAIN, accounts
-from minibroker.broker.security.sasl.mechanism import SaslServer
-from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
-from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
-from minibroker.broker.security.sasl.scram import ScramServer
-from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
-from minibroker.broker.security.sasl.users import ScramUsers
+from minibroker.broker.wings.security.sasl.mechanism import SaslServer
+from minibroker.broker.wings.security.sasl.oauthbearer import OAuthBearerServer, TokenValidator
+from minibroker.broker.wings.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.wings.security.sasl.scram import ScramServer
+from minibroker.broker.wings.security.sasl.tokens import SignedTokens, UnsecuredTokens
+from minibroker.broker.wings.security.sasl.users import ScramUsers
 from minibroker.protocol.scram import BY_NAME
 
 MakeServer = Callable[[], SaslServer]
