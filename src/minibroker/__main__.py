@@ -6,18 +6,22 @@ import atexit
 import errno
 import gc
 import os
+import signal
 import sys
+from typing import Any
 
 import minibroker
 from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 GC_GENERATION_0_THRESHOLD = 50_000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+AGAIN_SECONDS = 0.01
 HELP_WORDS = {"help", "-h", "--help", "version", "-V", "--version"}
 
 
 def main() -> int:
     """Run `minibroker ...`; return the exit status."""
+    sys.unraisablehook = interrupt_again
     try:
         try:
             return run()
@@ -37,6 +41,15 @@ def main() -> int:
             f"minibroker: cannot write the output: {error.strerror}; make room, or write it elsewhere", file=sys.stderr
         )
         return EXIT_FAILED
+
+
+def interrupt_again(unraisable: Any) -> None:
+    """Raise a Ctrl-C once more that came where Python drops exceptions: in the lock of an import, or a destructor."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
 
 def give_up_output() -> None:

@@ -231,6 +231,29 @@ def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_
     assert not {"trio", "construct", "kafka", "rich", "asyncio"} & modules
 
 
+@pytest.mark.slow
+def test_an_interrupt_that_python_drops_comes_again() -> None:
+    program = """
+import signal, sys, time
+import minibroker.__main__ as entry_point
+
+class Lock:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def command():
+    Lock()
+    time.sleep(60)
+
+entry_point.client_main = command
+sys.argv[1:] = ["topics"]
+sys.exit(entry_point.main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_an_interrupted_command_ends_with_status_130_in_silence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,27 @@ def test_a_signal_waits_while_modules_are_imported() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "imported\n", "")
 
 
+AS_CYTHON = """
+import os, signal, sys
+from minibroker.demo import __main__ as demo
+
+def interrupted(arguments):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except SystemExit:
+        raise TypeError("of a module in Cython") from None
+
+demo.run = interrupted
+sys.exit(demo.main([]))
+"""
+
+
+def test_an_exit_that_another_module_turns_into_an_error_is_one_all_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", AS_CYTHON], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+
+
 @pytest.fixture
 def left() -> Iterator[Leftovers]:
     with leftovers() as made:

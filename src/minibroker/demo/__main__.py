@@ -27,6 +27,7 @@ END_SECONDS = 20
 PARENT_POLL_SECONDS = 0.5
 ANY_PORT = "127.0.0.1:0"
 WITH_PARENT = "--end-with-parent"
+received: list[int] = []  # the status for each signal
 
 
 def end_on_signals() -> None:
@@ -52,7 +53,8 @@ def _end(number: int, _: FrameType | None) -> None:
     signal.alarm(END_SECONDS)
     # make, which has a Ctrl-C too and ends by it, would report another status as an error.
     is_known_to_make = number == signal.SIGINT and WITH_PARENT in sys.argv
-    sys.exit(0 if is_known_to_make else 128 + number)
+    received.append(0 if is_known_to_make else 128 + number)
+    sys.exit(received[0])
 
 
 def end_with(parent_pid: int) -> None:
@@ -74,8 +76,17 @@ def days_per_second(text: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; exit with status 0, or with 1 and the reason."""
+    """Run the demo; exit with status 0, with 1 and the reason, or as a signal asks."""
     end_on_signals()
+    try:
+        return run(arguments)
+    except BaseException:
+        if received:  # any error after a signal comes from it: Cython and C turn the exit into a TypeError, or others
+            raise SystemExit(received[0]) from None
+        raise
+
+
+def run(arguments: Sequence[str] | None) -> int:
     cli = Arguments(prog="minibroker demo", description="A year of flights, Kafka and Spark.", allow_abbrev=False)
     cli.add_argument("--out", type=Path, default=Path("out"), help="folder for all output")
     cli.add_argument("--days", type=int, help="only the first days of the year")
