@@ -38,6 +38,7 @@ from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.way import Way
 from minibroker.broker.wing import Wing
+from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
@@ -70,6 +71,7 @@ WINGS: tuple[type[Wing], ...] = (
     FaultWing,
     QuotaWing,
     AclWing,
+    ConsumerWing,
 )
 SECTIONS_OF_WINGS = [each for wing in WINGS for each in wing.sections]
 
@@ -131,6 +133,7 @@ class BrokerApp:
         for wing in WINGS:
             if wing.is_asked_for(self._config, self._options):
                 parts.plug(wing(parts))
+        parts.lead()
         return parts
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -16,7 +16,6 @@ import trio
 
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
-from minibroker.broker.apis.consumer_groups import ConsumerGroupApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.features import FeatureApis
 from minibroker.broker.apis.fetch import FetchApis
@@ -43,10 +42,8 @@ from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
-from minibroker.broker.group.consumer.configs import GroupConfigs
-from minibroker.broker.group.consumer.consumer_groups import ConsumerGroups
-from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.peer import PeerError
@@ -85,7 +82,6 @@ logger = logging.getLogger(__name__)
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
 REAL_SECONDS = 0.5  # in which a follower connects again, and fetches
-OF_CONSUMER_GROUPS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
 PRODUCER_IDS_END = 1 << 62  # a broker never gives out greater ones
 
 
@@ -118,6 +114,7 @@ class BrokerParts:
     probes: Probes
     connections: set[Connection]
     wings: list[Wing]
+    lead: Callable[[], None]  # all partitions, and load what coordinators keep in them; the wings are plugged by then
 
     @property
     def apis(self) -> Mapping[int, Api]:
@@ -196,7 +193,7 @@ def build(
     state: ClusterState,
     dynamic_config: DynamicConfig,
 ) -> BrokerParts:
-    """Build all parts on the loaded data directory, and lead all partitions."""
+    """Build all parts on the loaded data directory."""
     timers = TimerLoop(clock)
     background = Background()
     afterwards = Afterwards()
@@ -235,17 +232,6 @@ def build(
         run_steps=background.run_steps,
         observer=probes,
     )
-    consumer_groups = ConsumerGroups(
-        groups,
-        GroupTopics(metadata_cache),
-        config=config,
-        group_configs=group_configs,
-        clock=clock,
-        timer=timers.timer,
-        run_steps=background.run_steps,
-        afterwards=afterwards.call,
-    )
-    groups.cache.add_kind(consumer_groups)
     transaction_log = CoordinatorLog(
         TRANSACTION_STATE_TOPIC,
         replica_manager=replica_manager,
@@ -276,9 +262,7 @@ def build(
         afterwards=afterwards,
         run_steps=background.run_steps,
     )
-    handlers = Handlers(
-        offered(config.profile, is_cluster_broker=state.is_shared, is_beside_kafka=state.is_beside_kafka)
-    )
+    handlers = Handlers(offered(config.profile, is_cluster_broker=state.is_shared))
     wings: list[Wing] = []
     features = Features(state, SUPPORTED if config.profile is EVERYTHING and not state.is_beside_kafka else ())
 
@@ -315,10 +299,13 @@ def build(
     )
     controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
-    if not state.is_shared:  # else the controller has this broker take its roles
-        controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
-    transactions.start()
-    producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
+
+    def lead() -> None:
+        if not state.is_shared:  # else the controller has this broker take its roles
+            controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
+        transactions.start()
+        producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
+
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
     reset_topics = ResetTopics(clock)
     metadata = MetadataApis(
@@ -362,7 +349,6 @@ def build(
             positions=fetch_positions,
             profile=config.profile,
         ),
-        ConsumerGroupApis(consumer_groups, positions=fetch_positions),
         OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
         DescribeTransactionApis(transactions, replica_manager, clock),
@@ -397,20 +383,16 @@ def build(
         probes=probes,
         connections=set(),
         wings=wings,
+        lead=lead,
     )
 
 
-def offered(profile: Profile, *, is_cluster_broker: bool, is_beside_kafka: bool) -> dict[int, Api]:
-    """The APIs in the versions of the release that this broker acts as; those of its controller in all versions.
-
-    Beside brokers of Apache Kafka 2.0.1 there are no groups of the consumer protocol, whose records those cannot load.
-    """
+def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
+    """The APIs in the versions of the release that this broker acts as; those of its controller in all versions."""
     if profile is EVERYTHING:
         listed = {key: api for key, api in API_TABLE.items() if not api.is_unlisted}
     else:
         listed = {key: API_TABLE[key].until(last) for key, last in versions_of(profile.name).items()}
-    if is_beside_kafka:
-        listed = {key: api for key, api in listed.items() if key not in OF_CONSUMER_GROUPS}
     unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
     return dict(sorted((listed | unlisted).items()))
 

@@ -50,7 +50,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Habit
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.config.settings.types import INT, InvalidValueError
-from minibroker.broker.group.consumer.configs import GroupConfigs
+from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (

@@ -21,7 +21,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.endpoints import base_name
-from minibroker.broker.group.consumer.configs import GROUP_CONFIGS, GroupConfigs
+from minibroker.broker.group.group_configs import GROUP_CONFIGS, GroupConfigs
 from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.group.consumer.regular_expressions import RegexError, TopicRegex
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
@@ -24,6 +23,7 @@ from minibroker.protocol.messages.transactions import (
 )
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.regular_expressions import RegexError, TopicRegex
 from minibroker.protocol.transaction_records import by_topic
 from minibroker.storage.producers.producer_append import ProducerStateEntry
 

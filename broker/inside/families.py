@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from minibroker.broker.group.consumer.group import ConsumerGroupState
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.inside.answers import error_of
 from minibroker.broker.inside.counters import SAMPLES, Counters, OfApi, RequestCount, Timing, TopicCount, api_of
@@ -27,7 +26,6 @@ from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.wing import Found, Head, Value
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
-from minibroker.protocol.message_values import CONSUMER as OF_CONSUMER_PROTOCOL
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
 
@@ -501,7 +499,6 @@ def is_under_min_isr(partition: Leading) -> bool:
 # -- coordinators ---------------------------------------------------------------------------------------------------
 
 TRANSACTIONS = Head("minibroker:type=Transactions", ("Count",), ("state",))
-CONSUMER_GROUPS = Head("minibroker:type=ConsumerGroups", ("Count",), ("state",))
 MEMBERS = Head("minibroker:type=Group", ("Members",), ("group",))
 FETCHED = Head("minibroker:type=FetchingGroup", ("FetchedOffset", "Lag"), ("consumergroup", *PARTITION))
 COMMITTED = Head("minibroker:type=Group", ("CommittedOffset",), ("group", *PARTITION))
@@ -521,11 +518,8 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
     """The members and the committed offsets of groups, from which lag is computed; and how many groups there are."""
     groups = list(parts.groups.all())
     states, offsets = Counter[str](), 0
-    of_consumer_protocol = Counter[str]()
     for group in groups:
         states[group.state.value] += 1
-        if group.kind == OF_CONSUMER_PROTOCOL:
-            of_consumer_protocol[group.state.value] += 1
         offsets += len(group.offsets.committed)
         yield MEMBERS, (group.group_id, len(group.members))
     by_state = {f"NumGroups{state.value}": states[state.value] for state in GroupState}
@@ -533,8 +527,6 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
         "kafka.coordinator.group:type=GroupMetadataManager",
         {"NumGroups": len(groups), "NumOffsets": offsets, **by_state},
     )
-    for each in ConsumerGroupState:
-        yield CONSUMER_GROUPS, (each.value, of_consumer_protocol[each.value])
     for group in groups:
         for key, record in list(group.offsets.committed.items()):
             yield COMMITTED, (group.group_id, *key, record.offset)

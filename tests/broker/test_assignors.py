@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.group.consumer.assignors import ASSIGNORS, AssignedMember, Subscriptions
+from minibroker.broker.wings.consumer.assignors import ASSIGNORS, AssignedMember, Subscriptions
 
 RECORDED = Path(__file__).parent.parent / "golden" / "kafka-4.4.0-assignments.txt.gz"
 CASES = gzip.decompress(RECORDED.read_bytes()).decode().splitlines()

@@ -19,15 +19,16 @@ import pytest
 import trio
 
 from minibroker.broker.cluster import topic_admin
-from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
-from minibroker.broker.group.consumer.assignors import ASSIGNORS
-from minibroker.broker.group.consumer.group import ConsumerGroupState
-from minibroker.broker.group.consumer.member import ConsumerMember, MemberState
-from minibroker.broker.group.consumer.member_counts import MemberCounts
-from minibroker.broker.group.consumer.topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
+from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.wings.consumer.assignors import ASSIGNORS
+from minibroker.broker.wings.consumer.group import ConsumerGroupState
+from minibroker.broker.wings.consumer.member import ConsumerMember, MemberState
+from minibroker.broker.wings.consumer.member_counts import MemberCounts
+from minibroker.broker.wings.consumer.topics import topic_hash
+from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.consumer_protocol import read_assignment, write_assignment
 from minibroker.protocol.errors import ErrorCode
@@ -667,16 +668,11 @@ async def test_a_deadline_that_begins_anew_is_no_longer_the_one_before(members: 
     assert joined.member_id in group_of(members).members
 
 
-async def test_beside_apache_kafka_2_0_there_are_no_such_groups(
-    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FileState, "is_beside_kafka", True)
-    broker = make_broker(**SETTINGS)
+async def test_beside_apache_kafka_2_0_there_are_no_such_groups(make_broker: MakeBroker) -> None:
+    config = make_broker(**SETTINGS).parts.config
 
-    listed = {row.api_key for row in (await broker.call(ApiKey.API_VERSIONS, 0)).api_keys}
-
-    assert ApiKey.JOIN_GROUP in listed
-    assert not {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE} & listed
+    assert ConsumerWing.is_asked_for(config, ServeOptions())
+    assert not ConsumerWing.is_asked_for(config, ServeOptions(zookeeper="127.0.0.1:2181"))
 
 
 # -- rights ---------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker.broker.group.consumer.member import ConsumerMember, MemberState
-from minibroker.broker.group.consumer.reconciliation import Target, reconciled
+from minibroker.broker.wings.consumer.member import ConsumerMember, MemberState
+from minibroker.broker.wings.consumer.reconciliation import Target, reconciled
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 T, U = bytes(15) + b"\1", bytes(15) + b"\2"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.member import owned_of
+from minibroker.broker.wings.consumer.group import ConsumerGroup
+from minibroker.broker.wings.consumer.member import owned_of
 from minibroker.protocol.consumer_group_records import (
     KEYS,
     VALUES,

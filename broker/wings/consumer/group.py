@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.assignors import ASSIGNORS
-from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, assignment_of, rows_of
-from minibroker.broker.group.consumer.member_counts import MemberCounts
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.wings.consumer.assignors import ASSIGNORS
+from minibroker.broker.wings.consumer.member import Assignment, ConsumerMember, assignment_of, rows_of
+from minibroker.broker.wings.consumer.member_counts import MemberCounts
 from minibroker.protocol.consumer_group_records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupRecord,

@@ -11,16 +11,8 @@ from itertools import islice
 from typing import Any
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.consumer import commits
-from minibroker.broker.group.consumer.changes import GroupChanges
-from minibroker.broker.group.consumer.classic_members import ClassicMembers
-from minibroker.broker.group.consumer.configs import GroupConfigs
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.heartbeats import Heartbeats
-from minibroker.broker.group.consumer.migration import Migration
-from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
-from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.broker.group.group_kind import LeaveAnswer, LoadedGroups
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
@@ -28,6 +20,14 @@ from minibroker.broker.group.offsets import Commit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import Contents
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.consumer import commits
+from minibroker.broker.wings.consumer.changes import GroupChanges
+from minibroker.broker.wings.consumer.classic_members import ClassicMembers
+from minibroker.broker.wings.consumer.group import ConsumerGroup
+from minibroker.broker.wings.consumer.heartbeats import Heartbeats
+from minibroker.broker.wings.consumer.migration import Migration
+from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
+from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_group_records import key_of, read_record
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import CONSUMER

@@ -12,20 +12,20 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.consumer.assignors import ASSIGNORS, AssignedMember, Subscriptions
-from minibroker.broker.group.consumer.configs import ASSIGNMENT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupConfigs
-from minibroker.broker.group.consumer.draft import Draft
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.member import NOTHING, Assignment, ConsumerMember, MemberState
-from minibroker.broker.group.consumer.migration import Migration
-from minibroker.broker.group.consumer.reconciliation import Reported, Target, reconciled
-from minibroker.broker.group.consumer.timers import Deadline, MemberTimers
-from minibroker.broker.group.consumer.topics import GroupTopics
 from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_cache import GroupCache
+from minibroker.broker.group.group_configs import ASSIGNMENT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupConfigs
 from minibroker.broker.group.offset_store import OffsetStore, group_contents
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.consumer.assignors import ASSIGNORS, AssignedMember, Subscriptions
+from minibroker.broker.wings.consumer.draft import Draft
+from minibroker.broker.wings.consumer.group import ConsumerGroup
+from minibroker.broker.wings.consumer.member import NOTHING, Assignment, ConsumerMember, MemberState
+from minibroker.broker.wings.consumer.migration import Migration
+from minibroker.broker.wings.consumer.reconciliation import Reported, Target, reconciled
+from minibroker.broker.wings.consumer.timers import Deadline, MemberTimers
+from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, RecordType
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.text import counted

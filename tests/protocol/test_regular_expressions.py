@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker.broker.group.consumer.regular_expressions import RegexError, TopicRegex
+from minibroker.protocol.regular_expressions import RegexError, TopicRegex
 
 MATCHES = [
     ("flights.*", "flights", True),

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, MemberState, Owned
+from minibroker.broker.wings.consumer.member import Assignment, ConsumerMember, MemberState, Owned
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 Reported = Mapping[bytes, Collection[int]]

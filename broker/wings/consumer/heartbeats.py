@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.changes import GroupChanges, consumer_group
-from minibroker.broker.group.consumer.configs import HEARTBEAT_INTERVAL_MS
-from minibroker.broker.group.consumer.draft import Draft
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
-from minibroker.broker.group.consumer.migration import Migration
-from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
-from minibroker.broker.group.consumer.timers import Deadline
+from minibroker.broker.group.group_configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.wings.consumer.changes import GroupChanges, consumer_group
+from minibroker.broker.wings.consumer.draft import Draft
+from minibroker.broker.wings.consumer.group import ConsumerGroup
+from minibroker.broker.wings.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
+from minibroker.broker.wings.consumer.migration import Migration
+from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
+from minibroker.broker.wings.consumer.timers import Deadline
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
 from minibroker.protocol.message_values import CLASSIC, LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH

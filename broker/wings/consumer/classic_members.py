@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minibroker.broker.group.consumer.changes import GroupChanges, has_failed
-from minibroker.broker.group.consumer.draft import Draft
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.heartbeats import known_static, replace_static, unknown_member
-from minibroker.broker.group.consumer.member import ClassicMetadata, ConsumerMember, MemberState, new_member_id
-from minibroker.broker.group.consumer.migration import Migration
-from minibroker.broker.group.consumer.reconciliation import Reported
-from minibroker.broker.group.consumer.regex_refresh import RegexRefresh
-from minibroker.broker.group.consumer.timers import Deadline
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.wings.consumer.changes import GroupChanges, has_failed
+from minibroker.broker.wings.consumer.draft import Draft
+from minibroker.broker.wings.consumer.group import ConsumerGroup
+from minibroker.broker.wings.consumer.heartbeats import known_static, replace_static, unknown_member
+from minibroker.broker.wings.consumer.member import ClassicMetadata, ConsumerMember, MemberState, new_member_id
+from minibroker.broker.wings.consumer.migration import Migration
+from minibroker.broker.wings.consumer.reconciliation import Reported
+from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
+from minibroker.broker.wings.consumer.timers import Deadline
 from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from minibroker.broker.group.consumer.member import Assignment
+from minibroker.broker.wings.consumer.member import Assignment
 
 MOST_ROUNDS = 16
 NOBODY = -1

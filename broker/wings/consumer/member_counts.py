@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import TypeVar
 
-from minibroker.broker.group.consumer.member import ConsumerMember
+from minibroker.broker.wings.consumer.member import ConsumerMember
 
 K = TypeVar("K", bound=Hashable)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from minibroker.broker.group.consumer.group import ConsumerGroup
 from minibroker.broker.group.group import Group
 from minibroker.broker.replica.coordinator_log import Contents
+from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, key_of, value_of
 
 

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.changes import GroupChanges, consumer_group
-from minibroker.broker.group.consumer.draft import Draft
-from minibroker.broker.group.consumer.group import ConsumerGroup, ResolvedRegex
-from minibroker.broker.group.consumer.member import ConsumerMember
-from minibroker.broker.group.consumer.regular_expressions import RegexError, TopicRegex
 from minibroker.broker.pending import then
+from minibroker.broker.wings.consumer.changes import GroupChanges, consumer_group
+from minibroker.broker.wings.consumer.draft import Draft
+from minibroker.broker.wings.consumer.group import ConsumerGroup, ResolvedRegex
+from minibroker.broker.wings.consumer.member import ConsumerMember
 from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, RecordType
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.regular_expressions import RegexError, TopicRegex
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.broker.group.consumer.member import Assignment
-from minibroker.broker.group.consumer.uniform_mixed import UniformMixed
+from minibroker.broker.wings.consumer.member import Assignment
+from minibroker.broker.wings.consumer.uniform_mixed import UniformMixed
 from minibroker.protocol.java_hash import java_hash, java_order, uuid_hash
 
 Assignments = dict[str, dict[bytes, set[int]]]

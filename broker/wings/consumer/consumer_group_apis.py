@@ -13,12 +13,12 @@ from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.groups import client_host
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.group.consumer.consumer_groups import ConsumerGroups
-from minibroker.broker.group.consumer.group import ConsumerGroup
-from minibroker.broker.group.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
-from minibroker.broker.group.consumer.member import ConsumerMember
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_positions import FetchPositions
+from minibroker.broker.wings.consumer.consumer_groups import ConsumerGroups
+from minibroker.broker.wings.consumer.group import ConsumerGroup
+from minibroker.broker.wings.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
+from minibroker.broker.wings.consumer.member import ConsumerMember
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.groups import (
