@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from typer.main import get_command
 
 from benchmarks.apache_kafka import KafkaUnavailable
-from minibroker import Cluster
+from minibroker import Broker, Cluster
 from minibroker.cli.app import app
 from tests.console.asking import ask, get
 from tests.console.conftest import RunningConsole, console_of
@@ -122,6 +122,9 @@ PAGES = [
     Try("/api/quotas", "rows"),
     Try("/metrics", 'topic="spread"} 2.0(.*\n)*.*topic="spread"} 3.0', 'topic="spread"} 3.0', NAMED),
 ]
+FREE = ("apis", "cluster status", "/api/activity")  # to whoever connects
+BROKER_ID = re.compile(r"(?<=--broker )\d|(?<=/brokers/)\d")
+DENIED = "AUTHORIZATION_FAILED|that this user may see|that needs|its ACLs"
 OF_ANY_KAFKA = [
     "topics list",
     "offsets orders",
@@ -214,8 +217,8 @@ def test_every_command_and_page_that_reads_shows_what_there_is(cluster: Cluster,
         ThreadPoolExecutor(AT_ONCE) as commands,
         ThreadPoolExecutor(AT_ONCE) as pages,
     ):
-        tries = [(each, commands.submit(command, cluster, each, run, bootstrap)) for each in COMMANDS]
-        tries += [(each, pages.submit(page, cluster, each, console)) for each in PAGES]
+        tries = [(each, commands.submit(command, filled(cluster, each.line), run, bootstrap)) for each in COMMANDS]
+        tries += [(each, pages.submit(page, filled(cluster, each.line), console)) for each in PAGES]
         found = [(each, done.result()) for each, done in tries]
         addresses = get(console, "/api/openapi.json")["paths"]
     wrong = [
@@ -246,18 +249,22 @@ class Shown(NamedTuple):
     seconds: float
 
 
-def command(cluster: Cluster, each: Try, run: Run, bootstrap: str) -> Shown:
+def command(line: str, run: Run, bootstrap: str) -> Shown:
     begun = time.monotonic()
-    found = run(*filled(cluster, each.line).split(), "-b", bootstrap)
+    found = run(*line.split(), "-b", bootstrap)
     return Shown(found.out, found.err, found.status == 0, time.monotonic() - begun)
 
 
-def page(cluster: Cluster, each: Try, console: RunningConsole) -> Shown:
+def page(line: str, console: RunningConsole) -> Shown:
     begun = time.monotonic()
-    answer = ask(console, "GET", filled(cluster, each.line))
+    answer = ask(console, "GET", line)
     seconds, text = time.monotonic() - begun, answer.body.decode()
     of_json = answer.json if text.startswith("{") else {}
-    reasons = [*of_json.get("lacks", ()), of_json.get("error", ""), *re.findall("^# broker .*", text, re.MULTILINE)]
+    reasons = [
+        *of_json.get("lacks", ()),
+        of_json.get("error", ""),
+        *re.findall("^# (?!HELP|TYPE).*", text, re.MULTILINE),
+    ]
     return Shown(text, "\n".join(reasons), answer.status == 200, seconds)
 
 
@@ -278,6 +285,28 @@ def is_rest(each: Try, shown: Shown, may_be_gone: bool) -> bool:
 def filled(cluster: Cluster, line: str) -> str:
     groups: dict[int, str] = cluster.groups  # type: ignore[attr-defined]
     return re.sub(r"of-(\d)", lambda match: groups[int(match[1])], line)
+
+
+@pytest.fixture
+def without_rights(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker with a topic `spread` and a group, on which this user may do nothing."""
+    with Broker(data_dir=tmp_path, settings=SETTINGS) as broker:
+        broker.create_topic("spread", partitions=3)
+        reset = ("groups", "reset", "of-1", "--topic", "spread", "--to", "beginning", "--execute")
+        assert minibroker(*reset, "-b", broker.bootstrap_servers).status == 0
+    with Broker(data_dir=tmp_path, settings={**SETTINGS, "super.users": "User:admin"}) as broker:
+        yield broker.bootstrap_servers
+
+
+def test_what_a_user_without_rights_may_not_see_is_named(run: Run, without_rights: str) -> None:
+    with console_of(without_rights) as console, ThreadPoolExecutor(AT_ONCE) as pool:
+        commands, pages = ({BROKER_ID.sub("0", each.line) for each in every} for every in (COMMANDS, PAGES))
+        tries = {line: pool.submit(command, line, run, without_rights) for line in commands}
+        tries |= {line: pool.submit(page, line, console) for line in pages}
+        found = [(line, done.result()) for line, done in tries.items()]
+    assert [
+        (line, *shown) for line, shown in found if line not in FREE and re.search(DENIED, shown.reasons) is None
+    ] == []
 
 
 def test_every_command_that_reads_is_tried() -> None:

@@ -20,6 +20,7 @@ from minibroker.any_cluster.cluster import (
     by_coordinator,
     error_name,
     errors,
+    hidden_unless,
     lacks_answer,
     of_each,
     versions_of,
@@ -111,7 +112,8 @@ def groups_listed(client: Any) -> dict[str, Mapping[str, Any]]:
     answers = of_each(
         client, broker_ids(client), lambda broker: client.list_groups(broker_ids=[broker]), "what it coordinates"
     )
-    return dict(sorted((row["group_id"], row) for rows in answers.values() for row in rows))
+    rows = {row["group_id"]: row for of_broker in answers.values() for row in of_broker}
+    return dict(sorted(hidden_unless(rows, client, "groups").items()))
 
 
 def group_ids(client: Any) -> list[str]:

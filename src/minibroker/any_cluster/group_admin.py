@@ -17,7 +17,6 @@ from minibroker.any_cluster.cluster import (
     both,
     by_coordinator,
     errors,
-    hidden_unless,
     of_each,
     versions_of,
 )
@@ -111,7 +110,7 @@ class GroupAdmin:
     def groups(self) -> list[GroupSummary]:
         """All groups by name."""
         listed = groups_listed(self._client)
-        groups = [
+        return [
             GroupSummary(
                 each.group,
                 each.state,
@@ -121,7 +120,6 @@ class GroupAdmin:
             )
             for each in described(self._client, list(listed), listed).values()
         ]
-        return hidden_unless(groups, self._client, "groups")
 
     def describe(self, group: str) -> GroupDescription:
         """Raises CommandFailed if the group does not exist."""

@@ -25,11 +25,11 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 @on_cluster
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.any_cluster.cluster import connected, described_cluster
+    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
     from minibroker.any_cluster.partition_offsets import configs_of_topics
 
     with connected(cluster) as client:
-        topics = client.describe_topics()
+        topics = hidden_unless(client.describe_topics(), client, "topics")
         lacking = [topic["name"] for topic in topics if any(map(lacks_replicas, topic["partitions"]))]
         configs = configs_of_topics(client, lacking, "min.insync.replicas")
         min_isr = {topic: int(each["min.insync.replicas"]) for topic, each in configs.items() if each}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from minibroker.any_cluster.shortfalls import lacks, noting
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.errors import CommandFailed
 
@@ -56,13 +57,17 @@ class TopicRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """`topics` are in the order of their names; `version` is the newest release of Kafka that has a broker's APIs."""
+    """`topics` are in the order of their names; `version` is the newest release of Kafka that has a broker's APIs.
+
+    `lacks` has what the user may not see.
+    """
 
     brokers: tuple[BrokerRow, ...]
     controller: int | None
     cluster_id: str | None
     version: str
     topics: dict[str, TopicRow]
+    lacks: tuple[str, ...] = ()
 
     @property
     def gone(self) -> list[int]:
@@ -103,6 +108,8 @@ class Metadata:
                 ended = time.monotonic()
                 kept_seconds = (ended - now) * KEPT_FACTOR
                 self._good_until = ended + min(max(SHORTEST_SECONDS, kept_seconds), LONGEST_SECONDS)
+            for line in self._snapshot.lacks:
+                lacks(line)
             return self._snapshot
 
     async def kept(self) -> Snapshot:
@@ -148,9 +155,11 @@ def release_at(client: Any, broker: int) -> str | None:
 
 
 def snapshot_of(client: Any) -> Snapshot:
-    from minibroker.any_cluster.cluster import metadata_of
+    from minibroker.any_cluster.cluster import hidden_unless, metadata_of
 
     found, version = metadata_of(client)
+    with noting() as lines:
+        hidden_unless(found["topics"], client, "topics")
     return Snapshot(
         tuple(
             sorted(
@@ -162,6 +171,7 @@ def snapshot_of(client: Any) -> Snapshot:
         found.get("cluster_id"),
         ".".join(map(str, version)),
         {row["name"]: topic_row(row) for row in sorted(found["topics"], key=lambda row: str(row["name"]))},
+        tuple(lines),
     )
 
 

@@ -18,7 +18,7 @@ from minibroker.console.console import Console
 from minibroker.console.figures import figures_of, led_partitions
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow, offline, under_replicated
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
-from minibroker.errors import BrokerError
+from minibroker.errors import BrokerError, CommandFailed
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.outcomes import Outcome
@@ -313,13 +313,24 @@ async def change_settings_of(
 
 
 async def existing_topic(console: Console, name: str) -> TopicRow:
-    """Raises Refused for a topic that does not exist, also after asking again."""
+    """Raises Refused for a topic that does not exist, also after asking again, CommandFailed for one that is denied."""
     snapshot: Snapshot = await console.metadata.snapshot()
     if name not in snapshot.topics:
         snapshot = await console.metadata.snapshot(fresh=True)
     if name not in snapshot.topics:
+        await console.kafka.ask(lambda client: check_allowed(client, name))
         raise Refused(404, f"topic {name} does not exist; the page Topics lists those that do")
     return snapshot.topics[name]
+
+
+def check_allowed(client: Any, name: str) -> None:
+    """Raises CommandFailed for a topic that this user may not see."""
+    from minibroker.any_cluster.cluster import DENIALS
+    from minibroker.any_cluster.topic_admin import refusal
+
+    (row,) = client.describe_topics([name])
+    if row["error_code"] in DENIALS:
+        raise CommandFailed(refusal(name, row["error_code"]))
 
 
 def refuse_internal(topic: TopicRow, advice: str) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import TopicPartition, both, connected, errors, lacks_answer, live_brokers
+from minibroker.any_cluster.cluster import (
+    TopicPartition,
+    both,
+    connected,
+    errors,
+    hidden_unless,
+    lacks_answer,
+    live_brokers,
+)
 from minibroker.any_cluster.described_groups import described, group_ids
 from minibroker.any_cluster.group_admin import committed_of
 from minibroker.any_cluster.partition_offsets import ends_of
@@ -25,7 +33,7 @@ def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
 def add_partitions(client: Any, facts: ClusterFacts) -> None:
     rows = {
         (topic["name"], row["partition_index"]): row
-        for topic in client.describe_topics()
+        for topic in hidden_unless(client.describe_topics(), client, "topics")
         for row in topic["partitions"]
     }
     led = [TopicPartition(*key) for key, row in sorted(rows.items()) if row["leader_id"] >= 0]
