@@ -162,6 +162,7 @@ def check(code: Literal[Code.BAD], others: list[Code]) -> bool:
 
 
 @pytest.mark.pure
+@pytest.mark.nightly  # every build of a wheel shows it, but for the numbers of lines
 def test_every_prepared_module_is_python() -> None:
     trees = [tree_of(path) for path in compiled_form.package_files()]
     fields, enums = compiled_form.named_tuples_of(trees), compiled_form.enums_of(trees)

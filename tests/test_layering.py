@@ -11,7 +11,8 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,9 +105,14 @@ def files_of(package: str) -> list[Path]:
     return [path for path in source_files(package) if path not in inner]
 
 
-def imports_of(path: Path, nodes: Iterator[ast.AST] | None = None) -> Iterator[Import]:
+@cache
+def imports_of(path: Path) -> tuple[Import, ...]:
     """Every import of a file, inside functions and for type checkers too."""
-    for node in nodes or ast.walk(tree_of(path)):
+    return tuple(imports_in(path, ast.walk(tree_of(path))))
+
+
+def imports_in(path: Path, nodes: Iterable[ast.AST]) -> Iterator[Import]:
+    for node in nodes:
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -302,7 +308,7 @@ def test_importing_a_package_runs_next_to_nothing() -> None:
         if path.name != "__init__.py":
             continue
         for node in tree_of(path).body:
-            broken += [str(each) for each in imports_of(path, iter([node])) if each.module.split(".")[0] not in allowed]
+            broken += [str(each) for each in imports_in(path, [node]) if each.module.split(".")[0] not in allowed]
 
     fail_if(
         broken,
