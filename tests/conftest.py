@@ -30,7 +30,15 @@ BY_BOOK = "tests/broker/test_conversations.py"
 SPARK = {
     f"tests/spark_jobs/test_{name}.py": session
     for session, names in {
-        "spark's source": ("flight_delays", "kafka_source", "progress_commits", "secured_kafka", "transform", "verify"),
+        "spark's source": (
+            "damage",
+            "flight_delays",
+            "kafka_source",
+            "progress_commits",
+            "secured_kafka",
+            "transform",
+            "verify",
+        ),
         "spark jobs": ("alerts", "archive", "exactly_once", "replay", "telemetry"),
     }.items()
     for name in names

@@ -138,6 +138,10 @@ def jars() -> list[Path]:
 @pytest.fixture(scope="session")
 def spark(jars: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.driver.memory": "768m"}
+    # Interpreted, and planned once: compiling each query for a few rows takes a sixth of the CPU time. The demo's test,
+    # and each job that runs in a process, have Spark's own choice.
+    settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    settings |= {"spark.sql.adaptive.enabled": "false"}
     # Spark 4.0.0 leaves a folder called artifacts wherever it was started.
     with contextlib.chdir(tmp_path_factory.mktemp("spark")):
         session = spark_session("minibroker tests", master="local[2]", config=settings)

@@ -189,7 +189,7 @@ class TestWithSpark:
 
             jobs.fails(job, "Timed out waiting for a node assignment")
 
-    @pytest.mark.sample(of=lambda job: job in ("archive", "alerts"))
+    @pytest.mark.sample(of=lambda job, more: (job, more) in (("archive", 5), ("alerts", 30)))
     @pytest.mark.parametrize("more", [5, 30], ids=["with fewer records", "with more records"])
     @pytest.mark.parametrize("job", STREAMING)
     def test_a_topic_that_was_made_anew_never_goes_on(self, job: str, more: int, jobs: Jobs, kafka: Kafka) -> None:
