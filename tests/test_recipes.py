@@ -53,7 +53,10 @@ def skip_what_cannot_run(recipe: str) -> None:
 
 RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in (*RUN_ELSEWHERE, CI))
 # Of these many commands, the tests of each command and client try what they do; their text is tried at night.
-AT_NIGHT = ("acls", "grafana", "new-protocol", "old-clients", "quotas", "slow-consumer", "stuck-consumer")
+AT_NIGHT = {
+    "acks", "acls", "checking-a-history", "fail-over", "grafana", "lagging-replica", "new-protocol", "old-clients",
+    "quotas", "security", "slow-consumer", "stuck-consumer", "transactions-v2",
+}  # fmt: skip
 # The README's first screen has Spark, too.
 WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in KNOWN if name.startswith("spark")}
 MARKS = {name: [pytest.mark.nightly] for name in AT_NIGHT} | WITH_SPARK

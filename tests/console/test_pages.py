@@ -350,7 +350,7 @@ def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Bro
 
 
 def test_a_group_and_a_user_of_any_name_are_reached_from_their_rows(tab: Tab, shown_broker: Broker, topic: str) -> None:
-    names = [".", "..", "~..", "~", "a/b", "%2e%2e", "a" * 5_000]
+    names = ["..", "~..", "a/b%2e%2e", "a" * 5_000]
     for name in names:
         commit(shown_broker, name, topic, 1)
         change(tab.console, "POST", "/api/users", user=name, password="x", mechanisms=["SCRAM-SHA-256"])
