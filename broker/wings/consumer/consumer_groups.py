@@ -173,9 +173,9 @@ class ConsumerGroups:
         if member is None:
             return ()
         name_of = self.topics.name_of
-        revokes = (
+        revokes = [
             (topic_id, each) for topic_id, partitions in member.pending_revocation.items() for each in partitions
-        )
+        ]
         return (
             member.member_epoch,
             tuple((name_of(topic_id) or "?", each) for topic_id, each in islice(sorted(revokes), ROWS_MAX)),
