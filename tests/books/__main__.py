@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import groupby
 
 from minibroker.protocol.text import counted
 from tests.books import Book, Script, as_recorded, read_book, written
@@ -73,8 +74,13 @@ def over_the_wire(name: str, books: list[Book], options: argparse.Namespace) -> 
 def marked(name: str, script: Script, differences: list[Otherwise]) -> Script:
     """The conversation with what this release answers otherwise."""
     marks = [dict(each) for each in script.marks]
-    for each in differences:
-        marks[each.number][RELEASES[name]] = each.found or ["nothing"]
+    for number, group in groupby(sorted(differences), key=lambda each: each.number):
+        found = {each.version: each.found or ["nothing"] for each in group}
+        lines = [
+            line for version, answer in found.items() for line in (f"v{version}:", *(f"  {each}" for each in answer))
+        ]
+        is_one = script.versions is None or (len(set(map(tuple, found.values()))) == 1 and len(found) > 1)
+        marks[number][RELEASES[name]] = next(iter(found.values())) if is_one else lines
     return script._replace(marks=marks)
 
 

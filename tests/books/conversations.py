@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -50,10 +50,11 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
 from tests.books import GOLDEN, Book, Script, as_recorded
-from tests.books.language import COMMENT, REQUEST
+from tests.books.language import COMMENT, REQUEST, member
 from tests.broker.asking import batch_of, on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import lead_elsewhere, partition_of
+from tests.conformance.asking import config_rows
 from tests.conformance.steps import KEYS, PREFIX_MARK
 from tests.protocol.batch_bytes import commit_marker, with_fields
 from tests.requests import At, by_name, fetch_body, produce_body
@@ -435,10 +436,6 @@ def placed(value: Any, prefix: str) -> Any:
     return value
 
 
-def config_rows(configs: Mapping[str, object]) -> list[tuple[str, str]]:
-    return [(key.replace("_", "."), str(value)) for key, value in configs.items()]
-
-
 def batch_of_values(values: Iterable[bytes]) -> bytearray:
     return build_batch([Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)])
 
@@ -449,11 +446,6 @@ async def outcome_of(ask: Callable[[], Any]) -> Any:
         return await ask()
     except (KafkaProtocolError, CloseConnectionError) as error:
         return f"closed: {error}"
-
-
-def member(joined: Any) -> dict[str, Any]:
-    """The identity of who has joined, for its next requests."""
-    return {"generation_id": joined.generation_id, "member_id": joined.member_id}
 
 
 def producer(initialized: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import Any
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
 from tests.books import Book, Script
-from tests.conformance.asking import CODECS, TIME_MS, records
+from tests.conformance.asking import CODECS, TIME_MS, config_rows, records
 from tests.conformance.steps import (
     KEYS,
     Batch,
@@ -188,8 +188,8 @@ def fields_of(text: str, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def create(topic: str, partitions: int = 1, *, name: str = "", **configs: Any) -> Step:
-    rows = [(key.replace("_", "."), str(value)) for key, value in configs.items()]
-    return call("CreateTopics", 2, name=name, topics=[(topic, partitions, 1, [], rows)], timeout_ms=20_000)
+    rows: list[Any] = [(topic, partitions, 1, [], config_rows(configs))]
+    return call("CreateTopics", 2, name=name, topics=rows, timeout_ms=20_000)
 
 
 def fetch(*rows: tuple[Any, ...], version: int = FETCH_VERSION, **options: Any) -> Step:

@@ -395,16 +395,17 @@ async def held_over_the_wire(subject: Subject, book: Book, script: Script) -> li
                 found = await conversation.step(step)
             except (AssertionError, OSError) as error:  # what a verb prepares has failed
                 found = [str(error)]
-            marked = script.marks[number].get(RELEASES.get(subject.name, ""))
-            expected = of_version(script.answers[number] if marked is None else marked, version)
+            expected = of_version(script.marks[number].get(RELEASES.get(subject.name, "")), version)
+            if expected is None:
+                expected = of_version(script.answers[number], version) or []
             if comparable(found) != comparable(expected):
                 differences.append(Otherwise(number, version, expected, found))
         conversation.close()
     return differences
 
 
-def of_version(lines: list[str], version: int) -> list[str]:
-    """The answer of one version, where a book has it by versions."""
+def of_version(lines: list[str] | None, version: int) -> list[str] | None:
+    """The answer of one version, where a book has it by versions; None if it has none of this version."""
     if not (lines and BY_VERSION.fullmatch(lines[0])):
         return lines
     kept, is_kept = [], False
@@ -413,7 +414,7 @@ def of_version(lines: list[str], version: int) -> list[str]:
             is_kept = int(bounds[1]) <= version <= int(bounds[2] or bounds[1])
         elif is_kept:
             kept.append(line[2:])
-    return [] if kept == ["nothing"] else kept
+    return [] if kept == ["nothing"] else kept or None
 
 
 def comparable(lines: list[str]) -> list[str]:

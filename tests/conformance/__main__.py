@@ -2,9 +2,10 @@
 
 Scripted conversations first, then one for every seed. What differs is shrunk and printed as a script, which
 `--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/; with
-`--only NAME` to that one, and to those that have no recording yet. Of a subject (`rights`, `logins`, `throttling`,
-`quotas`, `assignments`, `settings`, `encrypted-settings`) the cases are compared instead, from `--seed` on where they
-are drawn.
+`--only TITLE` to that one, and to those that have no recording yet. `--release 4.4.0` holds the conversations of the
+consumer protocol, which that release brought; there `--only` may be a seed. Of a subject (`rights`, `logins`,
+`throttling`, `quotas`, `assignments`, `settings`, `encrypted-settings`) the cases are compared instead, from `--seed`
+on where they are drawn.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pathlib import Path
 
 from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.text import counted
-from tests.conformance import recordings
+from tests.conformance import consumer_groups, recordings
 from tests.conformance.generator import FAMILIES, generated
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recording import record
-from tests.conformance.scripts import OF_KAFKA_2_0
+from tests.conformance.scripts import OF_KAFKA_2_0, OF_KAFKA_4_4
 from tests.conformance.shrinking import shrunk
 from tests.conformance.steps import Script, read_script, script_text
 from tests.conformance.subjects import SUBJECTS
@@ -37,12 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
             subject = SUBJECTS[options.subject]
             seeds = range(options.seed, options.seed + options.seeds) if options.seeds else subject.seeds
             return recordings.compare(options.subject, subject._replace(seeds=seeds), is_recorded=options.record)
+        if options.release == consumer_groups.RELEASE or options.only in OF_KAFKA_4_4:
+            return consumer_groups.main(options.only, is_recorded=options.record)
         with tempfile.TemporaryDirectory() as directory, running_pair(Path(directory)) as pair:
             if options.record:
                 return record(pair.kafka, options.only)
             return compare(pair, options)
     except KafkaUnavailable as reason:
-        print(f"Apache Kafka 2.0.1 cannot be had: {reason}", file=sys.stderr)
+        print(f"Apache Kafka cannot be had: {reason}", file=sys.stderr)
         return 2
 
 
@@ -52,7 +55,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help="how many generated conversations, or drawn cases of a subject")
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--family", default="", choices=FAMILIES, help="only conversations of this family")
-    parser.add_argument("--only", help="one scripted conversation, by name")
+    parser.add_argument("--release", default="2.0.1", choices=("2.0.1", consumer_groups.RELEASE))
+    parser.add_argument("--only", help="one scripted conversation, by its title")
     parser.add_argument("--script", type=Path, help="a conversation from a file, as this program prints them")
     parser.add_argument("--record", action="store_true", help="record the scripted ones anew, or the --only one")
     return parser

@@ -1,13 +1,10 @@
 """Conversations in groups of the consumer protocol, as Apache Kafka 4.4.0 answered them.
 
-`python -m tests.conformance.consumer_groups` starts one and compares it with a minibroker of this tree. `--record`
-keeps its answers. `--only NAME` is for one conversation: a scripted one by its name, a generated one by its seed.
+`python -m tests.conformance --release 4.4.0` starts one and compares it with a minibroker of this tree.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +24,7 @@ from tests.conformance.scripts import OF_KAFKA_4_4
 from tests.conformance.steps import Script, script_text
 from tests.integration.brokers import Minibroker
 
+RELEASE = "4.4.0"
 RECORDED = "kafka-4.4.0-consumer-groups.json.gz"
 SEEDS = range(1, 521)  # of which so many are kept that Apache Kafka answers alike each time
 GENERATED = 500
@@ -120,16 +118,11 @@ def hold(subject: Subject, asked: Iterable[str], run: int = 0) -> dict[str, list
     return {name: of_groups(script, held[name]) for name, script in scripts.items()}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.consumer_groups", description=__doc__)
-    parser.add_argument("--record", action="store_true", help="keep the answers")
-    parser.add_argument(
-        "--only", action="append", help="a scripted conversation by its name, a generated one by its seed"
-    )
-    options = parser.parse_args()
-    theirs = answers_of_apache_kafka(options.only or [*OF_KAFKA_4_4, *map(str, SEEDS)])
-    if options.record:
-        keep(RECORDED, (recorded() if options.only else {}) | theirs)
+def main(only: str | None, *, is_recorded: bool) -> int:
+    """Compare a live Apache Kafka with a minibroker of this tree, or keep its answers. Raises KafkaUnavailable."""
+    theirs = answers_of_apache_kafka([only] if only else [*OF_KAFKA_4_4, *map(str, SEEDS)])
+    if is_recorded:
+        keep(RECORDED, (recorded() if only else {}) | theirs)
         print(f"{counted(sum(map(len, theirs.values())), 'answer')} of {counted(len(theirs), 'conversation')}")
         return 0
     return compare(theirs)
@@ -138,7 +131,7 @@ def main() -> int:
 def answers_of_apache_kafka(asked: Iterable[str]) -> dict[str, list[Plain]]:
     """The answers of an Apache Kafka that begins without groups. Raises KafkaUnavailable."""
     settings = {name: str(value) for name, value in (SETTINGS | KAFKA_SETTINGS).items()}
-    with tempfile.TemporaryDirectory() as directory, LaterKafka(Path(directory), settings, release="4.4.0") as kafka:
+    with tempfile.TemporaryDirectory() as directory, LaterKafka(Path(directory), settings, release=RELEASE) as kafka:
 
         def restart() -> None:
             kafka.kill()
@@ -194,7 +187,3 @@ def compare(theirs: dict[str, list[Plain]]) -> int:
             print(f"-- {name} is answered differently\n{found}\n{script_text(script_of(name))}", flush=True)
     print(f"{counted(len(theirs), 'conversation')}, {counted(failed, 'difference')}")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Groups of the consumer protocol as Apache Kafka 4.4.0 coordinated them: every answer is the recorded one.
 
-To record anew: python -m tests.conformance.consumer_groups --record
+To record anew: python -m tests.conformance --release 4.4.0 --record
 """
 
 from __future__ import annotations
