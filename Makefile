@@ -21,7 +21,7 @@ IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { ex
 PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
+SOURCES := broker protocol storage purgatory zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
 # The compiled form, where it is found before the sources.
 COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)

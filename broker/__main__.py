@@ -229,7 +229,7 @@ def host_and_port(text: str) -> str:
 
 def ensemble(text: str) -> str:
     """Check the servers of a ZooKeeper, as zookeeper.connect has them; none for those of that setting."""
-    from minibroker.broker.cluster.zk.client import parse_ensemble
+    from minibroker.zookeeper.session import parse_ensemble
 
     try:
         if text:
@@ -290,7 +290,7 @@ def serve(arguments: list[str]) -> int:
 
 def launch_cluster(options: argparse.Namespace, arguments: list[str]) -> None:
     """Run the brokers of a cluster. Raises StartError."""
-    from minibroker.broker.launcher import LaunchFailed, launch
+    from minibroker.broker.wings.several.launcher import LaunchFailed, launch
 
     if options.cluster is not None:
         raise StartError("--brokers makes a cluster, and --cluster joins one: give one of them")
@@ -438,8 +438,8 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
         return None
     if options.cluster is not None:
         raise StartError("--cluster and --zookeeper are clusters of two kinds; give one of them")
-    from minibroker.broker.cluster.zk.client import parse_ensemble
     from minibroker.broker.config.inter_broker_versions import is_joinable
+    from minibroker.zookeeper.session import parse_ensemble
 
     protocol = config.inter_broker_protocol_version
     if not is_joinable(protocol):

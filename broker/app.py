@@ -19,9 +19,7 @@ import trio
 
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.first_topics import FirstTopicsError, create_first_topics
-from minibroker.broker.cluster.member import ClusterMember
 from minibroker.broker.cluster.sections import BROKER_CONFIGS
-from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerReturned, Change, News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -42,17 +40,19 @@ from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
+from minibroker.broker.wings.several.member import ClusterMember
+from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
 
 if TYPE_CHECKING:
-    from minibroker.broker.cluster.zk.member import ZooKeeperMember
-    from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState
     from minibroker.broker.control.control_server import Calls, ControlServer
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.inside.tracer import Tracer
+    from minibroker.broker.wings.zookeeper_nodes.member import ZooKeeperMember
+    from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
 
     Member = ClusterMember | ZooKeeperMember
 
@@ -211,7 +211,7 @@ class BrokerApp:
             parts.controller_loop.on_news(news)
 
         if not isinstance(state, SharedState):
-            from minibroker.broker.cluster.zk.member import ZooKeeperMember
+            from minibroker.broker.wings.zookeeper_nodes.member import ZooKeeperMember
 
             return ZooKeeperMember(
                 state,
@@ -343,7 +343,7 @@ class BrokerApp:
     def _cluster_calls(
         self, parts: BrokerParts, member: ClusterMember, control: ControlServer
     ) -> dict[str, Callable[..., object]]:
-        from minibroker.broker.control.cluster_calls import ClusterCalls
+        from minibroker.broker.wings.several.cluster_calls import ClusterCalls
 
         assert isinstance(self._state, SharedState)
         return ClusterCalls(
@@ -434,8 +434,8 @@ def check(config: KafkaConfig, options: ServeOptions) -> None:
 def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedState | ZooKeeperState:
     """The state of the cluster: of one broker, of several on this machine, or in ZooKeeper."""
     if options.zookeeper is not None:
-        from minibroker.broker.cluster.zk.client import parse_ensemble
-        from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState
+        from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
+        from minibroker.zookeeper.session import parse_ensemble
 
         session_timeout_ms = config.zookeeper_session_timeout_ms
         connection_timeout_ms = config.zookeeper_connection_timeout_ms

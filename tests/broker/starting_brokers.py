@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import trio
 
-from minibroker.broker.cluster.member import ClusterMember
-from minibroker.broker.cluster.shared_state import COMPACTED_BYTES, SharedState
 from minibroker.broker.cluster.state import Change
+from minibroker.broker.wings.several.member import ClusterMember
+from minibroker.broker.wings.several.shared_state import COMPACTED_BYTES, SharedState
 from minibroker.storage.files import disk
 from tests.broker.state_promises import TOPIC, broker_at, with_isr
 

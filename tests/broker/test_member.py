@@ -13,11 +13,11 @@ import pytest
 import trio
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
-from minibroker.broker.cluster.member import ClusterMember
-from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, Change, ControllerChanged, News, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState, StopReplica
+from minibroker.broker.wings.several.member import ClusterMember
+from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 SESSION_TIMEOUT_MS = 600

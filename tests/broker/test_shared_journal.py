@@ -16,9 +16,15 @@ from typing import Any
 import pytest
 
 from minibroker.broker.cluster.sections import NEXT_PRODUCER_ID
-from minibroker.broker.cluster.shared_journal import SharedJournal
-from minibroker.broker.cluster.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
-from minibroker.broker.cluster.state import NO_CONTROLLER, BrokerGone, BrokerReturned, Change, ControllerChanged
+from minibroker.broker.cluster.state import (
+    NO_CONTROLLER,
+    BrokerGone,
+    BrokerReturned,
+    Change,
+    ControllerChanged,
+)
+from minibroker.broker.wings.several.shared_journal import SharedJournal
+from minibroker.broker.wings.several.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
 from tests.broker.starting_brokers import CALLS
 from tests.broker.state_promises import TOPIC, broker_at, with_isr
 

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from minibroker.broker.app import SECTIONS_OF_WINGS
-from minibroker.broker.cluster import local_disk
-from minibroker.broker.cluster.broker_locks import BrokerLocks
 from minibroker.broker.cluster.sections import (
     BEING_DELETED,
     BROKER_CONFIGS,
@@ -26,8 +24,6 @@ from minibroker.broker.cluster.sections import (
     OLD_OFFSETS,
     FeatureLevels,
 )
-from minibroker.broker.cluster.shared_journal import SharedJournal
-from minibroker.broker.cluster.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
     BrokerGone,
@@ -39,6 +35,10 @@ from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS
 from minibroker.broker.wings.security.acls.acl_store import ACLS
 from minibroker.broker.wings.security.sasl.users import CREDENTIALS, SALT_KEY
+from minibroker.broker.wings.several import local_disk
+from minibroker.broker.wings.several.broker_locks import BrokerLocks
+from minibroker.broker.wings.several.shared_journal import SharedJournal
+from minibroker.broker.wings.several.shared_state import COMPACTED_BYTES, SharedState, SharedStateError
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -249,7 +249,7 @@ def test_an_error_of_the_disk_is_one_of_storage(joined: Joined, monkeypatch: pyt
 HOLDER = """
 import sys, time
 from pathlib import Path
-from minibroker.broker.cluster.broker_locks import BrokerLocks
+from minibroker.broker.wings.several.broker_locks import BrokerLocks
 locks = BrokerLocks(Path(sys.argv[1]))
 assert locks.hold(2)
 locks.beat()

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.cluster.zk.client import ConnectionLost, SessionExpired, ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import (
+from minibroker.zookeeper.messages import (
     CONNECTED,
     EPHEMERAL,
     SEQUENTIAL,
@@ -33,6 +32,7 @@ from minibroker.broker.cluster.zk.messages import (
     encode_buffer,
     framed,
 )
+from minibroker.zookeeper.session import ConnectionLost, SessionExpired, ZooKeeperClient
 from tests.sources import ROOT
 
 RECORDED = ROOT / "tests/golden/zookeeper-3.5.10-session.json"

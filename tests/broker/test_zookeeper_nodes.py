@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.cluster.zk import entities, nodes
-from minibroker.broker.cluster.zk.client import Ensemble, parse_ensemble
 from minibroker.broker.wings.security.sasl.users import credentials_document
+from minibroker.broker.wings.zookeeper_nodes import entities, nodes
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from minibroker.zookeeper.session import Ensemble, parse_ensemble
 from tests.sources import ROOT
 
 RECORDED = ROOT / "tests/golden/kafka-2.0.1-zookeeper-nodes.jsonl.gz"

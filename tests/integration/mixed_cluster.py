@@ -13,12 +13,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.frames import FrameError, ask, frame_of, metadata
-from minibroker.broker.cluster.zk import nodes
-from minibroker.broker.cluster.zk.client import ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import Create, NodeData
+from minibroker.broker.wings.zookeeper_nodes import nodes
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import Create, NodeData
+from minibroker.zookeeper.session import ZooKeeperClient
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.zookeeper_log import written
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from benchmarks.apache_kafka import kafka_jars
-from minibroker.broker.cluster.zk import nodes
+from minibroker.broker.wings.zookeeper_nodes import nodes
 from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.mixed_cluster import MixedCluster, produce

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from minibroker.broker.config.sasl import PLAIN_MODULE
-from minibroker.broker.launcher import of_broker
+from minibroker.broker.wings.several.launcher import of_broker
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 from minibroker.protocol.jaas import written_jaas

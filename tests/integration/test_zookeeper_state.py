@@ -22,20 +22,21 @@ from minibroker.broker.cluster.state import (
     Change,
     ControllerChanged,
 )
-from minibroker.broker.cluster.zk import messages, nodes, zookeeper_state
-from minibroker.broker.cluster.zk.client import Ensemble, SessionExpired, ZooKeeperClient
-from minibroker.broker.cluster.zk.member import ZooKeeperMember
-from minibroker.broker.cluster.zk.messages import Create, Exists, SetData
-from minibroker.broker.cluster.zk.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.broker.replica.decisions import PartitionState
 from minibroker.broker.wings.quotas.entities import DEFAULT, Entity
 from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS
 from minibroker.broker.wings.security.acls.acl_store import ACLS
 from minibroker.broker.wings.security.sasl.users import CREDENTIALS
+from minibroker.broker.wings.zookeeper_nodes import nodes, zookeeper_state
+from minibroker.broker.wings.zookeeper_nodes.member import ZooKeeperMember
+from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState, ZooKeeperStateError
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from minibroker.zookeeper import messages
+from minibroker.zookeeper.messages import Create, Exists, SetData
+from minibroker.zookeeper.session import Ensemble, SessionExpired, ZooKeeperClient
 from tests.broker.state_promises import PROMISES, TOPIC, Promise, broker_at, with_isr
 
 SESSION_MS = 4000

@@ -28,7 +28,18 @@ from pathlib import Path
 from tests.mutants.table import ROOT, Mutant, MutantError, mutants
 
 FAST = "not slow and not integration and not spark"
-FOLDERS = ("broker", "protocol", "storage", "purgatory", "transcript", "spark_jobs", "src", "tests", "benchmarks")
+FOLDERS = (
+    "broker",
+    "protocol",
+    "storage",
+    "purgatory",
+    "zookeeper",
+    "transcript",
+    "spark_jobs",
+    "src",
+    "tests",
+    "benchmarks",
+)
 LINKS = ("build_tools", "docs", "docker", ".deps", ".venv", ".venvs", ".ci")
 # These read the tree, not what it does: a mutant is to be killed by a test of behaviour.
 OF_THE_TREE = (

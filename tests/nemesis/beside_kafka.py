@@ -13,9 +13,7 @@ from benchmarks.apache_kafka import kafka_jars
 from benchmarks.frames import FrameError
 from benchmarks.processes import ProcessError
 from minibroker.administration import connected
-from minibroker.broker.cluster.zk import nodes
-from minibroker.broker.cluster.zk.client import ConnectionLost, SessionExpired, ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import CloseSession, Create, Delete, Operation, ZooKeeperError
+from minibroker.broker.wings.zookeeper_nodes import nodes
 from minibroker.client.errors import ClientError
 from minibroker.control import Control
 from minibroker.errors import BrokerError
@@ -23,6 +21,8 @@ from minibroker.faults import Faults
 from minibroker.process import is_paused
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import CloseSession, Create, Delete, Operation, ZooKeeperError
+from minibroker.zookeeper.session import ConnectionLost, SessionExpired, ZooKeeperClient
 from tests.integration.brokers import Minibroker
 from tests.integration.mixed_cluster import MixedCluster
 from tests.nemesis.plan import MIXED, Fault, Plan

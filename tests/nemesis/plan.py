@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from minibroker.broker.cluster.shared_state import COMPACTED_BYTES
+from minibroker.broker.wings.several.shared_state import COMPACTED_BYTES
 from minibroker.cluster_verbs import Direction
 
 SENT, TRANSACTED, COPIED = TOPICS = ("sent", "transacted", "copied")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from minibroker.broker.cluster.sections import OldOffsets
-from minibroker.broker.cluster.zk import nodes
-from minibroker.broker.cluster.zk.client import ConnectionLost, ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import (
+from minibroker.broker.wings.zookeeper_nodes import nodes
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import (
     Answer,
     Create,
     Exists,
@@ -22,9 +23,8 @@ from minibroker.broker.cluster.zk.messages import (
     Stat,
     ZooKeeperError,
 )
-from minibroker.broker.cluster.zk.messages import Change as Write
-from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import Change as Write
+from minibroker.zookeeper.session import ConnectionLost, ZooKeeperClient
 
 
 class OffsetNodes(Mapping[str, Mapping[TopicPartition, int]]):

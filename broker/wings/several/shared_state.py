@@ -26,10 +26,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minibroker.broker.cluster.broker_locks import BrokerLocks
-from minibroker.broker.cluster.local_disk import network_file_system
 from minibroker.broker.cluster.sections import Section
-from minibroker.broker.cluster.shared_journal import Line, SharedJournal
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
     BrokerGone,
@@ -43,6 +40,9 @@ from minibroker.broker.cluster.state import (
 from minibroker.broker.cluster.stored_state import TOPICS, StoredState, topic_document
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import StartError
+from minibroker.broker.wings.several.broker_locks import BrokerLocks
+from minibroker.broker.wings.several.local_disk import network_file_system
+from minibroker.broker.wings.several.shared_journal import Line, SharedJournal
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from minibroker.broker.cluster.zk.messages import (
+from minibroker.protocol.text import reason_of
+from minibroker.zookeeper.messages import (
     EVENT_XID,
     INT,
     PASSWORD_BYTES,
@@ -41,7 +42,6 @@ from minibroker.broker.cluster.zk.messages import (
     encode_request,
     subject_of,
 )
-from minibroker.protocol.text import reason_of
 
 DEFAULT_PORT: Final = 2181
 IN_FLIGHT_MAX: Final = 100  # requests sent before the replies are read

@@ -23,12 +23,12 @@ from typing import Final
 import trio
 
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
-from minibroker.broker.cluster.zk.client import ConnectionLost, SessionExpired
-from minibroker.broker.cluster.zk.messages import ZooKeeperError
-from minibroker.broker.cluster.zk.zookeeper_state import UNREADABLE, ZooKeeperState
 from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import UNREADABLE, ZooKeeperState
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.text import reason_of
+from minibroker.zookeeper.messages import ZooKeeperError
+from minibroker.zookeeper.session import ConnectionLost, SessionExpired
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from minibroker.broker.cluster.sections import NEXT_PRODUCER_ID, OLD_OFFSETS, Configs
 from minibroker.broker.cluster.state import Change
-from minibroker.broker.cluster.zk import entities, nodes
-from minibroker.broker.cluster.zk.client import ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import (
+from minibroker.broker.wings.zookeeper_nodes import entities, nodes
+from minibroker.broker.wings.zookeeper_nodes.old_offsets import OffsetNodes
+from minibroker.zookeeper.messages import (
     SEQUENTIAL,
     Create,
     Delete,
@@ -25,8 +25,8 @@ from minibroker.broker.cluster.zk.messages import (
     SetData,
     Stat,
 )
-from minibroker.broker.cluster.zk.messages import Change as Write
-from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
+from minibroker.zookeeper.messages import Change as Write
+from minibroker.zookeeper.session import ZooKeeperClient
 
 NO_NODE: Final = -1  # in place of a version
 CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from minibroker.broker.cluster.sections import ASKED_ELECTIONS, ASKED_MOVES, OLD_OFFSETS, Section
-from minibroker.broker.cluster.shared_state import SharedStateError
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
     BrokerGone,
@@ -32,9 +31,15 @@ from minibroker.broker.cluster.state import (
     kafka_id_text,
 )
 from minibroker.broker.cluster.stored_state import StoredState, Value
-from minibroker.broker.cluster.zk import nodes
-from minibroker.broker.cluster.zk.client import ConnectionLost, Ensemble, SessionExpired, ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import (
+from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.serve_options import StartError
+from minibroker.broker.wings.zookeeper_nodes import nodes
+from minibroker.broker.wings.zookeeper_nodes.old_offsets import OffsetNodes
+from minibroker.broker.wings.zookeeper_nodes.setting_nodes import NO_NODE, SettingNodes
+from minibroker.broker.wings.zookeeper_nodes.topic_nodes import OF_TOPICS, StaleChangeError, TopicNodes
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import (
     EPHEMERAL,
     SEQUENTIAL,
     Answer,
@@ -50,13 +55,8 @@ from minibroker.broker.cluster.zk.messages import (
     ZooKeeperError,
     is_error,
 )
-from minibroker.broker.cluster.zk.messages import Change as Write
-from minibroker.broker.cluster.zk.old_offsets import OffsetNodes
-from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, SettingNodes
-from minibroker.broker.cluster.zk.topic_nodes import OF_TOPICS, StaleChangeError, TopicNodes
-from minibroker.broker.replica.decisions import Broker
-from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import Change as Write
+from minibroker.zookeeper.session import ConnectionLost, Ensemble, SessionExpired, ZooKeeperClient
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ OPEN_NODES: Final = (
 NOT_TRIED: Final = (0, -2)  # of a write of a multi beside the one that failed
 
 
-class ZooKeeperStateError(SharedStateError):
+class ZooKeeperStateError(StartError):
     """ZooKeeper cannot be used; the message names it and the next step."""
 
 

@@ -22,10 +22,13 @@ from minibroker.broker.cluster.sections import (
 )
 from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, TopicState
 from minibroker.broker.cluster.stored_state import StoredState
-from minibroker.broker.cluster.zk import nodes
-from minibroker.broker.cluster.zk.client import ZooKeeperClient
-from minibroker.broker.cluster.zk.messages import Change as Write
-from minibroker.broker.cluster.zk.messages import (
+from minibroker.broker.replica.decisions import PartitionState
+from minibroker.broker.wings.zookeeper_nodes import nodes
+from minibroker.broker.wings.zookeeper_nodes.setting_nodes import NO_NODE, entity_writes
+from minibroker.protocol.message_values import NO_LEADER
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import Change as Write
+from minibroker.zookeeper.messages import (
     Create,
     Delete,
     Exists,
@@ -37,10 +40,7 @@ from minibroker.broker.cluster.zk.messages import (
     ZooKeeperError,
     is_error,
 )
-from minibroker.broker.cluster.zk.setting_nodes import NO_NODE, entity_writes
-from minibroker.broker.replica.decisions import PartitionState
-from minibroker.protocol.message_values import NO_LEADER
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.session import ZooKeeperClient
 
 NO_CONFIGS: Configs = {}
 # Of a partition that has no state node yet: a controller makes it with version 0.

@@ -19,10 +19,10 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from minibroker.broker.cluster.directory_watch import DirectoryWatch
-from minibroker.broker.cluster.shared_state import SharedState
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
 from minibroker.broker.replica.decisions import Broker
+from minibroker.broker.wings.several.directory_watch import DirectoryWatch
+from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)

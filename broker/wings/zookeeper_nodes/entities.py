@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from minibroker.broker.cluster.sections import Configs
-from minibroker.broker.cluster.zk.nodes import DEFAULT_ENTITY, from_json, sanitized, to_json, unsanitized
+from minibroker.broker.wings.zookeeper_nodes.nodes import DEFAULT_ENTITY, from_json, sanitized, to_json, unsanitized
 from minibroker.protocol.scram import BY_NAME
 
 logger = logging.getLogger(__name__)
