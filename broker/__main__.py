@@ -28,9 +28,9 @@ from minibroker.storage.quick_groups import QUICK_GROUPS
 if TYPE_CHECKING:
     from minibroker.broker.cluster.first_topics import FirstTopic
     from minibroker.broker.config.kafka_config import KafkaConfig
-    from minibroker.broker.control.console_child import ConsoleChild
-    from minibroker.broker.control.control_server import ControlServer
-    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
+    from minibroker.broker.wings.testing.control.console_child import ConsoleChild
+    from minibroker.broker.wings.testing.control.control_server import ControlServer
+    from minibroker.broker.wings.testing.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 EXIT_OK = 0
@@ -497,7 +497,7 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
 
 def console_at(options: argparse.Namespace) -> ConsoleChild:
     """Raises StartError."""
-    from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
+    from minibroker.broker.wings.testing.control.console_child import ConsoleChild, ConsoleError
 
     try:
         controls = [] if options.control is None else [options.control]
@@ -512,8 +512,8 @@ def metrics_at(address: str) -> MetricsEndpoint:
 
     if find_spec("prometheus_client") is None:
         raise StartError("--metrics needs prometheus-client; run: pip install prometheus-client")
-    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.broker.network.listen import listen
+    from minibroker.broker.wings.testing.control.metrics_endpoint import MetricsEndpoint
 
     host, _, port = address.rpartition(":")
     try:
@@ -524,7 +524,7 @@ def metrics_at(address: str) -> MetricsEndpoint:
 
 def control_at(path: Path) -> ControlServer:
     """Raises StartError."""
-    from minibroker.broker.control.control_server import ControlError, ControlServer
+    from minibroker.broker.wings.testing.control.control_server import ControlError, ControlServer
 
     try:
         return ControlServer(path)

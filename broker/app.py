@@ -33,7 +33,6 @@ from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.codec import Codec, KnownErrors, Watch
 from minibroker.broker.way.opening import Opening
-from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.way import Way
 from minibroker.broker.wing import Wing
 from minibroker.broker.wings.consumer.wing import ConsumerWing
@@ -42,15 +41,16 @@ from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.broker.wings.several.member import ClusterMember
 from minibroker.broker.wings.several.shared_state import SharedState
+from minibroker.broker.wings.testing.recording import Recording
 from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
 
 if TYPE_CHECKING:
-    from minibroker.broker.control.control_server import Calls, ControlServer
-    from minibroker.broker.control.turnable_clock import TurnableClock
-    from minibroker.broker.inside.tracer import Tracer
+    from minibroker.broker.wings.looking.tracer import Tracer
+    from minibroker.broker.wings.testing.control.control_server import Calls, ControlServer
+    from minibroker.broker.wings.testing.control.turnable_clock import TurnableClock
     from minibroker.broker.wings.zookeeper_nodes.member import ZooKeeperMember
     from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
 
@@ -311,9 +311,9 @@ class BrokerApp:
         control = self._options.control
         if control is None:
             return None
-        from minibroker.broker.control.turnable_clock import ClockTurner, TurnableClock
-        from minibroker.broker.inside.calls import InsideCalls
-        from minibroker.broker.inside.tracer import Tracer
+        from minibroker.broker.wings.looking.calls import InsideCalls
+        from minibroker.broker.wings.looking.tracer import Tracer
+        from minibroker.broker.wings.testing.control.turnable_clock import ClockTurner, TurnableClock
 
         clock = self._clock
         assert isinstance(clock, TurnableClock)
@@ -373,9 +373,9 @@ class BrokerApp:
         control, endpoint = self._options.control, self._options.metrics
         if control is None and endpoint is None:
             return None
-        from minibroker.broker.control.control_server import Calls
-        from minibroker.broker.inside.families import Observed
-        from minibroker.broker.inside.metrics import Metrics
+        from minibroker.broker.wings.looking.families import Observed
+        from minibroker.broker.wings.looking.metrics import Metrics
+        from minibroker.broker.wings.testing.control.control_server import Calls
 
         observed = Observed(parts, server, parts.connections, compaction, address)
         metrics = Metrics(observed, encrypted=self._encrypted, tracer=tracer)
@@ -490,7 +490,7 @@ def run(
     """
     clock: TurnableClock | None = None  # None: trio's own
     if options.control is not None:
-        from minibroker.broker.control.turnable_clock import TurnableClock
+        from minibroker.broker.wings.testing.control.turnable_clock import TurnableClock
 
         clock = TurnableClock()
     app = BrokerApp(config, clock, options)

@@ -65,7 +65,7 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app > inside > wings > parts > control faults shared_settings > wing > network
+    __main__ > app > wings > parts > shared_settings > wing > network
     > way > apis > transaction > group > cluster > replica > upkeep > pending principal serve_options time > config
 """)
 # Read upwards, how a log is built.

@@ -6,7 +6,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.app import way_of
-from minibroker.broker.faults.fault import Fault
+from minibroker.broker.wings.testing.faults.fault import Fault
 from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.protocol.api import ApiKey
 from tests.broker.asking import batch_of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.control.control_server import LINE_BYTES_MAX, ControlError, ControlServer
+from minibroker.broker.wings.testing.control.control_server import LINE_BYTES_MAX, ControlError, ControlServer
 
 
 @pytest.fixture

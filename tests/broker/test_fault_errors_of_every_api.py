@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.faults.rows import ROWS, answered_rows, requested_rows
+from minibroker.broker.wings.testing.faults.rows import ROWS, answered_rows, requested_rows
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.schema import Array, Field

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from minibroker.broker.config.profiles import EVERYTHING, profile_of
-from minibroker.broker.faults.fault import Fault, RequestFacts, When
-from minibroker.broker.faults.parsing import FaultParser
+from minibroker.broker.wings.testing.faults.fault import Fault, RequestFacts, When
+from minibroker.broker.wings.testing.faults.parsing import FaultParser
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 

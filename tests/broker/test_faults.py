@@ -8,8 +8,8 @@ import pytest
 
 from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
-from minibroker.broker.faults.fault import Fault
 from minibroker.broker.transaction.transaction import EMPTY
+from minibroker.broker.wings.testing.faults.fault import Fault
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID

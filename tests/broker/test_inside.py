@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from minibroker.broker.apis.failures import failure_of
-from minibroker.broker.inside.answers import first_error
-from minibroker.broker.inside.counters import Counters
-from minibroker.broker.inside.trace import Trace
-from minibroker.broker.inside.tracer import distance
+from minibroker.broker.wings.looking.answers import first_error
+from minibroker.broker.wings.looking.counters import Counters
+from minibroker.broker.wings.looking.trace import Trace
+from minibroker.broker.wings.looking.tracer import distance
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from tests.broker.asking import batch_of, fill
@@ -32,7 +32,7 @@ LONG_MS = 600_000
 
 @pytest.fixture
 async def traced(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Traced:
-    monkeypatch.setattr("minibroker.broker.inside.tracer.SLOW_NS", 1 << 60)  # a busy machine is slow, too
+    monkeypatch.setattr("minibroker.broker.wings.looking.tracer.SLOW_NS", 1 << 60)  # a busy machine is slow, too
     await broker.create_topic("orders", 2)
     return Traced(broker)
 
@@ -292,7 +292,7 @@ def test_the_distances_of_a_sample_differ_and_have_its_mean() -> None:
 
 
 async def test_the_ring_is_bounded(watched: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minibroker.broker.inside.tracer.RING_SIZE", 5)
+    monkeypatch.setattr("minibroker.broker.wings.looking.tracer.RING_SIZE", 5)
     for _ in range(8):
         await watched.broker.produce("orders", [b"one"])
 

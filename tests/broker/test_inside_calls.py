@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.inside.calls import InsideCalls
-from minibroker.broker.inside.tracer import WANTS_MAX
+from minibroker.broker.wings.looking.calls import InsideCalls
+from minibroker.broker.wings.looking.tracer import WANTS_MAX
 from minibroker.protocol.api import ApiKey
 from minibroker.transcript.file import TranscriptWriter
 from minibroker.transcript.recorder import Recorder
@@ -22,7 +22,7 @@ LONG_MS = 600_000
 
 @pytest.fixture
 async def traced(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Traced:
-    monkeypatch.setattr("minibroker.broker.inside.tracer.SLOW_NS", 1 << 60)  # a busy machine is slow, too
+    monkeypatch.setattr("minibroker.broker.wings.looking.tracer.SLOW_NS", 1 << 60)  # a busy machine is slow, too
     await broker.create_topic("orders", 2, segment_bytes=2000, index_interval_bytes=200)
     traced = Traced(broker)
     traced.calls.pull()
@@ -184,9 +184,9 @@ async def test_a_log_is_shown_by_segments_index_and_batches(traced: Traced) -> N
 
 
 async def test_a_long_log_is_shown_in_pieces(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minibroker.broker.inside.snapshots.SEGMENTS_MAX", 1)
-    monkeypatch.setattr("minibroker.broker.inside.snapshots.BATCHES_MAX", 2)
-    monkeypatch.setattr("minibroker.broker.inside.snapshots.ENTRIES_MAX", 3)
+    monkeypatch.setattr("minibroker.broker.wings.looking.snapshots.SEGMENTS_MAX", 1)
+    monkeypatch.setattr("minibroker.broker.wings.looking.snapshots.BATCHES_MAX", 2)
+    monkeypatch.setattr("minibroker.broker.wings.looking.snapshots.ENTRIES_MAX", 3)
     await fill(traced.broker, "orders", batches=40, size=50)
 
     shown, bases = traced.calls.log("orders", 0, offset=0), []

@@ -14,12 +14,12 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.inside import counters
-from minibroker.broker.inside.counters import SAMPLES, TIMED_PER_WINDOW, places_of_partitions
-from minibroker.broker.inside.families import Observed, histogram
-from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics
 from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
+from minibroker.broker.wings.looking import counters
+from minibroker.broker.wings.looking.counters import SAMPLES, TIMED_PER_WINDOW, places_of_partitions
+from minibroker.broker.wings.looking.families import Observed, histogram
+from minibroker.broker.wings.looking.metrics import PIECE_SECONDS, SCANS_MAX, Metrics
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.message_rows import Column

@@ -17,9 +17,9 @@ from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probes
-from minibroker.broker.way.recording import Recording
 from minibroker.broker.way.stage import Stage
 from minibroker.broker.way.way import Way
+from minibroker.broker.wings.testing.recording import Recording
 from minibroker.protocol.api import ApiKey, decode_request, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.groups import HeartbeatRequest

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.control import turnable_clock
-from minibroker.broker.control.turnable_clock import (
+from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.wings.testing.control import turnable_clock
+from minibroker.broker.wings.testing.control.turnable_clock import (
     EXACT_STEPS_MAX,
     LONG_STEPS,
     TURNED_SECONDS_MAX,
@@ -19,7 +20,6 @@ from minibroker.broker.control.turnable_clock import (
     TurnableClock,
     check_advance,
 )
-from minibroker.broker.time.timers import TimerLoop
 from minibroker.purgatory.timing_wheel import TimerTask
 
 DAY = 86_400.0

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.calls import InsideCalls
-from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
+from minibroker.broker.wings.looking.calls import InsideCalls
+from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.story import with_story
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.peers import Connect, Peer

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.control.console_child import private_folder
+from minibroker.broker.wings.testing.control.console_child import private_folder
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
 from tests.integration.members import wait_until_gone
@@ -133,8 +133,8 @@ def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path: Path, monk
 def test_a_console_needs_its_libraries(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['hypercorn'] = None\n"
-        "from minibroker.broker.control.console_child import ConsoleChild, ConsoleError\n"
-        "import minibroker.broker.control.console_child as child\n"
+        "from minibroker.broker.wings.testing.control.console_child import ConsoleChild, ConsoleError\n"
+        "import minibroker.broker.wings.testing.control.console_child as child\n"
         "child.find_spec = lambda name: None\n"
         "try: ConsoleChild('127.0.0.1:0', controls=[], client_config=None)\n"
         "except ConsoleError as error: print(error)"

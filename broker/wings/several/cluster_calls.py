@@ -16,7 +16,6 @@ from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.topic_admin import TopicAdmin
-from minibroker.broker.control.control_server import ControlError
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.network.peers import Peers
 from minibroker.broker.replica.holds import Hold, Place
@@ -26,6 +25,7 @@ from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.wings.several.member import ClusterMember
 from minibroker.broker.wings.several.shared_state import SharedState
+from minibroker.broker.wings.testing.control.control_server import ControlError
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition

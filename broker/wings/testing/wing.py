@@ -18,7 +18,7 @@ class FaultWing(Wing):
     def __init__(
         self, parts: BrokerParts, clients: Callable[[], Iterable[Client]] | None = None, kept_max: int | None = None
     ) -> None:
-        from minibroker.broker.faults.injector import FaultInjector
+        from minibroker.broker.wings.testing.faults.injector import FaultInjector
 
         self.injector = FaultInjector(
             parts.apis,

@@ -22,10 +22,10 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from minibroker.broker.inside.counters import Counters
-from minibroker.broker.inside.families import Families, Observed
-from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.wing import Found, Head, Row
+from minibroker.broker.wings.looking.counters import Counters
+from minibroker.broker.wings.looking.families import Families, Observed
+from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.purgatory.timing_wheel import TimerTask
 
 PIECE_SECONDS = 0.000_5  # and the rest of a millisecond to encode it

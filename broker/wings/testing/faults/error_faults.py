@@ -14,8 +14,12 @@ from typing import Any
 
 from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
-from minibroker.broker.faults.fault import Fault, When
-from minibroker.broker.faults.rows import (
+from minibroker.broker.pending import unchanged
+from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchSessionCache
+from minibroker.broker.way.exchange import Body, Exchange
+from minibroker.broker.way.stage import GO_ON
+from minibroker.broker.wings.testing.faults.fault import Fault, When
+from minibroker.broker.wings.testing.faults.rows import (
     EVERY_PARTITION,
     ROWS,
     Place,
@@ -25,10 +29,6 @@ from minibroker.broker.faults.rows import (
     with_failed_topics,
     without,
 )
-from minibroker.broker.pending import unchanged
-from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, FetchSessionCache
-from minibroker.broker.way.exchange import Body, Exchange
-from minibroker.broker.way.stage import GO_ON
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse

@@ -21,9 +21,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.answers import first_error
-from minibroker.broker.inside.facts import Facts, FactsTaker
-from minibroker.broker.inside.trace import (
+from minibroker.broker.parts import BrokerParts
+from minibroker.broker.way.exchange import Exchange
+from minibroker.broker.way.probes import Probe
+from minibroker.broker.wings.looking.answers import first_error
+from minibroker.broker.wings.looking.facts import Facts, FactsTaker
+from minibroker.broker.wings.looking.trace import (
     AT_ONCE,
     CLOSED,
     EXPIRED,
@@ -36,9 +39,6 @@ from minibroker.broker.inside.trace import (
     WOKEN,
     Trace,
 )
-from minibroker.broker.parts import BrokerParts
-from minibroker.broker.way.exchange import Exchange
-from minibroker.broker.way.probes import Probe
 from minibroker.protocol.api import ApiKey
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
 from minibroker.purgatory.purgatory import Purgatory

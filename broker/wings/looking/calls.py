@@ -17,14 +17,14 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from minibroker.broker.inside.explanation import Explainer
-from minibroker.broker.inside.facts import Facts, wait_of
-from minibroker.broker.inside.snapshots import Snapshots
-from minibroker.broker.inside.trace import Trace
-from minibroker.broker.inside.tracer import Filter, Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.looking.explanation import Explainer
+from minibroker.broker.wings.looking.facts import Facts, wait_of
+from minibroker.broker.wings.looking.snapshots import Snapshots
+from minibroker.broker.wings.looking.trace import Trace
+from minibroker.broker.wings.looking.tracer import Filter, Tracer
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.guesses import next_step
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from minibroker.broker.inside.facts import Facts, FetchedFacts, FetchFacts, ProduceFacts, SessionFacts
-from minibroker.broker.inside.trace import NEVER, NO_CAUSE, WAITS, Trace
-from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
+from minibroker.broker.wings.looking.facts import Facts, FetchedFacts, FetchFacts, ProduceFacts, SessionFacts
+from minibroker.broker.wings.looking.trace import NEVER, NO_CAUSE, WAITS, Trace
+from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.batches import BatchView, view_header
 from minibroker.protocol.errors import KafkaError

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from minibroker.broker.control.child_process import end
+from minibroker.broker.wings.testing.control.child_process import end
 
 STOP_SECONDS = 5.0
 LIBRARIES = ("hypercorn", "starlette")

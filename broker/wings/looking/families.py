@@ -12,9 +12,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.group.group import GroupState
-from minibroker.broker.inside.answers import error_of
-from minibroker.broker.inside.counters import SAMPLES, Counters, OfApi, RequestCount, Timing, TopicCount, api_of
-from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, Transferred
 from minibroker.broker.parts import BrokerParts
@@ -24,6 +21,9 @@ from minibroker.broker.replica.leading import Leading
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.wing import Found, Head, Value
+from minibroker.broker.wings.looking.answers import error_of
+from minibroker.broker.wings.looking.counters import SAMPLES, Counters, OfApi, RequestCount, Timing, TopicCount, api_of
+from minibroker.broker.wings.looking.process_figures import process_figures
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
 from minibroker.protocol.primitives import TopicPartition

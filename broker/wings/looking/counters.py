@@ -21,13 +21,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.answers import ERROR_CODE, RECORDS
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.append import EXPECTED_REFUSALS
 from minibroker.broker.replica.fetch import DelayedFetch
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probe
+from minibroker.broker.wings.looking.answers import ERROR_CODE, RECORDS
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import Column, rows
@@ -39,7 +39,7 @@ from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
 if TYPE_CHECKING:
-    from minibroker.broker.inside.tracer import Tracer
+    from minibroker.broker.wings.looking.tracer import Tracer
 
 SAMPLES = 1028  # as the reservoir of Kafka's histograms
 WINDOW_NS = 100_000_000

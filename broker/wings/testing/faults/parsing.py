@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minibroker.broker.config.profiles import Profile
-from minibroker.broker.faults.fault import Fault, Kind, Match, When
-from minibroker.broker.faults.rows import ROWS
+from minibroker.broker.wings.testing.faults.fault import Fault, Kind, Match, When
+from minibroker.broker.wings.testing.faults.rows import ROWS
 from minibroker.protocol.api import Api, ApiKey
 from minibroker.protocol.errors import ErrorCode
 

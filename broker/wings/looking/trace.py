@@ -18,10 +18,10 @@ from minibroker.storage.files.records_file import FileSlice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minibroker.broker.inside.facts import Facts
-    from minibroker.broker.inside.tracer import Filter
     from minibroker.broker.way.exchange import Exchange
     from minibroker.broker.way.way import Encoded
+    from minibroker.broker.wings.looking.facts import Facts
+    from minibroker.broker.wings.looking.tracer import Filter
     from minibroker.protocol.api import Request
     from minibroker.protocol.primitives import TopicPartition
     from minibroker.purgatory.delayed_operation import DelayedOperation

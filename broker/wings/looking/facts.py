@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
-from minibroker.broker.inside.answers import ERROR_CODE, RECORDS, error_of
-from minibroker.broker.inside.trace import NEVER, Before, Trace
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch import DelayedFetch
 from minibroker.broker.replica.leading import Leading
+from minibroker.broker.wings.looking.answers import ERROR_CODE, RECORDS, error_of
+from minibroker.broker.wings.looking.trace import NEVER, Before, Trace
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import trio
 
-from minibroker.broker.faults.rows import EVERY_PARTITION, ROWS, Place
+from minibroker.broker.wings.testing.faults.rows import EVERY_PARTITION, ROWS, Place
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 

@@ -11,14 +11,14 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from minibroker.broker.inside.explanation import headers_from, name_of_api
-from minibroker.broker.inside.facts import codec_name
-from minibroker.broker.inside.trace import NEVER, Trace
-from minibroker.broker.inside.tracer import Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_positions import fetched_offset
 from minibroker.broker.replica.fetch_session import FetchSession
+from minibroker.broker.wings.looking.explanation import headers_from, name_of_api
+from minibroker.broker.wings.looking.facts import codec_name
+from minibroker.broker.wings.looking.trace import NEVER, Trace
+from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from minibroker.broker.control.child_process import end
+from minibroker.broker.wings.testing.control.child_process import end
 
 if TYPE_CHECKING:
-    from minibroker.broker.control.control_server import Calls
+    from minibroker.broker.wings.testing.control.control_server import Calls
 
 CHILD = "minibroker.metrics"
 STOP_SECONDS = 2.0

@@ -18,10 +18,6 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.config.profiles import Profile
-from minibroker.broker.faults.corruption import first_half, places_with_records, with_wrong_crc
-from minibroker.broker.faults.error_faults import ErrorFaults, Finish
-from minibroker.broker.faults.fault import Fault, Kind, RequestFacts, When
-from minibroker.broker.faults.parsing import FaultParser
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import unchanged
 from minibroker.broker.replica.fetch_session import FetchSessionCache
@@ -30,6 +26,10 @@ from minibroker.broker.way.codec import describe
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.broker.way.way import Encoded
+from minibroker.broker.wings.testing.faults.corruption import first_half, places_with_records, with_wrong_crc
+from minibroker.broker.wings.testing.faults.error_faults import ErrorFaults, Finish
+from minibroker.broker.wings.testing.faults.fault import Fault, Kind, RequestFacts, When
+from minibroker.broker.wings.testing.faults.parsing import FaultParser
 from minibroker.protocol.api import Api
 from minibroker.protocol.errors import KafkaProtocolError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from minibroker.broker.faults.rows import Place
+from minibroker.broker.wings.testing.faults.rows import Place
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.codegen import records_size
 from minibroker.protocol.message_rows import changed
