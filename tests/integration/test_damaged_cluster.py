@@ -5,6 +5,8 @@ Each shows what the others have within seconds, and names what it does not show.
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import socket
 import subprocess
@@ -12,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,6 +124,10 @@ PAGES = [
     Try("/api/quotas", "rows"),
     Try("/metrics", 'topic="spread"} 2.0(.*\n)*.*topic="spread"} 3.0', 'topic="spread"} 3.0', NAMED),
 ]
+STREAMS = [
+    Try("/api/stream/lag", "of-2", "of-1", NAMED),
+    Try("/api/stream/topics/spread", '"cursor":"0:1,1:2,2:3"', '"cursor":"0:1,2:3"', NAMED),
+]
 FREE = ("apis", "cluster status", "/api/activity")  # to whoever connects
 BROKER_ID = re.compile(r"(?<=--broker )\d|(?<=/brokers/)\d")
 DENIED = "AUTHORIZATION_FAILED|that this user may see|that needs|its ACLs"
@@ -219,6 +225,7 @@ def test_every_command_and_page_that_reads_shows_what_there_is(cluster: Cluster,
     ):
         tries = [(each, commands.submit(command, filled(cluster, each.line), run, bootstrap)) for each in COMMANDS]
         tries += [(each, pages.submit(page, filled(cluster, each.line), console)) for each in PAGES]
+        tries += [(each, pages.submit(stream, each.line, console)) for each in STREAMS]
         found = [(each, done.result()) for each, done in tries]
         addresses = get(console, "/api/openapi.json")["paths"]
     wrong = [
@@ -266,6 +273,17 @@ def page(line: str, console: RunningConsole) -> Shown:
         *re.findall("^# (?!HELP|TYPE).*", text, re.MULTILINE),
     ]
     return Shown(text, "\n".join(reasons), answer.status == 200, seconds)
+
+
+def stream(line: str, console: RunningConsole) -> Shown:
+    """The first event."""
+    begun = time.monotonic()
+    host, _, port = console.address.rpartition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=30)) as connection:
+        connection.request("GET", line)
+        event = next(each.decode() for each in connection.getresponse() if each.startswith(b"data: "))
+    seconds, data = time.monotonic() - begun, json.loads(event.removeprefix("data: "))
+    return Shown(event, "\n".join([*data.get("lacks", ()), data.get("error", "")]), "error" not in data, seconds)
 
 
 def is_all(each: Try, shown: Shown) -> bool:

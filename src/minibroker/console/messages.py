@@ -181,23 +181,24 @@ class Messages:
         query = query_of(request)
         matches = query.search.matcher()
         topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
-        tail = await self._in_tail_thread(lambda: Tail(self._console, topic, query))
+        tail, told = await looked(lambda: self._in_tail_thread(lambda: Tail(self._console, topic, query)))
         try:
-            yield Event({"rows": [], "left_out": 0, "read": 0, "unreadable": [], "cursor": tail.cursor})
+            beginning = {"rows": [], "left_out": 0, "read": 0, "unreadable": [], "lacks": told}
+            yield Event(beginning | {"cursor": tail.cursor})
             allowance, filled_at, sent_at = float(TAIL_PRINTED_A_SECOND), trio.current_time(), trio.current_time()
             while True:
-                found, unreadable = await self._in_tail_thread(tail.more)
+                (found, unreadable), lacking = await looked(lambda: self._in_tail_thread(tail.more))
                 now = trio.current_time()
                 allowance = min(TAIL_PRINTED_A_SECOND, allowance + (now - filled_at) * TAIL_PRINTED_A_SECOND)
                 filled_at = now
                 shown = [each for each in found if matches(each.record)]
                 kept = shown[-int(allowance) :] if allowance >= 1 else []
                 allowance -= len(kept)
-                if found or unreadable or now - sent_at > TAIL_ALIVE_SECONDS:
-                    sent_at = now
+                if found or unreadable or lacking != told or now - sent_at > TAIL_ALIVE_SECONDS:
+                    sent_at, told = now, lacking
                     left_out = len(shown) - len(kept)
                     rows = [summary_of(each) for each in kept]
-                    counts = {"left_out": left_out, "read": len(found), "unreadable": unreadable}
+                    counts = {"left_out": left_out, "read": len(found), "unreadable": unreadable, "lacks": lacking}
                     yield Event({"rows": rows, **counts, "cursor": tail.cursor})
                 await trio.sleep(TAIL_PAUSE_SECONDS)
         finally:
@@ -252,21 +253,29 @@ class Tail:
 
         self._topic = topic
         self._committed = query.committed
+        self._cursor = query.cursor
+        self._positions: dict[int, int] = {}
         self._closing = ExitStack()
         self._client = self._closing.enter_context(connected(console.kafka.cluster))
         try:
-            ends = offsets_of(self._client, led_partitions([topic]), LATEST_TIMESTAMP, committed=query.committed)
+            self._find_ends()
         except BaseException:
             self._closing.close()
             raise
-        self._positions = {at.partition: query.cursor.get(at.partition, end) for at, end in ends.items()}
 
     @property
     def cursor(self) -> str:
         return cursor_text(self._positions)
 
+    def _find_ends(self) -> None:
+        """Begin with the partitions whose leader has not answered until now."""
+        unknown = [at for at in led_partitions([self._topic]) if at.partition not in self._positions]
+        ends = offsets_of(self._client, unknown, LATEST_TIMESTAMP, committed=self._committed) if unknown else {}
+        self._positions |= {at.partition: self._cursor.get(at.partition, end) for at, end in ends.items()}
+
     def more(self) -> tuple[list[Found], list[str]]:
         """Wait a moment for more, in the order of their times; and what of it cannot be read."""
+        self._find_ends()
         found: list[Found] = []
         unreadable: list[str] = []
         for each in fetch(
