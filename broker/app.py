@@ -20,7 +20,7 @@ import trio
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.first_topics import FirstTopicsError, create_first_topics
 from minibroker.broker.cluster.sections import BROKER_CONFIGS
-from minibroker.broker.cluster.state import BrokerReturned, Change, News
+from minibroker.broker.cluster.state import BrokerReturned, ClusterState, News
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
@@ -34,27 +34,23 @@ from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.codec import Codec, KnownErrors, Watch
 from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.way import Way
-from minibroker.broker.wing import Wing
+from minibroker.broker.wing import Member, Wing
 from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
-from minibroker.broker.wings.several.member import ClusterMember
-from minibroker.broker.wings.several.shared_state import SharedState
+from minibroker.broker.wings.several.wing import SeveralWing
 from minibroker.broker.wings.testing.recording import Recording
 from minibroker.broker.wings.testing.wing import FaultWing
+from minibroker.broker.wings.zookeeper_nodes.wing import ZooKeeperWing
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
 
 if TYPE_CHECKING:
     from minibroker.broker.wings.looking.tracer import Tracer
-    from minibroker.broker.wings.testing.control.control_server import Calls, ControlServer
+    from minibroker.broker.wings.testing.control.control_server import Calls
     from minibroker.broker.wings.testing.control.turnable_clock import TurnableClock
-    from minibroker.broker.wings.zookeeper_nodes.member import ZooKeeperMember
-    from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
-
-    Member = ClusterMember | ZooKeeperMember
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +68,8 @@ WINGS: tuple[type[Wing], ...] = (
     QuotaWing,
     AclWing,
     ConsumerWing,
+    SeveralWing,
+    ZooKeeperWing,
 )
 SECTIONS_OF_WINGS = [each for wing in WINGS for each in wing.sections]
 
@@ -145,7 +143,7 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         member = self._member(parts, listeners)
-        tracer = self._controlled(parts, member)
+        tracer = self._controlled(parts)
         opening = Opening(parts.background)
         recorder = self._options.recorder
         if recorder is not None:
@@ -190,9 +188,7 @@ class BrokerApp:
 
     def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> Member | None:
         """Make this broker a member of its cluster; None in a cluster of one."""
-        state, config = self._state, self._config
-        if isinstance(state, FileState):
-            return None
+        config = self._config
         ports = dict(zip((each.name for each in config.endpoints), listeners, strict=True))
 
         def shown() -> Broker:
@@ -210,34 +206,8 @@ class BrokerApp:
             parts.shared_settings.on_news(news)
             parts.controller_loop.on_news(news)
 
-        if not isinstance(state, SharedState):
-            from minibroker.broker.wings.zookeeper_nodes.member import ZooKeeperMember
-
-            return ZooKeeperMember(
-                state,
-                broker_id=config.broker_id,
-                broker=shown,
-                on_news=on_news,
-                on_connected=parts.controller_loop.catch_up,
-                has_roles=lambda: parts.own.knows_cluster.is_set() and parts.own.has_roles.is_set(),
-            )
-
-        def on_shared_news(news: News) -> None:
-            on_news(news)
-            match news:
-                case BrokerReturned(broker_id) if broker_id == config.broker_id:
-                    parts.own.drop_moved()
-                case Change(topics=topics) if topics:
-                    parts.own.drop_moved(topics.keys())
-
-        return ClusterMember(
-            state,
-            broker_id=config.broker_id,
-            broker=shown,
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            on_news=on_shared_news,
-            on_beat=parts.controller_loop.catch_up,
-        )
+        members = [member for wing in parts.wings if (member := wing.member(shown, on_news)) is not None]
+        return members[0] if members else None
 
     async def _join(
         self,
@@ -306,7 +276,7 @@ class BrokerApp:
         """The listeners with TLS, by which nothing leaves by sendfile."""
         return frozenset(each.name for each in self._config.endpoints if each.is_encrypted)
 
-    def _controlled(self, parts: BrokerParts, member: Member | None) -> Tracer | None:
+    def _controlled(self, parts: BrokerParts) -> Tracer | None:
         """With a control socket, register its calls; return the tracer."""
         control = self._options.control
         if control is None:
@@ -334,32 +304,9 @@ class BrokerApp:
         }
         for wing in parts.wings:
             calls |= wing.calls()
-        if isinstance(member, ClusterMember):  # on this machine
-            calls |= self._cluster_calls(parts, member, control)
         for name, call in calls.items():
             control.register(name, call)
         return tracer
-
-    def _cluster_calls(
-        self, parts: BrokerParts, member: ClusterMember, control: ControlServer
-    ) -> dict[str, Callable[..., object]]:
-        from minibroker.broker.wings.several.cluster_calls import ClusterCalls
-
-        assert isinstance(self._state, SharedState)
-        return ClusterCalls(
-            broker_id=self._config.broker_id,
-            state=self._state,
-            member=member,
-            peers=parts.peers,
-            replica_manager=parts.replica_manager,
-            metadata_cache=parts.metadata_cache,
-            controller_loop=parts.controller_loop,
-            topic_admin=parts.topic_admin,
-            groups=parts.groups,
-            clock=self._clock,
-            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
-            control=control.path,
-        ).by_name
 
     def _metrics(
         self,
@@ -431,24 +378,13 @@ def check(config: KafkaConfig, options: ServeOptions) -> None:
         raise StartError("\n".join(problems))
 
 
-def state_of(config: KafkaConfig, options: ServeOptions) -> FileState | SharedState | ZooKeeperState:
-    """The state of the cluster: of one broker, of several on this machine, or in ZooKeeper."""
-    if options.zookeeper is not None:
-        from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import ZooKeeperState
-        from minibroker.zookeeper.session import parse_ensemble
-
-        session_timeout_ms = config.zookeeper_session_timeout_ms
-        connection_timeout_ms = config.zookeeper_connection_timeout_ms
-        return ZooKeeperState(
-            parse_ensemble(options.zookeeper),
-            config.broker_id,
-            session_timeout_ms=session_timeout_ms,
-            connection_timeout_ms=session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
-            has_acls=bool(config.authorizer_class_name),
-            sections=SECTIONS_OF_WINGS,
-        )
-    if options.cluster_dir is not None:
-        return SharedState(options.cluster_dir, config.broker_id, SECTIONS_OF_WINGS)
+def state_of(config: KafkaConfig, options: ServeOptions) -> ClusterState:
+    """The state of the cluster: where a wing keeps it, or in a file of this broker alone."""
+    for wing in WINGS:
+        if wing.is_asked_for(config, options):
+            state = wing.state_of(config, options, SECTIONS_OF_WINGS)
+            if state is not None:
+                return state
     return FileState(config.log_dir, config.broker_id, SECTIONS_OF_WINGS)
 
 

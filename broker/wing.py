@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import Section
-from minibroker.broker.cluster.state import Change
+from minibroker.broker.cluster.state import Change, ClusterState, News
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection
+from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.way.stage import Stage
 
@@ -32,6 +33,19 @@ class Head(NamedTuple):
 Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
 
 
+class Member(Protocol):
+    """This broker as a member of its cluster."""
+
+    async def run(self) -> None:
+        """Live until cancelled."""
+
+    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
+        """Have others lead in place of this broker, and control. `shut_down` asks a controller for that."""
+
+    def rejoin(self) -> None:
+        """Have the controller give this broker its roles again."""
+
+
 class Wing:
     """Overrides what it has: each method is a place of the core where a wing may plug in. It gets the `BrokerParts`."""
 
@@ -48,6 +62,17 @@ class Wing:
     def problems(cls, config: KafkaConfig, options: ServeOptions) -> Sequence[str]:
         """The reasons why a broker with these settings cannot start."""
         return ()
+
+    @classmethod
+    def state_of(
+        cls, config: KafkaConfig, options: ServeOptions, sections: Iterable[Section[Any]]
+    ) -> ClusterState | None:
+        """The state of the cluster where this wing keeps it; None to leave it to the next one."""
+        return None
+
+    def member(self, shown: Callable[[], Broker], on_news: Callable[[News], None]) -> Member | None:
+        """This broker as a member of a cluster of several. `shown` is how it shows itself."""
+        return None
 
     def frame_stages(self) -> Sequence[Stage]:
         """Stages before the codec: they see frames."""

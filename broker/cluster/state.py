@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from minibroker.broker.cluster.sections import NO_SECTIONS, Configs, Section
 from minibroker.broker.replica.decisions import Broker, PartitionState
-from minibroker.protocol.primitives import topic_id_text
+from minibroker.protocol.primitives import TopicPartition, topic_id_text
 
 Value = TypeVar("Value")
 
@@ -133,6 +133,12 @@ class ClusterState(Protocol):
     def topics(self) -> Mapping[str, TopicState]: ...
     def get(self, section: Section[Value]) -> Value:
         """The value of a section; another object after each change."""
+
+    def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Read the state; return the partitions on disk that are not of this broker any more. Raises StartError."""
+
+    def close(self) -> None:
+        """Leave the state in order. Raises OSError and KafkaError; what was stored is as it was."""
 
     def look(self) -> None:
         """Read what other brokers have changed. Raises OSError."""

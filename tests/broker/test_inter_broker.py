@@ -198,7 +198,7 @@ async def test_the_state_of_the_cluster_is_read_before_a_decision_on_its_topics_
     monkeypatch.setattr(FileState, "look", lambda self: self.topics.update(written))
 
     assert await lead(obedient, state("t", 0, ME, True), state("odd", 0, ME, True)) == [NONE] * 3
-    obedient.app._state.topics.clear()
+    obedient.state.topics.clear()
     await show(obedient, state("t", 0, ME, []))
 
     assert obedient.log_of("t").config.retention_ms == 7

@@ -16,10 +16,18 @@ from tests.sources import ROOT
 # The books of the core, without the conversations that ask a wing, or list all APIs.
 BOOKS = (
     "(fetching or producing or sessions or topics or groups or offsets or followers or epochs or transactions)"
-    " and not (authorization or delegation or turned or level)"
+    " and not (authorization or delegation or turned or level or becomes)"
 )
 # The folder of each wing in broker/wings/, with the name by which app.WINGS has it.
-WINGS = {"quotas": "QuotaWing", "security/acls": "AclWing", "security": "SecurityWing", "testing": "FaultWing"}
+WINGS = {
+    "quotas": "QuotaWing",
+    "security/acls": "AclWing",
+    "security": "SecurityWing",
+    "testing": "FaultWing",
+    "consumer": "ConsumerWing",
+    "several": "SeveralWing",
+    "zookeeper_nodes": "ZooKeeperWing",
+}
 ON_REQUEST = ["looking"]  # app.py imports it where the options ask for it
 
 
