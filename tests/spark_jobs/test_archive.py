@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -150,7 +146,7 @@ def archived(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> Archived:
     return Archived(spark, kafka, topic, tmp_path)
 
 
-@pytest.mark.nightly  # a crash of the driver is in test_exactly_once.py
+@pytest.mark.nightly  # the nemesis beside it kills drivers anywhere
 def test_each_record_is_in_one_table_through_a_crash_between_the_two(
     archived: Archived, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -274,22 +270,3 @@ def test_a_reader_sees_each_record_once_wherever_a_compaction_is_killed(
     frame = table.read()
     assert frame is not None
     assert {row.topic for row in frame.select("topic").distinct().collect()} == {"007"}
-
-
-@pytest.mark.nightly  # the demo's job is killed in every run
-def test_a_job_killed_half_way_archives_each_record_once(archived: Archived, kafka: Kafka) -> None:
-    more = ["--max-offsets-per-trigger", "1", "--compact-below", "1m", "--keep-replaced-hours", "0"]
-    command = [sys.executable, "-m", "minibroker.spark_jobs.archive", *archived.command_line, *more]
-    for last in (4, 11):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if json.loads(line).get("batch") == last:
-                break
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-    archived.run("--compact-below", "1m")
-
-    every = [(row.partition, row.offset) for name in ("records", "quarantine") for row in archived.read(name)]
-    assert sorted(every) == [(0, offset) for offset in range(20)] + [(1, offset) for offset in range(11)]

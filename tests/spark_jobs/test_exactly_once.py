@@ -112,10 +112,3 @@ def test_an_archive_of_transactions_is_exact_though_its_broker_is_killed_and_the
     kind: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     assert Round(SMALL._replace(kind=kind), tmp_path, spark, driver_of=partial(InSession, spark)).run() == []
-
-
-@pytest.mark.nightly  # the demo's test has a killed job that goes on, and the test above one that begins again
-def test_an_archive_of_transactions_is_exact_though_its_driver_is_killed(spark: SparkSession, tmp_path: Path) -> None:
-    plan = SMALL._replace(seed=2, records=1000, records_at_a_time=250, faults=(Fault(DRIVER, 0, 1, 0.0, 0.0),))
-
-    assert Round(plan, tmp_path, spark).run() == []

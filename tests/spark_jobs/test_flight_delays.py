@@ -1,4 +1,4 @@
-"""The flight job as a process, from Kafka to Parquet: complete, each flight once, also after a crash."""
+"""The flight job as a command: its plan, its end, and what it says of a topic that is missing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from pyspark.sql import SparkSession
 
 from minibroker.demo import result
 from minibroker.spark_jobs import command, flight_delays
-from tests.jvm import QUICK_JVM
-from tests.spark_jobs.january import JOB_SECONDS, PARTITIONS, January, Job, send_january
-from tests.spark_jobs.standalone import StandaloneCluster
+from tests.spark_jobs.january import JOB_SECONDS, January, Job, send_january
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
@@ -38,60 +36,6 @@ def january(kafka: Kafka) -> January:
 @pytest.fixture
 def job(tmp_path: Path, kafka: Kafka, january: January, jars: list[Path]) -> Job:
     return Job(tmp_path, kafka.bootstrap, january.topic)
-
-
-@pytest.mark.nightly  # so they do in the demo's test, over a kill
-def test_every_flight_counts_once_in_its_window(
-    spark: SparkSession, kafka: Kafka, january: January, tmp_path: Path
-) -> None:
-    job = Job(tmp_path, kafka.bootstrap, january.topic)
-
-    flight_delays.run(spark, job.options(limit=9000), stop=threading.Event())
-
-    result.check(result.read(tmp_path / "delays"), january.expected)
-
-
-@pytest.mark.nightly  # the demo's test has a job killed too
-def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
-    job: Job, january: January, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    killed = job.start(limit=500)  # of which it takes fifty: it must not end before it is killed
-    assert killed.stdout is not None
-    for line in killed.stdout:
-        if json.loads(line).get("batch") == 3:
-            break
-    assert killed.poll() is None
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate()
-
-    flight_delays.run(spark, job.options(limit=9000), stop=threading.Event())
-
-    batches = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert 0 < sum(batch["records"] for batch in batches) < january.records
-    assert sum(batch["too_late"] + batch["unreadable"] for batch in batches) == 0
-    result.check(result.read(job.output), january.expected)
-    counted = spark.read.parquet(str(job.output)).agg({"flights": "sum"}).first()
-    assert counted is not None
-    assert counted[0] == january.records - PARTITIONS
-
-
-CONTINUOUS = (sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5")
-
-
-@pytest.mark.nightly
-def test_a_process_that_looks_again_and_again_stops_in_order(job: Job, january: January) -> None:
-    process = job.start(limit=100_000, command=CONTINUOUS)
-    assert process.stdout is not None
-    for line in process.stdout:
-        facts = json.loads(line)
-        # The batch after the last record writes the windows that the end of the stream closes.
-        if facts.get("records_so_far") == january.records and facts["records"] == 0:
-            break
-    process.send_signal(signal.SIGTERM)
-
-    job.finish(process)
-
-    result.check(result.read(job.output), january.expected)
 
 
 @pytest.mark.nightly  # as the demo's does
@@ -138,8 +82,10 @@ def test_a_job_that_looks_again_and_again_ends_at_a_signal(
 
 
 def test_a_dry_run_shows_the_plan_and_reads_nothing(
-    command_line: Callable[[Sequence[str]], None], job: Job, capfd: pytest.CaptureFixture[str]
+    command_line: Callable[[Sequence[str]], None], kafka: Kafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    job = Job(tmp_path, kafka.bootstrap, kafka.create_topic())
+
     command_line([*job.arguments(limit=1), "--dry-run"])
 
     shown = capfd.readouterr().out
@@ -169,19 +115,6 @@ def submit(monkeypatch: pytest.MonkeyPatch) -> Submit:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     program = str(SPARK_HOME / "bin" / "spark-submit")
     return lambda master, *options: (program, "--master", master, *options, str(flight_delays.__file__))
-
-
-@pytest.mark.nightly
-def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
-    job: Job, january: January, jars: list[Path], submit: Submit, tmp_path: Path
-) -> None:
-    options = ["--executor-memory", "512m", "--conf", f"spark.executor.extraJavaOptions={' '.join(QUICK_JVM)}"]
-    with StandaloneCluster(tmp_path, workers=1) as cluster:
-        command = submit(cluster.master_url, *options, "--jars", ",".join(str(jar) for jar in jars))
-
-        job.finish(job.start(limit=100_000, command=command))
-
-    result.check(result.read(job.output), january.expected)
 
 
 @pytest.mark.nightly
