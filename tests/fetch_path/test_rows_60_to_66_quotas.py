@@ -203,7 +203,7 @@ MANY = [(0, 0, 1, 1, 0, [(1, 2)] * 200, -1, b"x" * size, None, None) for size in
 
 
 @pytest.mark.parametrize("version", range(FetchResponse.first_version, FetchResponse.last_version + 1))
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@settings(max_examples=10, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 @example(data=None)
 def test_the_size_of_a_fetch_response_is_known_without_encoding_it(version: int, data: Any) -> None:

@@ -80,6 +80,7 @@ def test_every_acked_record_survives_kill_9_and_offsets_are_dense(start_minibrok
         assert {place: value for place, value in acked.items() if place[0] == partition}.items() <= kept.items()
 
 
+@pytest.mark.sample(of=lambda writer: writer != "kafka-python-3.0")
 @pytest.mark.parametrize("writer", ["confluent-kafka", "java-3.9", "kafka-python-3.0"])
 def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
     start_in_place: StartMinibroker, drivers: Drivers, writer: str

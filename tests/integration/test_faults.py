@@ -19,6 +19,7 @@ from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of, value_of, values_in
 from tests.integration.wire import connection_to
+from tests.matrices import each_once
 from tests.requests import frame, list_offsets_body
 
 RECORDS = 200
@@ -322,22 +323,24 @@ def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:
     assert values == [list(range(RECORDS))] * 2
 
 
+STRUCK = [
+    ("NOT_COORDINATOR", ["heartbeat"]),
+    ("COORDINATOR_NOT_AVAILABLE", ["find_coordinator"]),
+    ("COORDINATOR_LOAD_IN_PROGRESS", ["join_group", "sync_group"]),
+    ("NOT_COORDINATOR", ["join_group"]),
+    ("UNKNOWN_MEMBER_ID", ["heartbeat"]),
+    ("REBALANCE_IN_PROGRESS", ["heartbeat"]),
+    ("COORDINATOR_LOAD_IN_PROGRESS", ["offset_fetch"]),
+]
+
+
 @pytest.mark.parametrize(
-    ("error", "apis"),
-    [
-        ("NOT_COORDINATOR", ["heartbeat"]),
-        ("COORDINATOR_NOT_AVAILABLE", ["find_coordinator"]),
-        ("COORDINATOR_LOAD_IN_PROGRESS", ["join_group", "sync_group"]),
-        ("NOT_COORDINATOR", ["join_group"]),
-        ("UNKNOWN_MEMBER_ID", ["heartbeat"]),
-        ("REBALANCE_IN_PROGRESS", ["heartbeat"]),
-        ("COORDINATOR_LOAD_IN_PROGRESS", ["offset_fetch"]),
-    ],
+    ("struck", "client"), each_once(STRUCK, WRITERS), ids=lambda each: each if isinstance(each, str) else str(each[1])
 )
-@pytest.mark.parametrize("client", WRITERS)
 def test_a_member_goes_on_after_an_error_of_its_coordinator(
-    broker: Broker, error: str, apis: list[str], client: str
+    broker: Broker, struck: tuple[str, list[str]], client: str
 ) -> None:
+    error, apis = struck
     # A member that is put out while it reads begins again, rightly: heartbeats are struck when it has read.
     while_joining = [api for api in apis if api != "heartbeat"]
     faults = [broker.faults.error(error, api=api, times=1) for api in while_joining]

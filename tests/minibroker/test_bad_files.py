@@ -56,6 +56,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.sample(of=lambda command: not command.startswith("produce") or "--json" in command)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_cannot_be_used_is_an_error_in_a_line(command: str, bootstrap: str, tmp_path: Path) -> None:
     for name, data in FILES.items():

@@ -25,6 +25,7 @@ BACK = "minibroker: the broker at {} is back\n"
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.sample(of=lambda confluent_kafka, group: (confluent_kafka == "without") is not bool(group))
 @pytest.mark.parametrize(
     ("confluent_kafka", "group"), [("confluent_kafka", []), ("without", []), ("confluent_kafka", ["-g", "reports"])]
 )

@@ -91,17 +91,19 @@ def check_codecs(decoded_message: Message, encoded_message: Message, version: in
     """Compare a decoder and an encoder with the generated ones, and with the constructs."""
     decode = written().decoders[decoded_message.name, version]
     encode = written().encoders[encoded_message.name, version]
+    generated_decode = generate_decoder(decoded_message, version)
+    generated_encode = generate_encoder(encoded_message, version)
 
     @QUICK
     @given(asked=values(decoded_message, version), answered=values(encoded_message, version))
     def check(asked: Any, answered: Any) -> None:
         frame = bytearray(interpreted_encode(decoded_message, version, asked))
         decoded = decode(frame, 0, len(frame))
-        assert decoded == generate_decoder(decoded_message, version)(frame, 0, len(frame)) == (asked, len(frame))
+        assert decoded == generated_decode(frame, 0, len(frame)) == (asked, len(frame))
         assert decoded[0] == interpreted_decode(decoded_message, version, bytes(frame))
 
         encoded = joined(encode(answered))
-        assert encoded == joined(generate_encoder(encoded_message, version)(answered))
+        assert encoded == joined(generated_encode(answered))
         assert encoded == interpreted_encode(encoded_message, version, answered)
 
     check()

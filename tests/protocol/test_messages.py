@@ -69,6 +69,7 @@ def generated_encode(message: Message, version: int, value: Any) -> bytes:
     return b"".join(bytes(chunk) for chunk in message.encode(version, value))
 
 
+@pytest.mark.pure  # test_codegen_module.py compares compiled codecs with both
 @at_the_ends
 @every_version
 def test_generated_codec_equals_the_interpreted_one(message: Message, version: int) -> None:
