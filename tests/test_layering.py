@@ -225,6 +225,8 @@ def test_a_library_that_shapes_code_stays_at_home(library: str, homes: list[str]
 
 
 DISK = "storage/files/disk.py"
+STORES_OF_THE_STATE = ["cluster/file_state.py", "cluster/change_journal.py"]
+STORES_OF_THE_STATE += [f"wings/several/{each}.py" for each in ("shared_state", "shared_journal", "broker_locks")]
 OF_PATHS = set("exists glob is_dir is_file iterdir mkdir open read_bytes read_text rmdir stat touch unlink".split())
 OF_PATHS |= {"write_bytes", "write_text"}
 HARMLESS = {"fsencode", "fspath", "strerror"}
@@ -241,12 +243,13 @@ def calls_of_the_system(path: Path) -> Iterator[str]:
                     if name not in HARMLESS:
                         yield f"{path.relative_to(ROOT)}:{node.lineno} calls {module}.{name}"
                 case ast.Attribute(owner, name):
-                    if name in OF_PATHS and ast.unparse(owner) not in ("disk", "LogSegment"):
+                    if name in OF_PATHS and ast.unparse(owner) not in ("disk", "LogSegment", "self"):
                         yield f"{path.relative_to(ROOT)}:{node.lineno} calls {name} of a path"
 
 
-def test_storage_reaches_files_through_one_module() -> None:
-    found = [each for path in source_files("storage") if path != ROOT / DISK for each in calls_of_the_system(path)]
+def test_what_is_stored_reaches_files_through_one_module() -> None:
+    paths = [*source_files("storage"), *(ROOT / "broker" / each for each in STORES_OF_THE_STATE)]
+    found = [each for path in paths if path != ROOT / DISK for each in calls_of_the_system(path)]
 
     fail_if(found, f"call it by {DISK}, so that a test can have any call fail: disk.unlink(path), not path.unlink().")
 

@@ -26,6 +26,7 @@ from minibroker.broker.serve_options import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
+from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import read_topic_id, write_atomically
 from minibroker.storage.files.file_names import PARTITION_METADATA, partition_directory_name
 from minibroker.storage.files.storage_errors import CorruptFileError
@@ -95,12 +96,12 @@ class FileState(StoredState):
 
     def read(self) -> None:
         """Read the file as it is, if there is one, and the changes since. Raises FileStateError."""
-        if self._path.exists():
+        if disk.exists(self._path):
             path = self._path
             try:
-                text = path.read_text(encoding="utf-8")
-                self._parse(json.loads(text))
-                self._written_bytes = len(text)
+                content = disk.read_file(path)
+                self._parse(json.loads(content))
+                self._written_bytes = len(content)
                 path = self._journal.path
                 for change in self._journal.read(self._written) if self._written else ():
                     self.install(self.change_of(change))

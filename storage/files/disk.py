@@ -1,4 +1,5 @@
-"""The calls of the system that storage makes: nothing else in it touches a file (tests/test_layering.py).
+"""The calls of the system that storage and the journals of the cluster make: nothing else in them touches a file
+(tests/test_layering.py).
 
 A test replaces a name of this module, `monkeypatch.setattr(disk, "pwrite", ...)`, to have a call fail or the process
 die at it. Each raises OSError as the call does that it is named after; `unlink` succeeds without the file too.
@@ -18,15 +19,18 @@ READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
 WRITE_ONLY = os.O_WRONLY | os.O_CLOEXEC
 READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 CREATE = os.O_CREAT
+APPEND = os.O_APPEND  # each write goes to the file's end, at once
 EMPTY = os.O_TRUNC
 
 open_file = os.open
 close = os.close
 pread = os.pread
 pwrite = os.pwrite
+write = os.write
 ftruncate = os.ftruncate
 truncate = os.truncate
 fstat = os.fstat
+is_same_file = os.path.sameopenfile
 fsync = os.fsync
 utime = os.utime
 stat = os.stat

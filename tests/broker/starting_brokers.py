@@ -32,8 +32,10 @@ from minibroker.storage.files import disk
 from tests.broker.state_promises import TOPIC, broker_at, with_isr
 
 # To the system, by the module where the journal finds them.
-CALLS = [(os, name) for name in ("open", "pread", "write", "rename", "unlink", "close")]
-CALLS += [(disk, name) for name in ("open_file", "fdatasync", "fsync")]
+CALLS = [
+    (disk, name)
+    for name in ("open_file", "pread", "write", "rename", "listdir", "remove", "close", "fdatasync", "fsync")
+]
 CALLS_MAX = 50  # of a start, and some more
 SESSION_TIMEOUT_MS = 300
 DISTANCE_SECONDS = 0.02

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState, 
 from minibroker.broker.wings.several.member import ClusterMember
 from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.files import disk
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -118,7 +118,7 @@ async def test_what_the_disk_has_refused_is_tried_again(
     members: list[Member], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, _ = members
-    monkeypatch.setattr(os, "write", lambda fd, content: 0)
+    monkeypatch.setattr(disk, "write", lambda fd, content: 0)
     first.kill()
     await second.until(lambda state: "No space left on device" in caplog.text)
     assert 1 in second.state.lives

@@ -42,6 +42,7 @@ from minibroker.broker.wings.several.shared_state import COMPACTED_BYTES, Shared
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from minibroker.storage.files import disk
 from tests.broker.state_promises import PROMISES, TOPIC, Promise, broker_at, with_isr
 
 Joined = Callable[[int], SharedState]
@@ -240,7 +241,7 @@ def test_an_error_of_the_disk_is_one_of_storage(joined: Joined, monkeypatch: pyt
     def full(fd: int, content: bytes) -> int:
         return 1
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(disk, "write", full)
     with pytest.raises(KafkaError, match="cannot store the topics: No space left on device"):
         state.save("the topics", Change({"orders": TOPIC}))
     assert not state.topics

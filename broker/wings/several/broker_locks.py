@@ -13,6 +13,8 @@ import os
 import struct
 from pathlib import Path
 
+from minibroker.storage.files import disk
+
 LOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process
 WHOLE_FILE = (os.SEEK_SET, 0, 0, 0)
 COUNTER = struct.Struct("<Q")
@@ -29,14 +31,14 @@ class BrokerLocks:
 
     def hold(self, broker_id: int) -> bool:
         """Begin this broker's life; return False if the broker of that id lives."""
-        fd = os.open(self._directory / str(broker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = disk.open_file(self._directory / str(broker_id), disk.READ_WRITE | disk.CREATE, FILE_MODE)
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, LOCK.pack(fcntl.F_WRLCK, *WHOLE_FILE))
+            disk.control(fd, fcntl.F_OFD_SETLK, LOCK.pack(fcntl.F_WRLCK, *WHOLE_FILE))
         except BlockingIOError:
-            os.close(fd)
+            disk.close(fd)
             return False
-        os.posix_fallocate(fd, 0, COUNTER.size)
-        self._fd, self._counter = fd, mmap.mmap(fd, COUNTER.size)
+        disk.allocate(fd, COUNTER.size)
+        self._fd, self._counter = fd, disk.map_file(fd, COUNTER.size)
         return True
 
     def beat(self) -> None:
@@ -50,9 +52,9 @@ class BrokerLocks:
         if fd is None:
             return False
         try:
-            answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, LOCK.pack(fcntl.F_WRLCK, *WHOLE_FILE))
+            answer = disk.control(fd, fcntl.F_OFD_GETLK, LOCK.pack(fcntl.F_WRLCK, *WHOLE_FILE))
         finally:
-            os.close(fd)
+            disk.close(fd)
         return bool(LOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def beats_of(self, broker_id: int) -> int:
@@ -61,9 +63,9 @@ class BrokerLocks:
         if fd is None:
             return 0
         try:
-            content = os.pread(fd, COUNTER.size, 0)
+            content = disk.pread(fd, COUNTER.size, 0)
         finally:
-            os.close(fd)
+            disk.close(fd)
         return int(COUNTER.unpack(content)[0]) if len(content) == COUNTER.size else 0
 
     def release(self) -> None:
@@ -71,10 +73,10 @@ class BrokerLocks:
         if self._counter is not None:
             self._counter.close()
             self._counter = None
-            os.close(self._fd)
+            disk.close(self._fd)
 
     def _open(self, broker_id: int) -> int | None:
         try:
-            return os.open(self._directory / str(broker_id), os.O_RDONLY | os.O_CLOEXEC)
+            return disk.open_file(self._directory / str(broker_id), disk.READ_ONLY)
         except FileNotFoundError:
             return None

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minibroker.storage.files.disk import sync_data, sync_directory
+from minibroker.storage.files import disk
 
 FILE_MODE = 0o600  # of a state with the credentials of users
 READ_BYTES = 1 << 20
@@ -42,23 +42,23 @@ class SharedJournal:
         self.position = 0
         self.continued_by: str | None = None
         self._line_end = 0  # the position after the last line that was read
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._fd = disk.open_file(path, disk.READ_WRITE | disk.APPEND | disk.CREATE, FILE_MODE)
 
     def append(self, line: Line) -> None:
         """Add a line; others may have added some before it. Raises OSError; whether the line is there is open then."""
         self._write(content_of([line]))
 
     def _write(self, content: bytes) -> None:
-        if os.write(self._fd, content) != len(content):
+        if disk.write(self._fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        sync_data(self._fd)
+        disk.sync_data(self._fd)
 
     def read(self) -> Iterator[tuple[int, Line]]:
         """Yield each line since the last one that was read, with the position where it ends."""
-        while self.continued_by is None and (chunk := os.pread(self._fd, READ_BYTES, self.position)):
+        while self.continued_by is None and (chunk := disk.pread(self._fd, READ_BYTES, self.position)):
             end = chunk.rfind(b"\n") + 1
             if not end and len(chunk) == READ_BYTES:  # a longer line
-                chunk = os.pread(self._fd, os.fstat(self._fd).st_size - self.position, self.position)
+                chunk = disk.pread(self._fd, disk.fstat(self._fd).st_size - self.position, self.position)
                 end = chunk.rfind(b"\n") + 1
             if not end:
                 return
@@ -86,23 +86,23 @@ class SharedJournal:
             new._write(content)
         finally:
             new.close()
-        sync_directory(self.path.parent)
+        disk.sync_directory(self.path.parent)
         self.append({"ends_after": self.position, "continued_by": name})
 
     def next(self) -> SharedJournal:
         """Open the file at the path, which continues this one, or one that does; close this one."""
         name = self.path.with_name(str(self.continued_by))
         with suppress(FileNotFoundError):  # another broker has renamed it
-            os.rename(name, self.path)
+            disk.rename(name, self.path)
         following = SharedJournal(self.path)
-        if os.path.sameopenfile(following._fd, self._fd):
+        if disk.is_same_file(following._fd, self._fd):
             following.close()
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(name))
         self.close()
         return following
 
     def close(self) -> None:
-        os.close(self._fd)
+        disk.close(self._fd)
 
 
 def content_of(lines: Sequence[Line]) -> bytes:

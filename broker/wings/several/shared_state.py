@@ -46,6 +46,7 @@ from minibroker.broker.wings.several.shared_journal import Line, SharedJournal
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
+from minibroker.storage.files import disk
 
 COMPACTED_BYTES = 64 * 1024  # a journal up to this size is left as it is
 
@@ -116,7 +117,7 @@ class SharedState(StoredState):
     def open(self) -> None:
         """Begin this broker's life, and read the state. Raises SharedStateError."""
         try:
-            (self.directory / "brokers").mkdir(parents=True, exist_ok=True)
+            disk.makedirs(self.directory / "brokers", exist_ok=True)
             kind = network_file_system(self.directory)
             if kind is not None:
                 raise SharedStateError(
@@ -132,8 +133,9 @@ class SharedState(StoredState):
             self.look()
             if self._journal.position > COMPACTED_BYTES:
                 self._compact()
-            for each in self.directory.glob(f"state.{self._broker_id}.*"):
-                each.unlink()  # what continues the journal has another name by now
+            for name in disk.listdir(self.directory):
+                if name.startswith(f"state.{self._broker_id}."):  # what continues the journal has another name by now
+                    disk.unlink(self.directory / name)
         except OSError as error:
             raise SharedStateError(
                 f"cannot use the cluster's directory {self.directory}: {reason_of(error)}; name another"
