@@ -3,7 +3,7 @@
 To write the file whole for the change of one topic takes longer the more topics there are; a line takes as long with
 thousands of topics as with one. Each is fsynced before its change is answered. The first line names the file that was
 written last, which has all changes of the journal before: so a journal that a crash has left behind is not read again.
-A last line that was cut off was not answered, and is dropped.
+A last line that was cut off was not answered, and is dropped. docs/log_format.md has the form of a line.
 """
 
 from __future__ import annotations
