@@ -41,6 +41,7 @@ from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.broker.wings.several.wing import SeveralWing
 from minibroker.broker.wings.testing.recording import Recording
+from minibroker.broker.wings.testing.reset_topics import ResetWing
 from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.broker.wings.zookeeper_nodes.wing import ZooKeeperWing
 from minibroker.protocol.errors import KafkaError
@@ -65,6 +66,7 @@ SERVED_AS_KAFKA = ServeOptions()
 WINGS: tuple[type[Wing], ...] = (
     SecurityWing,
     FaultWing,
+    ResetWing,
     QuotaWing,
     AclWing,
     ConsumerWing,

@@ -33,7 +33,6 @@ from minibroker.broker.cluster.features import SUPPORTED, Features
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.producer_ids import ProducerIds
-from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
 from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
@@ -307,12 +306,10 @@ def build(
         producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
 
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
-    reset_topics = ResetTopics(clock)
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,
         topic_admin=topic_admin,
-        reset_topics=reset_topics,
         apis=handlers.apis,
         features=features,
     )
@@ -332,7 +329,6 @@ def build(
             config=config,
             topic_admin=topic_admin,
             replica_manager=replica_manager,
-            reset_topics=reset_topics,
         ),
         ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin, group_configs=group_configs),
         ClusterApis(

@@ -57,8 +57,8 @@ class Client:
     address, as ACLs name hosts. `frames` cuts what it sends into frames, None without a connection.
     `login` is None, or leads its requests through an authentication: with `is_done`, and `expects_token` before a
     token without a header.
-    A stage may set the `meter` of its Fetch in hand, and that no further request is read until the clock is at
-    `muted_until_ms`, 0 for at once.
+    With `may_everything` no right needs to be asked for. A stage may set the `meter` of its Fetch in hand, and that no
+    further request is read until the clock is at `muted_until_ms`, 0 for at once.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
     """
 
@@ -71,6 +71,7 @@ class Client:
         "local_host",
         "local_port",
         "login",
+        "may_everything",
         "meter",
         "muted_until_ms",
         "number",
@@ -100,6 +101,7 @@ class Client:
         self.login: Any = None
         self.meter: Meter | None = None
         self.rights = ALL_RIGHTS
+        self.may_everything = True
         self.muted_until_ms = 0
 
     def address_of(self, broker: Broker) -> tuple[str, int] | None:
@@ -133,11 +135,7 @@ class Client:
     def entitle(self, rights: Rights) -> None:
         """Allow it only what these rights do."""
         self.rights = rights
-
-    @property
-    def may_everything(self) -> bool:
-        """Whether no right needs to be asked for."""
-        return self.rights is ALL_RIGHTS
+        self.may_everything = False
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return self.rights.decisions(self, operation, resource_type)[name]

@@ -108,17 +108,13 @@ class FetchApis:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
         replica_id = replica_id_of(body)
-        params = FetchParams(
-            replica_id,
-            body.max_wait_ms,
-            body.min_bytes,
-            body.max_bytes,
-            version < FIRST_VERSION_WITH_MAX_BYTES,
-            body.isolation_level,
-            version >= FIRST_VERSION_WITH_ZSTD,
-            replica_id == DEBUGGING_REPLICA_ID
-            or (version >= FIRST_VERSION_WITH_RACKS and replica_id == CONSUMER_REPLICA_ID),
-            self._selector(client, replica_id, body.rack_id) if self._selects_by_rack and body.rack_id else None,
+        is_consumer = replica_id == CONSUMER_REPLICA_ID
+        reads_followers = replica_id == DEBUGGING_REPLICA_ID or (is_consumer and version >= FIRST_VERSION_WITH_RACKS)
+        selector = self._selector(client, replica_id, body.rack_id) if self._selects_by_rack and body.rack_id else None
+        limits = body.max_wait_ms, body.min_bytes, body.max_bytes, version < FIRST_VERSION_WITH_MAX_BYTES
+        knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
+        params = new(
+            FetchParams, (replica_id, *limits, body.isolation_level, knows_zstd, reads_followers, selector, None)
         )
         requested = requested_rows(body.topics)
         context = self._fetch_manager.new_context(
@@ -156,17 +152,17 @@ class FetchApis:
     ) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9), and of those that the
         client may not read, with every request of a session."""
-        asks = not client.may_everything
-        if asks and params.is_from_follower:
-            if not client.may(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+        may_read = None
+        if not client.may_everything:
+            if not params.is_from_follower:
+                may_read = client.decisions(READ, TOPIC)
+            elif not client.may(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
                 return [], [failed_fetch(row.topic_partition, TOPIC_AUTHORIZATION_FAILED) for row in requested]
-            asks = False
-        may_read = client.decisions(READ, TOPIC)
         known = self._metadata_cache.topics
         unread = {}
         for row in requested:
             name, partition = topic_partition = row.topic_partition
-            if asks and not may_read[name]:
+            if may_read is not None and not may_read[name]:
                 unread[topic_partition] = failed_fetch(topic_partition, TOPIC_AUTHORIZATION_FAILED)
                 continue
             topic = known.get(name)

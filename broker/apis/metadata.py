@@ -23,7 +23,6 @@ from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.features import Features
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.sections import FeatureLevels
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
@@ -70,14 +69,12 @@ class MetadataApis:
         config: KafkaConfig,
         metadata_cache: MetadataCache,
         topic_admin: TopicAdmin,
-        reset_topics: ResetTopics,
         apis: Mapping[int, Api],
         features: Features,
     ) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
-        self._reset_topics = reset_topics
         self._apis = apis
         self._features = features
         # The same for all clients, made at the first request of versions that show the same features.
@@ -223,17 +220,12 @@ class MetadataApis:
             del names[name]
         known = self._metadata_cache.topics
         missing = [name for name in names if name not in known and (may_create or name in INTERNAL_TOPICS)]
-        created = self._create(missing, client) if missing else {}
+        created = self._topic_admin.create_missing_topics(missing) if missing else {}
         rows = [
             self._created(name, created[name], version) if name in created else self._topic(name, client)
             for name in names
         ]
         return [*rows, *(denied_row(name) for name in denied)]
-
-    def _create(self, names: Iterable[str], client: Client) -> Mapping[str, TopicState | KafkaError]:
-        wait = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
-        withheld = {name: wait for name in names if self._reset_topics.withholds(name, client.number)}
-        return withheld | self._topic_admin.create_missing_topics([name for name in names if name not in withheld])
 
     def _denied(self, client: Client, names: Iterable[str], *, may_create: bool) -> list[str]:
         """Return those that the client may not describe; last those that are not there and that it may not create."""

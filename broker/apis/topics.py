@@ -21,7 +21,6 @@ from minibroker.broker.apis.describe_configs import describe_topic
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
-from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
@@ -31,7 +30,7 @@ from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import TESTS_CLIENT_ID, ApiKey, Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import BROKERS_DEFAULT, NO_LEADER
 from minibroker.protocol.messages.topics import (
@@ -59,12 +58,10 @@ class TopicApis:
         config: KafkaConfig,
         topic_admin: TopicAdmin,
         replica_manager: ReplicaManager,
-        reset_topics: ResetTopics,
     ) -> None:
         self._replica_manager = replica_manager
         self._config = config
         self._topic_admin = topic_admin
-        self._reset_topics = reset_topics
 
     def routes(self) -> Routes:
         return {
@@ -173,8 +170,6 @@ class TopicApis:
         outcomes = self._topic_admin.delete_topics(
             name for name, topic_id in asked if name is not None and topic_id not in denied
         )
-        if request.client_id == TESTS_CLIENT_ID:
-            self._reset_topics.on_reset(outcomes, client.number)
         rows = []
         for name, topic_id in asked:
             code, message = ErrorCode.NONE, None

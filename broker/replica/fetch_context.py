@@ -37,7 +37,7 @@ from minibroker.broker.replica.fetch_session import (
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import TopicById, TopicPartition
+from minibroker.protocol.primitives import TopicById, TopicPartition, new
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class SessionlessContext:
 
     def answer(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
         """Return the answer, and change no session."""
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
+        return new(FetchAnswer, (ErrorCode.NONE, NO_SESSION_ID, results))
 
     def keep(self, answer: FetchAnswer, now_ms: int) -> FetchAnswer:
         """Change the session by the answer, which is sent; return it as it is in the session."""
@@ -68,7 +68,7 @@ class SessionlessContext:
 
     def throttled_answer(self) -> FetchAnswer:
         """Return the answer to a client that exceeds its quota: it begins no session."""
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, ())
+        return new(FetchAnswer, (ErrorCode.NONE, NO_SESSION_ID, ()))
 
 
 class FullFetchContext(SessionlessContext):
@@ -103,7 +103,7 @@ class FullFetchContext(SessionlessContext):
             for result in results
         }
         session = self._cache.create(partitions, is_privileged=is_privileged, now_ms=now_ms, uses_ids=self._uses_ids)
-        return FetchAnswer(ErrorCode.NONE, session.id, results)
+        return new(FetchAnswer, (ErrorCode.NONE, session.id, results))
 
 
 class IncrementalFetchContext:
@@ -121,7 +121,7 @@ class IncrementalFetchContext:
         session = self._session
         if session.epoch != self._next_epoch:
             return self._overtaken()
-        return FetchAnswer(ErrorCode.NONE, session.id, session.changed(results))
+        return new(FetchAnswer, (ErrorCode.NONE, session.id, session.changed(results)))
 
     def keep(self, answer: FetchAnswer, now_ms: int) -> FetchAnswer:
         self._session.remember(answer.partitions)
@@ -131,7 +131,7 @@ class IncrementalFetchContext:
         """Return the answer to a client that exceeds its quota: the epoch moves on, but no partition is answered."""
         if self._session.epoch != self._next_epoch:
             return self._overtaken()
-        return FetchAnswer(ErrorCode.NONE, self._session.id, ())
+        return new(FetchAnswer, (ErrorCode.NONE, self._session.id, ()))
 
     def _overtaken(self) -> FetchAnswer:
         session = self._session
@@ -141,7 +141,7 @@ class IncrementalFetchContext:
             session.epoch,
             self._next_epoch,
         )
-        return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
+        return new(FetchAnswer, (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ()))
 
 
 class SessionErrorContext:
@@ -161,7 +161,7 @@ class SessionErrorContext:
         return answer
 
     def throttled_answer(self) -> FetchAnswer:
-        return FetchAnswer(self._error, NO_SESSION_ID, ())
+        return new(FetchAnswer, (self._error, NO_SESSION_ID, ()))
 
 
 FetchContext = SessionlessContext | FullFetchContext | IncrementalFetchContext | SessionErrorContext

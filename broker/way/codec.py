@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from minibroker.broker.apis.client import CloseConnectionError
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
 from minibroker.broker.apis.routes import Handler, Routes
 from minibroker.broker.pending import Pending
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.probes import Probes
 from minibroker.broker.way.stage import GO_ON, Stage
-from minibroker.protocol.api import API_TABLE, Api, ApiKey, decode_request, encode_response
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request, decode_request, encode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning, TopicById
@@ -99,6 +99,10 @@ class Handlers(Stage):
             self.by_key[key] = handler
             if key in self._offered:
                 self.apis[key] = self._offered[key]
+
+    def lead_around(self, key: ApiKey, around: Callable[[Handler, Request, Client], Body | Pending[Body]]) -> None:
+        """Let `around` answer an API: it gets the handler that did so far."""
+        self.by_key[key] = partial(around, self.by_key[key])
 
     def enter(self, exchange: Exchange) -> Body | Pending[Body]:
         request, client = exchange.served, exchange.client

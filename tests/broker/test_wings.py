@@ -23,7 +23,7 @@ WINGS = {
     "quotas": "QuotaWing",
     "security/acls": "AclWing",
     "security": "SecurityWing",
-    "testing": "FaultWing",
+    "testing": "FaultWing|ResetWing",
     "consumer": "ConsumerWing",
     "several": "SeveralWing",
     "zookeeper_nodes": "ZooKeeperWing",
