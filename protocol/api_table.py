@@ -101,6 +101,7 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -355,6 +356,7 @@ DECLARATIONS = (
 )
 # Those that this broker lacks, and our tools ask of others.
 ASKED_OF_OTHERS = (
+    Api(ApiKey.DESCRIBE_QUORUM, cluster.DescribeQuorumRequest, cluster.DescribeQuorumResponse, since("3.0"), rights=()),
     Api(ApiKey.SHARE_GROUP_DESCRIBE, newer_groups.ShareGroupDescribeRequest, newer_groups.ShareGroupDescribeResponse,
         since("4.1"), rights=()),
     Api(ApiKey.STREAMS_GROUP_DESCRIBE, newer_groups.StreamsGroupDescribeRequest,

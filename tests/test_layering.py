@@ -203,7 +203,7 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
         ("trio", ["broker", f"{TOOLKIT}/console"]),
         ("starlette", [f"{TOOLKIT}/console"]),
         ("typer", [f"{TOOLKIT}/cli"]),
-        ("kafka", [f"{TOOLKIT}/any_cluster", "spark_jobs/progress_commits.py"]),
+        ("kafka", [f"{TOOLKIT}/any_cluster/kafka_python.py", "spark_jobs/progress_commits.py"]),
         # An installation without pytest works: only pytest itself loads the plugin.
         ("pytest", [f"{TOOLKIT}/pytest_plugin.py"]),
     ],
@@ -376,6 +376,38 @@ def made_in(function: ast.AST) -> Iterator[str]:
             called = ast.unparse(node.value.func).split(".")[-1]
             if called == "cls" or called.lstrip("_")[:1].isupper():
                 yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+
+
+# Names that begin with `_` and are public by their documentation, and what a library offers in no other way.
+DOCUMENTED = {"_asdict", "_fields", "_field_defaults", "_make", "_replace", "_value2member_map_", "_exit"}
+NO_OTHER_WAY = {
+    "_getframe": "sys: the caller of a decorator",
+    "_current_frames": "sys: where threads stand still",
+    "_SSLMethod": "ssl: a type that it does not export",
+    "_parsereport": "construct: what a subclass calls of its parts",
+    **dict.fromkeys(("_jdf", "_jsc", "_gateway", "_jsparkSession", "_temp_dir"), "pyspark: what only the JVM can do"),
+}
+
+
+def private_of_libraries() -> Iterator[str]:
+    """Accesses of private attributes that no file of ours defines; names in capitals are librdkafka's own codes."""
+    trees = {path: tree_of(path) for path in source_files(*PACKAGES, "tests", "benchmarks", "build_tools", "docs")}
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and re.fullmatch("_[a-z].*", node.attr) and node.attr not in own:
+                yield f"{path.relative_to(ROOT)}:{node.lineno} touches {ast.unparse(node)}"
+
+
+def test_no_private_attribute_of_a_library_is_touched() -> None:
+    allowed = DOCUMENTED | NO_OTHER_WAY.keys()
+
+    found = [each for each in private_of_libraries() if each.rpartition(".")[2] not in allowed]
+
+    fail_if(found, "use what the library documents, or ask the broker by our own client (src/minibroker/client).")
 
 
 def is_named(node: ast.expr, *names: str) -> bool:

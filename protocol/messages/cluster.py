@@ -7,12 +7,14 @@ from minibroker.protocol.primitives import (
     ErrorCode16,
     ErrorMessage,
     Int8sb,
+    Int16ub,
     Int32sb,
     Int64sb,
     NullableString,
     PartitionIndex,
     String,
     TopicName,
+    Uuid,
 )
 from minibroker.protocol.schema import array, array_of, default, nullable_array, since, versions
 
@@ -150,5 +152,44 @@ ListPartitionReassignmentsResponse = versions("ListPartitionReassignmentsRespons
             "replicas" / array_of(Int32sb),
             "adding_replicas" / array_of(Int32sb),
             "removing_replicas" / array_of(Int32sb))),
+    flexible=0,
+)  # fmt: skip
+
+REPLICA_STATES = array(
+    "replica_id" / Int32sb,
+    "replica_directory_id" / Uuid @ since(2),
+    "log_end_offset" / Int64sb,
+    "last_fetch_timestamp" / Int64sb @ since(1, default=-1),
+    "last_caught_up_timestamp" / Int64sb @ since(1, default=-1),
+)  # fmt: skip
+
+# Only brokers without ZooKeeper have it: the quorum of their controllers.
+DescribeQuorumRequest = versions("DescribeQuorumRequest", 0, 2,
+    "topics" / array(
+        "topic_name" / TopicName,
+        "partitions" / array("partition_index" / Int32sb)),
+    flexible=0,
+)  # fmt: skip
+
+DescribeQuorumResponse = versions("DescribeQuorumResponse", 0, 2,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage @ since(2),
+    "topics" / array(
+        "topic_name" / TopicName,
+        "partitions" / array(
+            "partition_index" / Int32sb,
+            "error_code" / ErrorCode16,
+            "error_message" / ErrorMessage @ since(2),
+            "leader_id" / Int32sb,
+            "leader_epoch" / Int32sb,
+            "high_watermark" / Int64sb,
+            "current_voters" / REPLICA_STATES,
+            "observers" / REPLICA_STATES)),
+    "nodes" / array(
+        "node_id" / Int32sb,
+        "listeners" / array(
+            "name" / String,
+            "host" / String,
+            "port" / Int16ub)) @ since(2),
     flexible=0,
 )  # fmt: skip

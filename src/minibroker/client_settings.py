@@ -95,7 +95,7 @@ def of_kafka_python(access: Access) -> dict[str, Any]:
 
 
 def token_of_kafka_python(user: str) -> Any:
-    from minibroker.any_cluster.cluster import TokenProvider
+    from minibroker.any_cluster.kafka_python import TokenProvider
 
     return TokenProvider(lambda: unsecured_token(user))
 

@@ -79,7 +79,7 @@ def fetching_groups(client: Any, control: Control) -> dict[str, list[FetchedPart
 
 def rows_of(client: Any, control: Control) -> Iterable[Any]:
     """Ask all brokers of a cluster for the last fetches. Raises CommandFailed if the socket is another cluster's."""
-    cluster_id = client.describe_cluster()["cluster_id"]
+    cluster_id = client.metadata([]).cluster_id
     found: list[Any] = []
 
     def ask(each: Control) -> list[Any]:

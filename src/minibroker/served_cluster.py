@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from minibroker.cluster_clock import ClusterClock
-from minibroker.cluster_verbs import ClusterVerbs
+from minibroker.cluster_verbs import ClusterVerbs, Replica
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 
@@ -46,6 +47,12 @@ class ServedCluster(ClusterVerbs):
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, none if there is no such topic."""
         return sorted(row["partition"] for row in self._ask_any("cluster.partitions", topic=topic)["partitions"])
+
+    def all_replicas(self, topic: str) -> dict[int, dict[int, Replica]]:
+        """The replicas of each partition by their brokers, none if there is no such topic."""
+        from minibroker.any_cluster.cluster import all_of
+
+        return all_of({number: partial(self.replicas, topic, number) for number in self.partitions(topic)})
 
     def _controls(self) -> dict[int, Control]:
         return {

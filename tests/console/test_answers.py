@@ -87,11 +87,11 @@ def test_a_page_has_its_own_advice_in_place_of_commands(error: str, shown: str) 
 
 @pytest.mark.parametrize(("act_as", "release"), [(None, "2.0"), ("1.1", "1.1")])
 def test_a_broker_acts_as_its_settings_name_and_counts_topics_of_clients(act_as: str | None, release: str) -> None:
-    with Broker(act_as=act_as) as broker, console_of(broker.bootstrap_servers) as console:
+    with Broker(act_as=act_as) as broker:
         broker.create_topic("orders", partitions=3)
         commit(broker, "billing", "orders", {0: 0})
-
-        cluster = get(console, "/api/cluster")
+        with console_of(broker.bootstrap_servers) as console:
+            cluster = get(console, "/api/cluster")
 
     assert cluster["version"] == release
     assert (cluster["topics"], cluster["partitions"]) == (1, 3)

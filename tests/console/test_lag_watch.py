@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -58,7 +59,7 @@ async def heard(watch: LagWatch, count: int, topics: frozenset[str] = frozenset(
 def test_a_share_group_without_a_start_has_no_lag_and_a_consumer_without_a_commit_none_to_show(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    groups = {"new": {"group_type": "classic"}, "sharing": {"group_type": "share"}}
+    groups = {"new": SimpleNamespace(group_type="classic"), "sharing": SimpleNamespace(group_type="share")}
     committed = {name: dict[Any, int]() for name in groups}
     monkeypatch.setattr("minibroker.any_cluster.group_admin.committed_of", lambda client, names: committed)
     monkeypatch.setattr("minibroker.console.group_offsets.offsets_of", lambda client, partitions, spec: {})

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.later_kafka import LaterKafka
 from minibroker.administration import connected, create_scram_users
-from minibroker.any_cluster.cluster import KafkaAdminClient
+from minibroker.any_cluster.kafka_python import KafkaAdminClient
 from minibroker.certificates import Certificates
 from minibroker.client.login import Login
 from minibroker.client_settings import Access, client_settings

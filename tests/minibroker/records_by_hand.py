@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-from minibroker import administration
-from minibroker.any_cluster.cluster import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.any_cluster.kafka_python import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
+from minibroker.client.address import parse_address
+from minibroker.client.connection import Connection
+from minibroker.protocol.api import API_TABLE, TESTS_CLIENT_ID, ApiKey
 
 # kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.
 POLL_MS = 2000
@@ -61,8 +62,8 @@ class Records:
         try:
             yield
         finally:
-            producer._sender.force_close()
-            producer.close(timeout=3)
+            with suppress(errors.KafkaTimeoutError):
+                producer.close(timeout=0)
 
     def read(self, topic: str, count: int, *, partition: int = 0) -> list[Any]:
         """The first records, as kafka-python has them."""
@@ -91,13 +92,15 @@ class Records:
         """`OTHER_GROUPS` with a member each, named with this prefix; the coordinator is there already."""
         join, sync = (API_TABLE[key].request.row for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
         members = {}
-        with administration.connected(self._bootstrap) as connection:
+        with Connection(parse_address(self._bootstrap), client_id=TESTS_CLIENT_ID) as connection:
             for name, (protocol_type, metadata, assignment) in OTHER_GROUPS.items():
                 group = prefix + name
                 joined = connection.ask(
                     ApiKey.JOIN_GROUP,
+                    2,
                     group_id=group,
                     session_timeout_ms=SESSION_MS,
+                    rebalance_timeout_ms=SESSION_MS,
                     member_id="",
                     protocol_type=protocol_type,
                     protocols=[join("protocols")(name="default", metadata=metadata)],
@@ -105,6 +108,7 @@ class Records:
                 members[group] = joined.member_id
                 connection.ask(
                     ApiKey.SYNC_GROUP,
+                    1,
                     group_id=group,
                     generation_id=joined.generation_id,
                     member_id=joined.member_id,
@@ -114,7 +118,7 @@ class Records:
                 yield
             finally:
                 for group, member in members.items():
-                    connection.ask(ApiKey.LEAVE_GROUP, group_id=group, member_id=member)
+                    connection.ask(ApiKey.LEAVE_GROUP, 1, group_id=group, member_id=member)
 
     def _consumer(self, group: str | None = None) -> Any:
         return KafkaConsumer(

@@ -1,82 +1,61 @@
-"""A cluster where kafka-python alone gets it wrong: its controller, its coordinators, what an old one lacks."""
+"""A cluster as the commands see it: its controller, its release, its coordinators, its deadline."""
 
 from __future__ import annotations
 
 import math
-import time
-from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from minibroker import Cluster, patience
+from minibroker.any_cluster.api_names import api_name
 from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.cluster import (
-    api_name,
-    connected,
-    described_cluster,
-    errors,
-    lacking,
-    live_brokers,
-    of_each,
-    release_of,
-)
+from minibroker.any_cluster.cluster import connected, described_cluster, of_each, release_of
 from minibroker.any_cluster.group_admin import GroupAdmin, Move
 from minibroker.any_cluster.shortfalls import noting
-
-DESCRIBE_QUORUM = 55
-
-
-def client(*apis: int, quorum: Any = None, **answers: Any) -> Any:
-    """A kafka-python client of brokers that have these APIs."""
-    data = SimpleNamespace(api_versions=dict.fromkeys(apis, (0, 0)))
-    manager = SimpleNamespace(broker_version_data=data, broker_version=(4, 3))
-    methods = {name: lambda answer=answer: answer for name, answer in answers.items()}
-    return SimpleNamespace(_manager=manager, describe_metadata_quorum=quorum, **methods)
+from minibroker.client.client import Question
+from minibroker.client.connection import newest_common
+from minibroker.client.errors import NoAnswer, TooSlow, Unsupported
+from minibroker.protocol.api import ASKED_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+from tests.minibroker.answering import Answers, metadata, row
 
 
 def leads(broker: int) -> Any:
-    return lambda: {"topics": [{"partitions": [{"leader_id": broker}]}]}
-
-
-def refuses() -> Any:
-    raise errors.ClusterAuthorizationFailedError
+    return row(topics=[row(partitions=[row(leader_id=broker)])])
 
 
 @pytest.mark.parametrize(
     ("apis", "quorum", "controller"),
     [
-        ((), None, 2),  # with ZooKeeper
-        ((DESCRIBE_QUORUM,), leads(1), 1),
-        ((DESCRIBE_QUORUM,), leads(3000), 3000),  # a process that is no broker
-        ((DESCRIBE_QUORUM,), leads(-1), -1),
-        ((DESCRIBE_QUORUM,), refuses, 2),
+        ([ApiKey.METADATA], None, 2),  # with ZooKeeper
+        ([ApiKey.DESCRIBE_QUORUM], leads(1), 1),
+        ([ApiKey.DESCRIBE_QUORUM], leads(3000), 3000),  # a process that is no broker
+        ([ApiKey.DESCRIBE_QUORUM], leads(-1), -1),
+        ([ApiKey.DESCRIBE_QUORUM], row(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), 2),
     ],
 )
 def test_the_controller_is_the_leader_of_the_quorum_if_there_is_one(
-    apis: tuple[int, ...], quorum: Any, controller: int
+    apis: list[int], quorum: Any, controller: int
 ) -> None:
-    found = described_cluster(client(*apis, quorum=quorum, describe_cluster={"controller_id": 2, "brokers": []}))
+    client = Answers(apis, metadata=metadata(controller_id=2, brokers=[1, 2]), describe_quorum=quorum)
 
-    assert found == {"controller_id": controller, "brokers": []}
+    assert described_cluster(client).controller_id == controller
+    assert [each.id for each in described_cluster(client).brokers] == [1, 2]
 
 
-@pytest.mark.parametrize(("is_limited", "found"), [(True, {1: 1, 3: 3}), (False, {1: 1, 2: 2, 3: 3})])
-def test_what_is_asked_of_several_brokers_waits_for_a_late_one_only_without_a_deadline(
-    monkeypatch: pytest.MonkeyPatch, is_limited: bool, found: dict[int, int]
-) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr("minibroker.any_cluster.cluster.LATER_SECONDS", 0.2)
+def test_a_broker_without_an_answer_is_left_out_and_noted_unless_none_answers() -> None:
+    late = TooSlow(2)
+    client = Answers(list_groups=lambda body: late if body else "answered")
+    questions = {each: Question(ApiKey.LIST_GROUPS, {"late": 1} if each == 2 else {}, each) for each in (1, 2)}
 
-    def ask(broker: int) -> int:
-        time.sleep(1.0 if broker == 2 else 0)
-        return broker
-
-    with noting() as lines, patience.limited() if is_limited else nullcontext():
-        assert of_each(None, [1, 2, 3], ask, "what it leads") == found
-    late = "broker 2 has not answered in time; what it leads is not shown; -X request.timeout.ms=30000 waits for it"
-    assert list(lines) == ([late] if is_limited else [])
+    with noting() as lines:
+        assert of_each(client, questions, "what it leads") == {1: "answered"}
+    assert list(lines) == [
+        "broker 2 has not answered in time; what it leads is not shown; -X request.timeout.ms=30000 waits for it"
+    ]
+    with pytest.raises(NoAnswer, match="broker 2 has not answered in time"):
+        of_each(client, {2: questions[2]}, "what it leads")
 
 
 def test_a_deadline_within_another_is_the_earlier_one_and_can_be_lifted() -> None:
@@ -89,32 +68,24 @@ def test_a_deadline_within_another_is_the_earlier_one_and_can_be_lifted() -> Non
         assert patience.until() == until
 
 
-def test_brokers_that_are_registered_and_not_alive_are_no_brokers_of_the_cluster() -> None:
-    rows = [{"broker_id": number, "is_fenced": number == 3} for number in (1, 2, 3)]
-    asked = client(describe_cluster={"controller_id": 1, "brokers": rows})
-
-    assert [row["broker_id"] for row in described_cluster(asked)["brokers"]] == [1, 2]
-    assert live_brokers(asked) == rows[:2]
-
-
-def test_apis_and_releases_that_kafka_python_does_not_know_have_their_names() -> None:
+def test_apis_and_releases_have_their_names() -> None:
     assert [api_name(key) for key in (0, 92, 93, 94, 4711)] == [
         "Produce", "DeleteShareGroupOffsets", "StreamsGroupTopologyDescriptionUpdate", "UnregisterController", "4711"
     ]  # fmt: skip
-    assert (release_of(client(0, 93, 94)), release_of(client(0, 92))) == ((4, 4), (4, 3))
+    assert release_of(Answers([0, 93, 94])) == (4, 4)
+    assert release_of(Answers([ApiKey.DESCRIBE_LOG_DIRS])) == (4, 3)
+    assert release_of(Answers([ApiKey.JOIN_GROUP, ApiKey.FETCH])) == (1, 1)
 
 
 @pytest.mark.parametrize(
-    ("message", "name", "release"),
-    [
-        ("Kafka broker does not support the 'ListTransactionsRequest' Kafka protocol.", "ListTransactions", "3.0"),
-        ("Kafka broker does not support the 'DescribeConfigsRequest' Kafka protocol.", "DescribeConfigs", "0.11"),
-        ("Kafka broker does not support the 'MetadataRequest' Kafka protocol.", "Metadata", "0.11"),
-        ("No version of the 'Fetch' Kafka protocol is supported by both", "", "0.11"),
-    ],
+    ("api_key", "release"),
+    [(ApiKey.LIST_TRANSACTIONS, "3.0"), (ApiKey.DESCRIBE_CONFIGS, "0.11"), (ApiKey.METADATA, "0.11")],
 )
-def test_a_release_is_named_that_has_the_api(message: str, name: str, release: str) -> None:
-    assert lacking(message) == (name, release)
+def test_a_release_is_named_that_has_the_api(api_key: ApiKey, release: str) -> None:
+    with pytest.raises(Unsupported) as raised:
+        newest_common(ASKED_TABLE[api_key], {})
+
+    assert raised.value.release == release
 
 
 @pytest.mark.integration

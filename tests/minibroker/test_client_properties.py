@@ -8,7 +8,7 @@ import pytest
 
 from minibroker.any_cluster.bootstrap import read_client_properties
 from minibroker.any_cluster.client_properties import for_kafka_python, normalized, unknown_of
-from minibroker.any_cluster.cluster import KafkaAdminClient, KafkaConsumer
+from minibroker.any_cluster.kafka_python import KafkaAdminClient, KafkaConsumer
 from minibroker.cli.app import main
 from minibroker.cli.options import parse_delimiter
 from minibroker.errors import BadValue

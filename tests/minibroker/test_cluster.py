@@ -1,4 +1,4 @@
-"""The commands' door to kafka-python, where no Kafka broker is at the other end: each case is one line, told soon."""
+"""The commands' door to a cluster, where no Kafka broker is at the other end: each case is one line, told soon."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.cluster import CONNECT_SECONDS, error_name, errors, explained, first_reachable
+from minibroker.any_cluster.cluster import CONNECT_SECONDS, error_name, explained, first_reachable
 from minibroker.cli.app import main
 from minibroker.client.address import Address, parse_address
+from minibroker.client.errors import ClientError, Unsupported
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
 TOLD_WITHIN_SECONDS = 20.0  # on a busy machine; 3 s on a quiet one
@@ -124,15 +126,14 @@ def test_a_server_that_is_no_kafka_broker_is_an_error(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (errors.KafkaTimeoutError("3000 ms"), "did not answer in time (3000 ms); see the broker's log"),
-        (errors.IncompatibleBrokerVersion("ListOffsets"), "does not support this request (ListOffsets); use"),
-        (errors.UnrecognizedBrokerVersion(), "does not support this request; use Apache Kafka 0.11"),
+        (KafkaError(ErrorCode.REQUEST_TIMED_OUT, "3000 ms"), "did not answer in time (3000 ms); see the broker's log"),
+        (Unsupported("ListOffsets", "0.11"), "not support this request (ListOffsets); use Apache Kafka 0.11 or later"),
         (
-            errors.ClusterAuthorizationFailedError(),
+            KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
             "refused the request: CLUSTER_AUTHORIZATION_FAILED; the cluster's ACLs deny",
         ),
-        (errors.KafkaConnectionError("reset\nby peer."), "(reset by peer); check that it runs"),
-        (RuntimeError("Failed to find active controller id!"), "no controller now; try again"),
+        (ClientError("reset\nby peer."), "(reset by peer); check that it runs"),
+        (KafkaError(ErrorCode.NOT_CONTROLLER), "no controller now; try again"),
     ],
 )
 def test_what_goes_wrong_later_is_one_line_with_what_to_do(error: Exception, said: str) -> None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from minibroker.any_cluster.cluster import ClusterFacts
 from minibroker.any_cluster.topic_admin import Partition, TopicDescription
 from minibroker.cli.cluster_commands import health_of, named
 from minibroker.cli.topics import complaints
+from tests.minibroker.answering import row
 
 
-def a_cluster(*, leader: int = 0, isr: int = 2, controller: int = 0) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    partition = {
-        "partition_index": 0,
-        "leader_id": leader,
-        "replica_nodes": [0, 1],
-        "isr_nodes": list(range(isr)),
-    }
-    cluster = {"cluster_id": "c", "controller_id": controller, "brokers": [{"broker_id": 1}, {"broker_id": 0}]}
-    return cluster, [{"name": "t", "partitions": [partition]}]
+def a_cluster(*, leader: int = 0, isr: int = 2, controller: int = 0) -> tuple[ClusterFacts, list[Any]]:
+    partition = row(partition=0, leader_id=leader, replica_nodes=[0, 1], isr_nodes=list(range(isr)))
+    return ClusterFacts("c", controller, []), [row(name="t", partitions=[partition])]
 
 
 def test_a_cluster_is_healthy_if_it_has_a_controller_and_every_partition_a_leader_and_replicas_enough() -> None:

@@ -41,8 +41,8 @@ class Brokers:
         more = None if after + 1 == len(piece) else [after + 1, skip]
         return {"cluster_id": self.cluster_id, "rows": piece[after], "more": more}
 
-    def describe_cluster(self) -> Any:
-        return {"cluster_id": ID}
+    def metadata(self, topics: list[str]) -> Any:
+        return SimpleNamespace(cluster_id=ID)
 
     def group_ids(self, client: Any) -> list[str]:
         return list(self.committed)

@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from minibroker.any_cluster import librdkafka
-from minibroker.any_cluster.cluster import errors
 from minibroker.any_cluster.record_lines import NewRecord
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import KafkaError as Refusal
 
 
 class GivesUp:
@@ -44,7 +45,8 @@ def test_the_reason_is_found_for_records_that_were_given_up(monkeypatch: pytest.
 
     assert producer.flush(1)
 
-    assert isinstance(producer.refusal, errors.ClusterAuthorizationFailedError)
+    assert isinstance(producer.refusal, Refusal)
+    assert producer.refusal.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_what_a_callback_raised_is_found_below_the_errors_of_later_callbacks() -> None:

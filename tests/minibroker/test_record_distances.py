@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from minibroker.any_cluster.partition_offsets import OffsetRange
 from minibroker.any_cluster.record_distances import Counting
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.minibroker.answering import Answers, metadata, row, topic
 
 ABORT, COMMIT = (struct.pack(">hh", 0, kind) for kind in (0, 1))
 
@@ -48,23 +48,18 @@ UNCOMMITTED = [0, 1, 2, 5, 20, 21, 23, 30, 31, 35, 36]
 COMMITTED = [0, 1, 2, 5, 23, 30, 31, 35]
 
 
-def asked(client: Any, leader: int, topic: str, positions: dict[int, int], committed: bool, *limits: int) -> Any:
+def fetched(body: Any) -> Any:
     """A few batches from the one on that has the offset."""
-    (position,) = positions.values()
+    position = body["topics"][0].partitions[0].fetch_offset
     data = b"".join([each for behind, each in LOG if behind > position][:2])
-    aborted = [
-        SimpleNamespace(producer_id=7, first_offset=first) for first, end in ((20, 22), (36, 37)) if end >= position
-    ]
-    row = SimpleNamespace(
-        partition_index=0, error_code=0, records=data, aborted_transactions=aborted if committed else None
-    )
-    return SimpleNamespace(responses=[SimpleNamespace(partitions=[row])])
+    aborted = [row(producer_id=7, first_offset=first) for first, end in ((20, 22), (36, 37)) if end >= position]
+    is_committed = body["isolation_level"] == 1
+    partition = row(partition=0, records=data, aborted_transactions=aborted if is_committed else None)
+    return row(topics=[row(partitions=[partition])])
 
 
 @pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_distances, "asked", asked)
-    monkeypatch.setattr(record_distances, "leaders_of", lambda client, topic: {0: 0})
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_distances, "WINDOW_MIN", 1)
 
 
@@ -72,7 +67,13 @@ def log(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("committed", "offsets"), [(False, UNCOMMITTED), (True, COMMITTED)])
 def test_as_many_records_lie_behind_it_or_before_it(committed: bool, offsets: list[int], earliest: int) -> None:
     there = [offset for offset in offsets if offset >= earliest]
-    counting = Counting(None, "t", 0, OffsetRange(earliest, END), committed_only=committed)
+    counting = Counting(
+        Answers(metadata=metadata(topic("t", 0)), fetch=fetched),
+        "t",
+        0,
+        OffsetRange(earliest, END),
+        committed_only=committed,
+    )
 
     for count in range(1, len(there) + 3):
         first, behind = counting.before_last(count), counting.behind_first(count)

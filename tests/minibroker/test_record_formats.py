@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
-from minibroker.any_cluster.cluster import TopicPartition, error_of, errors
-from minibroker.any_cluster.record_clients import KafkaPythonConsumer
+from minibroker.any_cluster.kafka_python import KafkaPythonConsumer
+from minibroker.any_cluster.librdkafka import error_of
 from minibroker.any_cluster.record_lines import Template, pieces_of, records_of, records_with_lengths
 from minibroker.any_cluster.record_text import ShownRecord, compile_format
 from minibroker.any_cluster.transaction_admin import TransactionAdmin
 from minibroker.cli.app import main
-from minibroker.cli.parameters import cluster_of
 from minibroker.cli.reset_plan import plan_in
+from minibroker.client.errors import NoAnswer
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from tests.minibroker.answering import Answers, metadata, row, topic
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)], 5)
 
@@ -123,11 +126,13 @@ def test_a_plan_is_read_as_other_tools_write_it(tmp_path: Path, content: bytes, 
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
-    [(10, errors.MessageSizeTooLargeError), (-192, errors.KafkaTimeoutError), (-195, errors.KafkaConnectionError)],
+    ("code", "meant"),
+    [(10, ErrorCode.MESSAGE_TOO_LARGE), (-192, ErrorCode.REQUEST_TIMED_OUT), (-195, None)],
 )
-def test_an_error_of_librdkafka_is_one_of_kafka_python(code: int, kind: type[Exception]) -> None:
-    assert type(error_of(code, "why")) is kind
+def test_an_error_of_librdkafka_is_one_of_our_client(code: int, meant: ErrorCode | None) -> None:
+    found = error_of(code, "why")
+
+    assert found.code == meant if isinstance(found, KafkaError) else isinstance(found, NoAnswer)
 
 
 def test_the_position_is_behind_the_last_record_of_each_partition() -> None:
@@ -140,29 +145,27 @@ def test_the_position_is_behind_the_last_record_of_each_partition() -> None:
     assert consumer.positions() == {here: 8}
 
 
-def test_an_abort_marker_has_a_coordinator_epoch_even_of_a_new_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_marker_has_a_coordinator_epoch_even_of_a_new_producer() -> None:
     at = TopicPartition("t", 0)
-    row = SimpleNamespace(
+    producer = row(
         producer_id=7,
         producer_epoch=2,
         last_sequence=0,
         last_timestamp=0,
         coordinator_epoch=-1,
-        current_transaction_start_offset=0,
+        current_txn_start_offset=0,
     )
-    sent: list[Any] = []
-    client = SimpleNamespace(
-        describe_topics=lambda topics: [
-            {"name": "t", "error_code": 0, "partitions": [{"partition_index": 0, "leader_id": 0}]}
-        ],
-        describe_producers=lambda partitions, broker_id: {at: SimpleNamespace(active_producers=[row])},
-        abort_transaction=sent.append,
-        patience_seconds=1.0,
+    written = row(topics=[row(partitions=[row()])])
+    client = Answers(
+        metadata=metadata(topic("t", 0)),
+        describe_producers=row(topics=[row(partitions=[row(partition=0, active_producers=[producer])])]),
+        write_txn_markers=row(markers=[written]),
     )
 
-    TransactionAdmin(cluster_of(None), client).abort_in(at, 7)
+    TransactionAdmin(client).abort_in(at, 7)
 
-    assert [(each.producer_id, each.producer_epoch, each.coordinator_epoch) for each in sent] == [(7, 2, 0)]
+    (marker,) = client.asked[-1].body["markers"]
+    assert marker == (7, 2, False, [("t", [0])], 0, 0)
 
 
 @pytest.mark.parametrize(

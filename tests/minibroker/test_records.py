@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
 from minibroker import Broker, BrokerError, Record, WaitError
-from minibroker.client.address import Address
 from minibroker.client.batching import BATCH_MAX_BYTES, batches_of, murmur2, partition_for
-from minibroker.client.client import Broker as SomeBroker
-from minibroker.client.client import Client, Question
-from minibroker.client.connection import Versions
 from minibroker.client.reading import decoded
-from minibroker.protocol.api import ApiKey
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.record import Record as StoredRecord
 from minibroker.protocol.record_batch import build_batch
@@ -29,6 +24,8 @@ from minibroker.records import as_record
 from minibroker.topic_offsets import lag_of
 from minibroker.topic_reader import TopicReader, read_records
 from minibroker.waiting import wait_for
+from tests.minibroker.answering import Answers, metadata, row
+from tests.minibroker.answering import topic as topic_of
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
 
@@ -113,47 +110,22 @@ def test_a_read_of_committed_records_leaves_out_the_aborted_ones_of_their_produc
     assert offsets(None) == [0, 1, 3, 6]
 
 
-class Answers(Client):
-    """A client whose broker answers by the name of the API."""
-
-    def __init__(self, **answers: Any) -> None:
-        self._answered_by = answers
-        self.brokers = {0: SomeBroker(0, Address("broker", 9092), None)}
-
-    @property
-    def versions(self) -> Versions:
-        return dict.fromkeys(ApiKey, (0, 7))
-
-    def answers(self, questions: Mapping[Any, Question], **limits: Any) -> dict[Any, Any]:
-        answers = {key: self._answered_by[each.api_key.name.lower()] for key, each in questions.items()}
-        return {key: answer(questions[key].body) if callable(answer) else answer for key, answer in answers.items()}
-
-
-def rows(**fields: Any) -> SimpleNamespace:
-    return SimpleNamespace(error_code=0, **fields)
-
-
 def answers(committed: dict[int, int]) -> Any:
     """One topic of two partitions, from 5 to 25 each; a group has committed these offsets."""
-    partitions = [rows(partition=number, leader_id=0) for number in (0, 1)]
 
     def offsets(body: Any) -> Any:
         time = body["topics"][0].partitions[0].timestamp
-        return rows(
-            topics=[rows(topic="t", partitions=[rows(partition=n, offset=25 if time == -1 else 5) for n in (0, 1)])]
+        return row(
+            topics=[row(topic="t", partitions=[row(partition=n, offset=25 if time == -1 else 5) for n in (0, 1)])]
         )
 
-    committed_rows = [rows(partition=number, committed_offset=offset) for number, offset in committed.items()]
+    committed_rows = [row(partition=number, committed_offset=offset) for number, offset in committed.items()]
     return Answers(
-        metadata=rows(
-            brokers=[rows(node_id=0, host="broker", port=9092, rack=None)],
-            controller_id=0,
-            topics=[rows(name="t", is_internal=False, partitions=partitions)],
-        ),
-        find_coordinator=lambda body: rows(coordinators=[rows(key="g", node_id=0, error_message=None)]),
+        metadata=metadata(topic_of("t", 0, 0)),
+        find_coordinator=row(coordinators=[row(key="g", node_id=0)]),
         list_offsets=offsets,
-        offset_fetch=rows(groups=[], topics=[rows(name="t", partitions=committed_rows)]),
-        list_groups=rows(groups=[rows(group_id="other")]),
+        offset_fetch=row(groups=[], topics=[row(name="t", partitions=committed_rows)]),
+        list_groups=row(groups=[row(group_id="other")]),
     )
 
 

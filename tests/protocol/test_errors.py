@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minibroker.any_cluster.cluster import errors
+from minibroker.any_cluster.kafka_python import errors
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import LONGEST_STRING_BYTES
 

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import connected, error_name, errors, is_kraft
+from minibroker.any_cluster.cluster import connected, error_name
 from minibroker.any_cluster.outcomes import Outcome
-from minibroker.any_cluster.own_requests import asked
+from minibroker.client.client import Client
+from minibroker.client.errors import ClientError, check
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 
@@ -183,27 +185,27 @@ def acl_admin(cluster: Cluster) -> Iterator[AclAdmin]:
 
 
 @contextmanager
-def refusals_explained(client: Any) -> Iterator[None]:
+def refusals_explained(client: Client) -> Iterator[None]:
     try:
         yield
-    except errors.SecurityDisabledError as error:
-        authorizer = OF_KRAFT if is_kraft(client) else OF_ZOOKEEPER
+    except KafkaError as error:
+        if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise CommandFailed(no_right("manage ACLs")) from error
+        if error.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        authorizer = OF_ZOOKEEPER if client.has_zookeeper else OF_KRAFT
         raise CommandFailed(
             f"the broker has no authorizer, so everything is allowed; start it with authorizer.class.name={authorizer}"
         ) from error
-    except errors.ClusterAuthorizationFailedError as error:
-        raise CommandFailed(no_right("manage ACLs")) from error
 
 
-def are_hidden(client: Any) -> bool:
+def are_hidden(client: Client) -> bool:
     """Whether there may be more than this user sees: a broker with ACLs leaves out the rest without an error."""
     try:
-        check(asked(client, ApiKey.DESCRIBE_ACLS, **filter_of(Wanted())).error_code)
-    except errors.ClusterAuthorizationFailedError:
-        return True
-    except errors.KafkaError:  # it has no authorizer
+        answer = client.ask(ApiKey.DESCRIBE_ACLS, **filter_of(Wanted()))
+    except ClientError:  # a release without it
         return False
-    return False
+    return bool(answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def no_right(what: str) -> str:
@@ -213,21 +215,21 @@ def no_right(what: str) -> str:
 class AclAdmin:
     """The ACLs of one cluster."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def rules(self, wanted: Iterable[Wanted]) -> list[Rule]:
         """The rules that any of these select, each once, in order."""
         found: set[Rule] = set()
         for each in wanted:
-            answer = asked(self._client, ApiKey.DESCRIBE_ACLS, **filter_of(each))
+            answer = self._client.ask(ApiKey.DESCRIBE_ACLS, **filter_of(each))
             check(answer.error_code)
             found.update(rule_of(resource, acl) for resource in answer.resources for acl in resource.acls)
         return sorted(found)
 
     def add(self, rules: Sequence[Rule]) -> list[Outcome]:
         """Add rules; one that is there is not an error."""
-        answer = asked(self._client, ApiKey.CREATE_ACLS, creations=list(map(creation_of, rules)))
+        answer = self._client.ask(ApiKey.CREATE_ACLS, creations=list(map(creation_of, rules)))
         codes = [result.error_code for result in answer.results]
         return [
             Outcome(str(rule), "failed", refusal(rule, code)) if code else Outcome(str(rule), "added")
@@ -237,24 +239,18 @@ class AclAdmin:
     def remove(self, wanted: Sequence[Wanted]) -> list[Outcome]:
         """Remove the rules that any of these select."""
         filters = [tuple(filter_of(each).values()) for each in wanted]
-        answer = asked(self._client, ApiKey.DELETE_ACLS, filters=filters)
+        answer = self._client.ask(ApiKey.DELETE_ACLS, filters=filters)
         for result in answer.filter_results:
             check(result.error_code)
         removed = {rule_of(acl, acl) for result in answer.filter_results for acl in result.matching_acls}
         return [Outcome(str(rule), "removed") for rule in sorted(removed)]
 
 
-def check(code: int) -> None:
-    """Raises an error of kafka-python unless the code is that of success."""
-    if code:
-        raise errors.for_code(code)()
-
-
 def refusal(rule: Rule, code: int) -> str:
     """A broker's refusal of a rule in one line, with the next step."""
-    if code == errors.SecurityDisabledError.errno:
+    if code == ErrorCode.SECURITY_DISABLED:
         check(code)
-    if code == errors.ClusterAuthorizationFailedError.errno:
+    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return f"{rule}: not added; {no_right('manage ACLs')}"
     return f"{rule}: not added ({error_name(code)}); correct the names"
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from minibroker.any_cluster.batch_fetching import Fetched, Unreadable, read_partition
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import TopicPartition, connected
+from minibroker.any_cluster.cluster import connected
 from minibroker.any_cluster.partition_offsets import latest_of
 from minibroker.any_cluster.record_lines import Headers
 from minibroker.any_cluster.record_text import ShownRecord
+from minibroker.client.client import Client
+from minibroker.client.topic_partition import TopicPartition
 
 
 class Passed(NamedTuple):
@@ -32,16 +34,16 @@ class BatchReader:
         self._cluster = cluster
         self._committed_only = committed_only
         self._closing = ExitStack()
-        self._client: Any = None
+        self._client: Client | None = None
         self._headers: dict[TopicPartition, dict[int, Headers]] = {}  # of the batches that were read last
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Return the partitions that go on behind these positions. Raises CommandFailed and errors of kafka-python."""
+        """Return the partitions that go on behind these positions. Raises CommandFailed."""
         ends = latest_of(self._connected(), list(positions), committed_only=self._committed_only)
         return [at for at, position in positions.items() if ends[at] > position]
 
     def passed(self, at: TopicPartition, offset: int) -> Passed:
-        """The read from that offset on, empty at the end. Raises CommandFailed and errors of kafka-python."""
+        """The read from that offset on, empty at the end. Raises CommandFailed."""
         fetched = self._read(at, offset, committed=self._committed_only)
         records = [
             ShownRecord(
@@ -70,7 +72,7 @@ class BatchReader:
     def _read(self, at: TopicPartition, offset: int, *, committed: bool) -> Fetched:
         return read_partition(self._connected(), at.topic, at.partition, offset, committed=committed)
 
-    def _connected(self) -> Any:
+    def _connected(self) -> Client:
         if self._client is None:
             self._client = self._closing.enter_context(connected(self._cluster))
         return self._client

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from minibroker.client.address import Address
+from minibroker.any_cluster.cluster import ClusterFacts
 
 
 class BrokerRow(NamedTuple):
@@ -38,19 +38,19 @@ class ClusterDescription(NamedTuple):
     under_replicated: list[UnderReplicated]
 
 
-def described(cluster: Any, topics: Collection[Any]) -> ClusterDescription:
-    """Count the roles of each broker, by kafka-python's answers of DescribeCluster and Metadata."""
-    partitions = [(topic["name"], row) for topic in topics for row in topic["partitions"]]
-    leads = Counter(row["leader_id"] for _, row in partitions)
-    replicas = Counter(each for _, row in partitions for each in row["replica_nodes"])
-    lacking = Counter(each for _, row in partitions for each in set(row["replica_nodes"]) - set(row["isr_nodes"]))
-    alive = {row["broker_id"]: row for row in cluster["brokers"]}
+def described(cluster: ClusterFacts, topics: Collection[Any]) -> ClusterDescription:
+    """Count the roles of each broker, by the rows of Metadata."""
+    partitions = [(topic.name, row) for topic in topics for row in topic.partitions]
+    leads = Counter(row.leader_id for _, row in partitions)
+    replicas = Counter(each for _, row in partitions for each in row.replica_nodes)
+    lacking = Counter(each for _, row in partitions for each in set(row.replica_nodes) - set(row.isr_nodes))
+    alive = {each.id: each for each in cluster.brokers}
     rows = [
         BrokerRow(
             each,
-            str(Address(alive[each]["host"], alive[each]["port"])) if each in alive else None,
-            alive[each]["rack"] if each in alive else None,
-            each == cluster["controller_id"],
+            str(alive[each].address) if each in alive else None,
+            alive[each].rack if each in alive else None,
+            each == cluster.controller_id,
             leads[each],
             replicas[each],
             lacking[each],
@@ -60,12 +60,12 @@ def described(cluster: Any, topics: Collection[Any]) -> ClusterDescription:
     under_replicated = [
         UnderReplicated(
             name,
-            row["partition_index"],
-            None if row["leader_id"] < 0 else row["leader_id"],
-            list(row["replica_nodes"]),
-            sorted(row["isr_nodes"]),
+            row.partition,
+            None if row.leader_id < 0 else row.leader_id,
+            list(row.replica_nodes),
+            sorted(row.isr_nodes),
         )
         for name, row in partitions
-        if row["leader_id"] < 0 or len(row["isr_nodes"]) < len(row["replica_nodes"])
+        if row.leader_id < 0 or len(row.isr_nodes) < len(row.replica_nodes)
     ]
-    return ClusterDescription(cluster["cluster_id"], rows, sorted(under_replicated))
+    return ClusterDescription(cluster.cluster_id, rows, sorted(under_replicated))

@@ -6,27 +6,20 @@ protocol does not have is None: the leader epoch before Kafka 2.1, and what a te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import (
-    FetchRequest,
-    NoAnswer,
-    TopicPartition,
-    administering,
-    all_of,
-    answer_to,
-    both,
-    described_cluster,
-    lacks_answer,
-)
-from minibroker.any_cluster.partition_offsets import listed, topic_rows
-from minibroker.client.address import Address
+from minibroker.any_cluster.cluster import administering, both, described_cluster, lacks_answer, topics_of
+from minibroker.any_cluster.partition_offsets import topic_rows
+from minibroker.client.client import Broker, Client
+from minibroker.client.errors import NoAnswer
+from minibroker.client.offsets import listing
+from minibroker.client.reading import fetching
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.protocol.message_values import DEBUGGING_REPLICA_ID, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-NEWEST_FETCH = 10
 UNKNOWN = -1
+Key = tuple[int, int]  # a partition, and a broker
 
 
 class SeenReplica(NamedTuple):
@@ -46,17 +39,18 @@ class SeenReplica(NamedTuple):
 class ClusterStatus:
     """The methods of `ServedCluster` that show something, by requests. All raise CommandFailed."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def status(self) -> dict[str, Any]:
-        return described_cluster(self._client)
+        found = described_cluster(self._client)
+        return {"controller_id": found.controller_id, "brokers": [as_row(each) for each in found.brokers]}
 
     def brokers(self) -> list[dict[str, Any]]:
         """The brokers that are alive, and those that have replicas and are not."""
-        alive = {row["broker_id"]: str(Address(row["host"], row["port"])) for row in self.status()["brokers"]}
-        partitions = [row for topic in self._client.describe_topics() for row in topic["partitions"]]
-        known = {*alive, *(each for row in partitions for each in row["replica_nodes"])}
+        partitions = [row for topic in topics_of(self._client) for row in topic.partitions]
+        alive = {each.id: str(each.address) for each in self._client.brokers.values()}
+        known = {*alive, *(each for row in partitions for each in row.replica_nodes)}
         return [
             {
                 "broker_id": each,
@@ -67,71 +61,71 @@ class ClusterStatus:
             for each in sorted(known)
         ]
 
-    def partitions(self, topic: str) -> list[int]:
-        return sorted(row["partition_index"] for row in self._rows(topic))
-
-    def replicas(self, topic: str, partition: int) -> dict[int, SeenReplica]:
-        """The replicas on live brokers; one that does not answer has no offsets."""
-        rows, status = both(lambda: self._rows(topic), self.status)
-        (row,) = (each for each in rows if each["partition_index"] == partition)
-        alive = {each["broker_id"] for each in status["brokers"]}
-        return all_of(
-            {each: partial(self._seen, topic, row, each) for each in sorted(row["replica_nodes"]) if each in alive}
+    def all_replicas(self, topic: str) -> dict[int, dict[int, SeenReplica]]:
+        """The replicas on live brokers of each partition; one that does not answer has no offsets."""
+        (found,) = topic_rows(self._client, [topic])
+        rows = {(row.partition, each): row for row in found.partitions for each in row.replica_nodes}
+        rows = {key: row for key, row in sorted(rows.items()) if key[1] in self._client.brokers}
+        starts, ends = both(
+            lambda: self._offsets(topic, rows, EARLIEST_TIMESTAMP), lambda: self._offsets(topic, rows, LATEST_TIMESTAMP)
         )
-
-    def _rows(self, topic: str) -> Sequence[dict[str, Any]]:
-        (row,) = topic_rows(self._client, [topic])
-        found: Sequence[dict[str, Any]] = row["partitions"]
-        return found
-
-    def _seen(self, topic: str, row: dict[str, Any], broker_id: int) -> SeenReplica:
-        partition = row["partition_index"]
-        start = end = high_watermark = None
-        try:
-            start, end = both(
-                lambda: self._offset(topic, partition, broker_id, EARLIEST_TIMESTAMP),
-                lambda: self._offset(topic, partition, broker_id, LATEST_TIMESTAMP),
+        high_watermarks = self._high_watermarks(topic, ends)
+        seen: dict[int, dict[int, SeenReplica]] = {row.partition: {} for row in found.partitions}
+        for (number, broker), row in rows.items():
+            key = (number, broker)
+            seen[number][broker] = SeenReplica(
+                broker,
+                "leader" if row.leader_id == broker else "follower",
+                row.leader_id,
+                None if row.leader_epoch == UNKNOWN else row.leader_epoch,
+                high_watermarks.get(key),
+                ends.get(key),
+                starts.get(key),
+                frozenset(row.isr_nodes),
             )
-            high_watermark = None if end is None else self._high_watermark(topic, partition, broker_id, end)
-        except NoAnswer as error:
-            lacks_answer(error, "what it has of its replicas")
-        epoch = row.get("leader_epoch", UNKNOWN)
-        return SeenReplica(
-            broker_id,
-            "leader" if row["leader_id"] == broker_id else "follower",
-            row["leader_id"],
-            None if epoch in (None, UNKNOWN) else epoch,
-            high_watermark,
-            end,
-            start,
-            frozenset(row["isr_nodes"]),
-        )
+        return seen
 
-    def _offset(self, topic: str, partition: int, broker_id: int, timestamp: int) -> int | None:
-        at = TopicPartition(topic, partition)
-        row = listed(self._client, broker_id, [at], timestamp, replica_id=DEBUGGING_REPLICA_ID)[at]
-        return None if row.error_code else int(row.offset)
+    def _offsets(self, topic: str, keys: Collection[Key], timestamp: int) -> dict[Key, int]:
+        questions = {
+            key: listing(key[1], [TopicPartition(topic, key[0])], timestamp, replica_id=DEBUGGING_REPLICA_ID)
+            for key in keys
+        }
+        rows = answered(self._client.answers(questions))
+        return {key: row.offset for key, row in rows.items() if not row.error_code}
 
-    def _high_watermark(self, topic: str, partition: int, broker_id: int, end: int) -> int | None:
-        """The high watermark as the replica's own broker knows it, which a fetch from the end answers."""
-        rows = FetchRequest.FetchTopic
-        asked = rows.FetchPartition(
-            partition=partition, current_leader_epoch=UNKNOWN, fetch_offset=end, partition_max_bytes=1
-        )
-        request = FetchRequest(
-            replica_id=DEBUGGING_REPLICA_ID,
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=1,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[rows(topic=topic, partitions=[asked])],
-            forgotten_topics_data=[],
-            max_version=NEWEST_FETCH,
-        )
-        row = answer_to(self._client, request, broker=broker_id).responses[0].partitions[0]
-        return None if row.error_code else int(row.high_watermark)
+    def _high_watermarks(self, topic: str, ends: Mapping[Key, int]) -> dict[Key, int]:
+        """The high watermarks as each replica's own broker knows them, which a fetch from the end answers."""
+        questions = {
+            key: fetching(
+                key[1],
+                topic,
+                {key[0]: end},
+                committed_only=False,
+                partition_bytes=1,
+                max_bytes=1,
+                replica_id=DEBUGGING_REPLICA_ID,
+            )
+            for key, end in ends.items()
+        }
+        rows = answered(self._client.answers(questions))
+        return {key: row.high_watermark for key, row in rows.items() if not row.error_code}
+
+
+def answered(answers: Mapping[Key, Any]) -> dict[Key, Any]:
+    """The only row of each answer; which brokers have not answered is noted."""
+    found = {}
+    for key, answer in answers.items():
+        if isinstance(answer, NoAnswer):
+            lacks_answer(answer, "what it has of its replicas")
+        elif isinstance(answer, Exception):
+            raise answer
+        else:
+            found[key] = answer.topics[0].partitions[0]
+    return found
+
+
+def as_row(broker: Broker) -> dict[str, Any]:
+    return {"broker_id": broker.id, "host": broker.address.host, "port": broker.address.port, "rack": broker.rack}
 
 
 cluster_status = administering(ClusterStatus)

@@ -1,7 +1,7 @@
 """The requests of the `configs` commands, and what a cluster's answers mean.
 
 A refusal keeps the broker's words, with the next step. Brokers before 2.3 can only replace all configs of a resource
-at once: kafka-python reads the others first and sends them along.
+at once: the others are read first, and sent along.
 """
 
 from __future__ import annotations
@@ -11,29 +11,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from minibroker.any_cluster.cluster import (
-    DENIALS,
     DENIED,
-    ConfigResource,
-    ConfigResourceType,
     administering,
-    errors,
-    live_brokers,
+    topics_of,
 )
 from minibroker.any_cluster.partition_offsets import missing_topic
 from minibroker.any_cluster.positions import DURATION, duration_ms
+from minibroker.client.client import Client
+from minibroker.client.errors import DENIALS, error_name
 from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.guesses import next_step
 from minibroker.protocol.text import without_java_types
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
-REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
+SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: DEFAULT_SOURCE,
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "CLIENT_METRICS_CONFIG",
+    8: "GROUP_CONFIG",
+}
+RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}
+SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
 OF_RESOURCE = re.compile(r"^Invalid config value for resource ConfigResource\(.*?\): ")  # which the line begins with
 UNKNOWN = re.compile(r"Unknown \w+ config name: ([^;\s]+)")
-DONE = "OK"
 PROTOCOL_SETTING = "inter.broker.protocol.version"  # 2.0-IV1
 FIRST_WITH_GROUPS = "4.0"
 RELEASE = re.compile(r"\d+\.\d+")
-NOTHING: Mapping[str, str] = {}
 
 
 class Subject(NamedTuple):
@@ -60,12 +69,12 @@ class Config(NamedTuple):
         return self.source == DEFAULT_SOURCE
 
 
-def release_of(client: Any, broker: int) -> str | None:
+def release_of(client: Client, broker: int) -> str | None:
     """The release of Kafka as which a broker acts, such as 2.0; None for one that has no setting for it (Kafka 4.0)."""
-    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), {PROTOCOL_SETTING: None})
-    answer = client.describe_configs([resource], config_filter="all")
-    found = answer.get("broker", {}).get(str(broker), {}).get(PROTOCOL_SETTING)
-    release = RELEASE.match(found["value"] or "") if found else None
+    resources = [(RESOURCE_TYPES["broker"], str(broker), [PROTOCOL_SETTING])]
+    (found,) = client.ask(ApiKey.DESCRIBE_CONFIGS, broker=broker, resources=resources).results
+    values = [each.value for each in found.configs if each.name == PROTOCOL_SETTING]
+    release = RELEASE.match(values[0] or "") if values else None
     return None if release is None else release[0]
 
 
@@ -81,39 +90,29 @@ def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
 class ConfigAdmin:
     """Configs of topics, brokers and groups of one cluster."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def describe(self, subject: Subject) -> list[Config]:
         """All configs by name. Raises CommandFailed if the topic or broker does not exist."""
         self._check_exists(subject)
         return [
-            Config(name, row["value"], row["config_source"], row["read_only"], row["is_sensitive"])
-            for name, row in sorted(self._rows(subject).items())
+            Config(row.name, row.value, source_of(row), row.read_only, row.is_sensitive)
+            for row in sorted(configs_of(self._client, subject))
         ]
-
-    def _rows(self, subject: Subject) -> Mapping[str, Any]:
-        answer = self._client.describe_configs([self._resource(subject, None)], config_filter="all")
-        rows: Mapping[str, Any] | None = answer.get(subject.kind, {}).get(subject.name)
-        if not rows:  # every resource has configs: kafka-python leaves a refusal out
-            brought = f", which came with {FIRST_WITH_GROUPS}" if subject.kind == "group" else ""
-            raise CommandFailed(
-                f"the broker did not return the configs of {subject}{brought}; see its log and its ACLs"
-            )
-        return rows
 
     def set(self, subject: Subject, values: Mapping[str, str]) -> None:
         """Raises CommandFailed; then nothing has changed."""
         self._check_exists(subject)
         if subject.kind == "group":  # an older Kafka has no configs of groups, which this says
-            self._rows(subject)
-        resource = self._resource(subject, dict(values))
+            configs_of(self._client, subject)
         try:
-            self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False), values)
+            self._alter(subject, values)
         except CommandFailed as failure:
             if (unknown := UNKNOWN.search(str(failure))) is None:
                 raise
-            raise CommandFailed(no_config(subject, unknown[1], self._rows(subject))) from failure
+            known = [row.name for row in configs_of(self._client, subject)]
+            raise CommandFailed(no_config(subject, unknown[1], known)) from failure
 
     def unset(self, subject: Subject, names: Sequence[str]) -> None:
         """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
@@ -121,47 +120,81 @@ class ConfigAdmin:
         for name in names:
             if name not in known:
                 raise CommandFailed(no_config(subject, name, known))
-        resource = self._resource(subject, list(names))
-        self._check(subject, self._client.reset_configs([resource], raise_on_unknown=False))
+        self._alter(subject, dict.fromkeys(names))
 
-    def _resource(self, subject: Subject, configs: Any) -> Any:
-        return ConfigResource(ConfigResourceType[subject.kind.upper()], subject.name, configs)
+    def _alter(self, subject: Subject, changes: Mapping[str, str | None]) -> None:
+        """Set these configs, and unset those that are None."""
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS in self._client.versions:
+            api = ApiKey.INCREMENTAL_ALTER_CONFIGS
+            rows: list[Any] = [(name, DELETE if value is None else SET, value) for name, value in changes.items()]
+        else:
+            api = ApiKey.ALTER_CONFIGS
+            kept = {row.name: row.value for row in configs_of(self._client, subject) if is_own(row, subject)}
+            rows = [(name, value) for name, value in {**kept, **changes}.items() if value is not None]
+        resources = [(*resource_of(subject), rows)]
+        (result,) = self._client.ask(api, broker=broker_of(subject), resources=resources).responses
+        if result.error_code:
+            reason = result.error_message or error_name(result.error_code)
+            set_values = {name: value for name, value in changes.items() if value is not None}
+            raise CommandFailed(refusal(subject, result.error_code, reason) + in_ms(set_values))
 
     def _check_exists(self, subject: Subject) -> None:
         if subject.kind == "group":  # any may be
             return
         if subject.kind == "topic":
-            (topic,) = self._client.describe_topics([subject.name])
-            if topic["error_code"] in (
-                errors.UnknownTopicOrPartitionError.errno,
-                errors.InvalidTopicError.errno,
+            (topic,) = topics_of(self._client, [subject.name])
+            if topic.error_code in (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
             ):
                 raise CommandFailed(missing_topic(self._client, subject.name))
             return
-        ids = sorted(row["broker_id"] for row in live_brokers(self._client))
+        self._client.metadata([])
+        ids = sorted(self._client.brokers)
         if int(subject.name) not in ids:
             raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
-
-    def _check(
-        self, subject: Subject, answer: Mapping[str, Mapping[str, str]], values: Mapping[str, str] = NOTHING
-    ) -> None:
-        (result,) = answer[subject.kind].values()
-        if result != DONE:
-            raise CommandFailed(refusal(subject, result) + in_ms(values))
 
 
 config_admin = administering(ConfigAdmin)
 
 
-def refusal(subject: Subject, result: str) -> str:
-    """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
-    parts = REFUSAL.match(result)
-    reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
-    reason = OF_RESOURCE.sub("", reason)
-    is_denied = parts is not None and int(parts["code"]) in DENIALS
-    return (
-        f"{subject}: {without_java_types(reason)}; {DENIED if is_denied else f'{all_configs(subject)} lists them all'}"
-    )
+def refusal(subject: Subject, code: int, reason: str) -> str:
+    """A broker's refusal in one line, with the next step."""
+    reason = OF_RESOURCE.sub("", " ".join(reason.split()).rstrip("."))
+    advice = DENIED if code in DENIALS else f"{all_configs(subject)} lists them all"
+    return f"{subject}: {without_java_types(reason)}; {advice}"
+
+
+def configs_of(client: Client, subject: Subject) -> list[Any]:
+    """The rows of all configs. Raises CommandFailed if there are none: then the broker has refused."""
+    resources = [(*resource_of(subject), None)]
+    (found,) = client.ask(ApiKey.DESCRIBE_CONFIGS, broker=broker_of(subject), resources=resources).results
+    if found.error_code or not found.configs:
+        brought = f", which came with {FIRST_WITH_GROUPS}" if subject.kind == "group" else ""
+        raise CommandFailed(f"the broker did not return the configs of {subject}{brought}; see its log and its ACLs")
+    rows: list[Any] = found.configs
+    return rows
+
+
+def resource_of(subject: Subject) -> tuple[int, str]:
+    return RESOURCE_TYPES[subject.kind], subject.name
+
+
+def broker_of(subject: Subject) -> int | None:
+    """The broker to ask; any but for a broker's own configs."""
+    return int(subject.name) if subject.kind == "broker" else None
+
+
+def source_of(row: Any) -> str:
+    """Kafka's name of where a config is set; the first version of the answer has only whether it is the default."""
+    if row.config_source < 0:
+        return DEFAULT_SOURCE if row.is_default else "UNKNOWN"
+    return SOURCES.get(row.config_source, "UNKNOWN")
+
+
+def is_own(row: Any, subject: Subject) -> bool:
+    """Whether a config is set on the topic or the broker itself, while it runs."""
+    return source_of(row) in ("UNKNOWN", f"DYNAMIC_{subject.kind.upper()}_CONFIG") and not row.read_only
 
 
 def no_config(subject: Subject, name: str, known: Iterable[str]) -> str:

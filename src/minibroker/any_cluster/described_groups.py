@@ -12,38 +12,34 @@ from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
     DENIED,
-    NOT_THERE_YET,
-    NoAnswer,
-    TopicPartition,
     at_coordinators,
     broker_ids,
-    by_coordinator,
-    error_name,
-    errors,
     hidden_unless,
     lacks_answer,
     of_each,
-    versions_of,
 )
-from minibroker.any_cluster.own_requests import asked
+from minibroker.client.client import Client, Question
+from minibroker.client.coordinators import when_there
+from minibroker.client.errors import NoAnswer, check, error_name
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.consumer_protocol import read_assignment
-from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.message_values import CLASSIC, CONSUMER, CONSUMER_PROTOCOL_TYPE
 from minibroker.protocol.text import counted
 
 STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
 ADVICE: dict[int, str] = {
-    errors.NonEmptyGroupError.errno: STOP_IT,
-    errors.UnknownMemberIdError.errno: STOP_IT,
-    errors.RebalanceInProgressError.errno: STOP_IT,
-    errors.IllegalGenerationError.errno: STOP_IT,
-    errors.InvalidGroupIdError.errno: "a group needs a name",
-    errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
-    errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
-    errors.GroupAuthorizationFailedError.errno: DENIED,
-    errors.TopicAuthorizationFailedError.errno: DENIED,
-    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
+    ErrorCode.NON_EMPTY_GROUP: STOP_IT,
+    ErrorCode.UNKNOWN_MEMBER_ID: STOP_IT,
+    ErrorCode.REBALANCE_IN_PROGRESS: STOP_IT,
+    ErrorCode.ILLEGAL_GENERATION: STOP_IT,
+    ErrorCode.INVALID_GROUP_ID: "a group needs a name",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the broker has just started; try again",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the broker has just started; try again",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`minibroker topics list` shows the topics",
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
 UNKNOWN_STATE = "?"
@@ -107,23 +103,22 @@ class Group(NamedTuple):
         return self.state != NO_SUCH_GROUP
 
 
-def groups_listed(client: Any) -> dict[str, Mapping[str, Any]]:
+def groups_listed(client: Client) -> dict[str, Any]:
     """The row of ListGroups of every group of the cluster, by name in order; old brokers list no state and no type."""
-    answers = of_each(
-        client, broker_ids(client), lambda broker: client.list_groups(broker_ids=[broker]), "what it coordinates"
-    )
-    rows = {row["group_id"]: row for of_broker in answers.values() for row in of_broker}
-    return dict(sorted(hidden_unless(rows, client, "groups").items()))
+    questions = {broker: Question(ApiKey.LIST_GROUPS, {}, broker) for broker in broker_ids(client)}
+    answers = of_each(client, questions, "what it coordinates").values()
+    for answer in answers:
+        check(answer.error_code)
+    rows = {row.group_id: row for row in sorted(row for answer in answers for row in answer.groups)}
+    return hidden_unless(rows, client, "groups")
 
 
-def group_ids(client: Any) -> list[str]:
+def group_ids(client: Client) -> list[str]:
     """Every group of the cluster, by name."""
     return list(groups_listed(client))
 
 
-def described(
-    client: Any, groups: Sequence[str], listed: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, Group]:
+def described(client: Client, groups: Sequence[str], listed: Mapping[str, Any] | None = None) -> dict[str, Group]:
     """Each of those groups, of whatever type, by name in order.
 
     With the rows of `groups_listed`, a group whose coordinator does not answer is what its row has. Else it is left
@@ -145,41 +140,28 @@ def described(
     for type_, (api_key, group_of) in REQUESTS.items():
         names = [name for name in missing if name in listed and type_of(listed[name]) == type_]
         found |= {name: listed_only(listed[name]) for name in names}
-        if api_key in versions_of(client):
+        if api_key in client.versions:
             found |= {group.group: group for group in asked_for(client, names, api_key, "group_ids", group_of)}
     return dict(sorted(found.items()))
 
 
 def asked_for(
-    client: Any, groups: Sequence[str], api_key: ApiKey, field: str, group_of: Callable[[Any], Group]
+    client: Client, groups: Sequence[str], api_key: ApiKey, field: str, group_of: Callable[[Any], Group]
 ) -> list[Group]:
     """These groups as their coordinators describe them, by that API, which names them in `field`."""
 
-    def ask() -> list[Group]:
-        names = by_coordinator(client, groups)
-        answers = of_each(
-            client,
-            names,
-            lambda broker: checked(asked(client, api_key, broker=broker, **{field: names[broker]}).groups),
-            "what it coordinates",
-        )
-        return [group_of(row) for rows in answers.values() for row in rows]
+    def ask(names: dict[int, list[str]]) -> list[Group]:
+        questions = {broker: Question(api_key, {field: names[broker]}, broker) for broker in names}
+        answers = of_each(client, questions, "what it coordinates")
+        return [group_of(row) for answer in answers.values() for row in when_there(answer.groups)]
 
     return at_coordinators(client, groups, ask) if groups else []
-
-
-def checked(rows: Sequence[Any]) -> Sequence[Any]:
-    """The rows. Raises the error of the first whose coordinator is not there yet."""
-    for row in rows:
-        if row.error_code in {error.errno for error in NOT_THERE_YET}:
-            raise errors.for_code(row.error_code)()
-    return rows
 
 
 def classic_group(row: Any) -> Group:
     """The group of a row of DescribeGroups."""
     code, protocol_type = row.error_code, row.protocol_type
-    if code == errors.GroupIdNotFoundError.errno:  # from version 6; before it, as a dead group
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:  # from version 6; before it, as a dead group
         return Group(row.group_id, NO_SUCH_GROUP, "", "", [])
     members = [classic_member(member, protocol_type) for member in row.members]
     return Group(
@@ -211,20 +193,20 @@ def partitions_in(assignment: bytes) -> list[TopicPartition] | None:
     return sorted(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
 
 
-def type_of(row: Mapping[str, Any]) -> str:
+def type_of(row: Any) -> str:
     """The type of a row of ListGroups; before Kafka 3.7 every group was classic."""
-    return str(row.get("group_type") or CLASSIC).lower()
+    return str(row.group_type or CLASSIC).lower()
 
 
-def listed_only(row: Mapping[str, Any], state: str = NO_SUCH_GROUP) -> Group:
+def listed_only(row: Any, state: str = NO_SUCH_GROUP) -> Group:
     """The group of a row of ListGroups, for a broker that does not describe it; `state` is for old brokers."""
-    state = row.get("group_state") or state
-    return Group(row["group_id"], state, row["protocol_type"], "", None, type=type_of(row))
+    state = row.group_state or state
+    return Group(row.group_id, state, row.protocol_type, "", None, type=type_of(row))
 
 
 def newer_group(row: Any, type_: str, member_of: Callable[[Any], Member]) -> Group:
     """The group of a row of the describing requests of Kafka 4; a streams group has no assignor before version 1."""
-    if row.error_code == errors.GroupIdNotFoundError.errno:  # it has ended since it was listed
+    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:  # it has ended since it was listed
         return Group(row.group_id, NO_SUCH_GROUP, "", "", [], type=type_)
     return Group(
         row.group_id,

@@ -10,19 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
-    OffsetAndMetadata,
-    TopicPartition,
     administering,
     at_coordinators,
     both,
-    by_coordinator,
-    errors,
+    lacks_answer,
     of_each,
-    versions_of,
+    topics_of,
 )
 from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, groups_listed, refusal
 from minibroker.any_cluster.outcomes import Outcome, in_order
-from minibroker.any_cluster.own_requests import asked
 from minibroker.any_cluster.partition_offsets import (
     OffsetRange,
     clamped,
@@ -32,8 +28,12 @@ from minibroker.any_cluster.partition_offsets import (
     ranges_of,
 )
 from minibroker.any_cluster.positions import Position
+from minibroker.client.client import Client, Question
+from minibroker.client.coordinators import by_coordinator, committed_offsets, when_there
+from minibroker.client.topic_partition import TopicPartition, by_topic
 from minibroker.errors import CommandFailed
-from minibroker.protocol.api import ApiKey
+from minibroker.protocol.api import ASKED_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.guesses import next_step
 
 NO_OFFSETS = "has no committed offsets"
@@ -104,7 +104,7 @@ class Scope(NamedTuple):
 class GroupAdmin:
     """Consumer groups of one cluster."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def groups(self) -> list[GroupSummary]:
@@ -203,7 +203,7 @@ class GroupAdmin:
         found, _ = self._group(group)
         offsets = {TopicPartition(move.topic, move.partition): move.after for move in moves}
         alter = altered_starts if found.type == SHARE else altered_offsets
-        codes = at_coordinators(self._client, [group], lambda: alter(self._client, group, offsets))
+        codes = at_coordinators(self._client, [group], lambda by: alter(self._client, next(iter(by)), group, offsets))
         return [
             move._replace(error=refusal(group, code))
             if (code := codes[TopicPartition(move.topic, move.partition)])
@@ -213,17 +213,24 @@ class GroupAdmin:
 
     def delete(self, groups: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
         names = list(dict.fromkeys(groups))
-        answer = at_coordinators(self._client, names, lambda: self._client.delete_groups(names))
+
+        def ask(by: dict[int, list[str]]) -> list[Any]:
+            questions = {each: Question(ApiKey.DELETE_GROUPS, {"group_names": by[each]}, each) for each in by}
+            answers = self._client.answers(questions).values()
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+            return [row for answer in answers for row in when_there(answer.results)]
+
+        rows = at_coordinators(self._client, names, ask)
         return in_order(
-            names, (self._deletion(group, result, may_be_absent=may_be_absent) for group, result in answer.items())
+            names, (self._deletion(row.group_id, row.error_code, may_be_absent=may_be_absent) for row in rows)
         )
 
-    def _deletion(self, group: str, result: str, *, may_be_absent: bool) -> Outcome:
-        """`result` is OK or the name of kafka-python's exception."""
-        if result == "OK":
+    def _deletion(self, group: str, code: int, *, may_be_absent: bool) -> Outcome:
+        if not code:
             return Outcome(group, "deleted")
-        code = getattr(errors, result, errors.UnknownError).errno
-        if code != errors.GroupIdNotFoundError.errno:
+        if code != ErrorCode.GROUP_ID_NOT_FOUND:
             return Outcome(group, "failed", refusal(group, code))
         return Outcome(group, "absent") if may_be_absent else Outcome(group, "failed", self._missing(group))
 
@@ -242,10 +249,10 @@ class GroupAdmin:
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Keep those of the partitions that exist."""
         there = {
-            TopicPartition(row["name"], partition["partition_index"])
-            for row in self._client.describe_topics()
-            if row["error_code"] == 0
-            for partition in row["partitions"]
+            TopicPartition(row.name, partition.partition)
+            for row in topics_of(self._client)
+            if row.error_code == 0
+            for partition in row.partitions
         }
         return sorted(there & partitions.keys())
 
@@ -262,35 +269,33 @@ def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRa
     return Move(at.topic, at.partition, before, after, asked=None if after == asked else asked)
 
 
-def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+def committed_of(client: Client, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """The committed offsets of each of these groups; of share groups where their partitions start."""
     if not groups:
         return {}
 
-    def ask() -> dict[int, Any]:
-        names = by_coordinator(client, groups)
-        return of_each(client, names, lambda broker: client.list_group_offsets(names[broker]), "what it coordinates")
+    def ask(by: dict[int, list[str]]) -> dict[str, dict[TopicPartition, int]]:
+        found, lost = committed_offsets(client, by)
+        for error in lost.values():
+            if len(lost) == len(by):
+                raise error
+            lacks_answer(error, "what it coordinates")
+        return {group: found[group] for broker, names in by.items() if broker not in lost for group in names}
 
-    committed = {
-        group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
-        for found in at_coordinators(client, groups, ask).values()
-        for group, offsets in found.items()
-    }
+    committed = at_coordinators(client, groups, ask)
     without = [group for group, offsets in committed.items() if not offsets]
-    if without and ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS in versions_of(client):
+    if without and ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS in client.versions:
         committed |= starts_of(client, without)
     return committed
 
 
-def starts_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+def starts_of(client: Client, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """Ask where the partitions of share groups start; none of a group of another type."""
-    names = by_coordinator(client, groups)
-
-    def ask(broker: int) -> Any:
-        asked_for = [(group, None) for group in names[broker]]
-        return asked(client, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, broker=broker, groups=asked_for)
-
-    answers = of_each(client, names, ask, "what it coordinates")
+    questions = {
+        broker: Question(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, {"groups": [(group, None) for group in names]}, broker)
+        for broker, names in by_coordinator(client, groups).items()
+    }
+    answers = of_each(client, questions, "what it coordinates")
     return {
         row.group_id: {
             TopicPartition(topic.topic_name, each.partition_index): each.start_offset
@@ -303,19 +308,35 @@ def starts_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartiti
     }
 
 
-def altered_offsets(client: Any, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def altered_offsets(
+    client: Client, coordinator: int, group: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Commit these offsets; return the error code of each partition."""
-    asked_for = {at: OffsetAndMetadata(offset, "", -1) for at, offset in offsets.items()}
-    return {at: error.errno for at, error in client.alter_group_offsets(group, asked_for).items()}
+    row = ASKED_TABLE[ApiKey.OFFSET_COMMIT].request.row
+    topics = [
+        (
+            topic,
+            [
+                row("topics.partitions")(number, offsets[TopicPartition(topic, number)], committed_metadata="")
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(offsets).items()
+    ]
+    answer = client.ask(ApiKey.OFFSET_COMMIT, broker=coordinator, group_id=group, topics=topics)
+    rows = [(topic.name, each) for topic in answer.topics for each in when_there(topic.partitions)]
+    return {TopicPartition(topic, each.partition): each.error_code for topic, each in rows}
 
 
-def altered_starts(client: Any, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def altered_starts(
+    client: Client, coordinator: int, group: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Have the partitions of a share group start at these offsets; return the error code of each."""
-    topics: dict[str, list[tuple[int, int]]] = {}
-    for at, offset in offsets.items():
-        topics.setdefault(at.topic, []).append((at.partition, offset))
-    (broker,) = by_coordinator(client, [group])
-    answer = asked(client, ApiKey.ALTER_SHARE_GROUP_OFFSETS, broker=broker, group_id=group, topics=list(topics.items()))
+    topics = [
+        (topic, [(number, offsets[TopicPartition(topic, number)]) for number in numbers])
+        for topic, numbers in by_topic(offsets).items()
+    ]
+    answer = client.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, broker=coordinator, group_id=group, topics=topics)
     codes = {
         TopicPartition(topic.topic_name, each.partition_index): each.error_code
         for topic in answer.responses

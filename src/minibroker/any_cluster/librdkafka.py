@@ -25,11 +25,14 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Partition
 
-from minibroker.any_cluster.cluster import TopicPartition, error_of, errors
 from minibroker.any_cluster.logins import for_librdkafka
 from minibroker.any_cluster.record_clients import CannotReadOn, OwnHeaders
 from minibroker.any_cluster.record_lines import Headers, NewRecord, is_utf8
 from minibroker.any_cluster.record_text import Access
+from minibroker.client.errors import NoAnswer, error_name
+from minibroker.client.topic_partition import TopicPartition
+from minibroker.protocol.errors import ErrorCode, known_error
+from minibroker.protocol.errors import KafkaError as Refusal
 
 RECORDS_PER_POLL = 10_000
 NO_EPOCH = -1  # of message formats before 0.11
@@ -52,6 +55,16 @@ UNREADABLE = {
     KafkaError.INVALID_MSG,
     KafkaError.MSG_SIZE_TOO_LARGE,
 }
+TIMEOUTS = {KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT}
+RETRIED = {  # refusals that pass
+    ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_CONTROLLER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.LISTENER_NOT_FOUND, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
+}  # fmt: skip
 REFUSED_LOGINS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 RECORDS_BETWEEN_POLLS = 1_000
 GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
@@ -128,7 +141,7 @@ class LibrdkafkaConsumer:
         )
 
     def poll(self, seconds: float, *, at_most: int | None) -> list[Any]:
-        """Records as soon as there are any, else an empty list. Raises CannotReadOn, and errors of kafka-python."""
+        """Records as soon as there are any, else an empty list. Raises CannotReadOn, and errors of our client."""
         if self._stopped:
             _, error = self._stopped.popitem()
             raise CannotReadOn from error
@@ -154,7 +167,7 @@ class LibrdkafkaConsumer:
             if message.offset() >= self._sought.get(at, 0):  # else it was passed over meanwhile
                 self._starts.setdefault(at, message.offset())
                 self._stopped[at] = error_of(code, message.error().str())
-        elif code in FATAL or not error_of(code, "").retriable:  # else librdkafka tries again by itself
+        elif code in FATAL or code not in RETRIED:  # which librdkafka tries again by itself
             raise error_of(code, message.error().str())
 
     def assignment(self) -> set[TopicPartition]:
@@ -292,7 +305,7 @@ class LibrdkafkaProducer:
             self._serve(lambda: without_records.poll(0.1))
 
     def _serve(self, callbacks: Callable[[], object]) -> None:
-        """Run callbacks; what makes the producer unusable is a refusal. Raises errors of kafka-python."""
+        """Run callbacks; what makes the producer unusable is a refusal. Raises errors of our client."""
         try:
             with raised_by_callbacks():
                 callbacks()
@@ -319,7 +332,7 @@ def of_theirs(offsets: Mapping[TopicPartition, int]) -> list[Any]:
 def within(seconds: float, ask: Callable[[], None]) -> None:
     """Ask in a thread: without a coordinator librdkafka waits for a minute, and lets no signal interrupt it.
 
-    Raises errors of kafka-python, KafkaTimeoutError without an answer in time.
+    Raises errors of our client, REQUEST_TIMED_OUT without an answer in time.
     """
     raised: list[Exception] = []
 
@@ -333,7 +346,7 @@ def within(seconds: float, ask: Callable[[], None]) -> None:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise errors.KafkaTimeoutError("the group's coordinator")
+        raise Refusal(ErrorCode.REQUEST_TIMED_OUT, "the group's coordinator")
     for error in raised:
         raise error
 
@@ -369,8 +382,17 @@ def on_error(error: Any) -> None:
         raise error_of(error.code(), error.str())
 
 
+def error_of(code: int, message: str) -> Exception:
+    """The error of our client for one of librdkafka, whose own codes are below 0."""
+    if code in TIMEOUTS:
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, message)
+    if code > 0:
+        return Refusal(known_error(code), error_name(code))
+    return NoAnswer("a broker of the cluster", message, is_silent=False, may_be_done=True)
+
+
 def with_errors(ask: Callable[[], Any]) -> Any:
-    """Raises errors of kafka-python."""
+    """Raises errors of our client."""
     try:
         return ask()
     except KafkaException as error:

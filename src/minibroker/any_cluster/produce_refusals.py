@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from minibroker.any_cluster.cluster import DENIED
+from minibroker.client.errors import error_name
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted
 
 NOT_IDEMPOTENT = (
     "an idempotent producer needs IdempotentWrite on the cluster; set -X enable.idempotence=false, or ask for the right"
 )
 CORRUPT_MESSAGE, INVALID_RECORD = 2, 87  # a record without a key, to Apache Kafka 2.0 and to later releases
+TOO_LARGE = "see max.message.bytes in `minibroker configs describe --help`"
 KEYLESS = (CORRUPT_MESSAGE, INVALID_RECORD)
 TOO_FEW_REPLICAS = "fewer replicas are in sync than min.insync.replicas; see `minibroker health`"
 ADVICE = {  # by error code, where the broker logs nothing
+    ErrorCode.MESSAGE_TOO_LARGE: TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: TOO_LARGE,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NOT_IDEMPOTENT,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
     17: "choose a topic of your own: only the broker writes to it",
     19: TOO_FEW_REPLICAS,
     20: TOO_FEW_REPLICAS,
@@ -46,23 +54,14 @@ def refusal(
     is_compacted: bool = False,
 ) -> str:
     """Why the topic takes no more, with the next step; `number` is that of the refused record, from 1, if known."""
-    from minibroker.any_cluster.cluster import DENIED, error_name, errors
-
-    if isinstance(error, errors.KafkaTimeoutError):
+    code = error.code if isinstance(error, KafkaError) else None
+    if code == ErrorCode.REQUEST_TIMED_OUT:
         return unanswered(topic, acked)
-    code = getattr(error, "errno", None)
-    if errors.ClusterAuthorizationFailedError.__name__ in str(error):  # kafka-python has the error in a text
-        error, code = errors.ClusterAuthorizationFailedError(), errors.ClusterAuthorizationFailedError.errno
-    reason = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
+    reason = str(error) if code is None else error_name(code)
     if is_compacted and code in KEYLESS:
         reason, advice = f"{topic} is compacted", "a record needs a key, see --key-separator and --key"
     else:
-        advice = ADVICE.get(code or 0) or {
-            errors.MessageSizeTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
-            errors.RecordListTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
-            errors.ClusterAuthorizationFailedError.errno: NOT_IDEMPOTENT,
-            errors.TopicAuthorizationFailedError.errno: DENIED,
-        }.get(code, "see the broker's log")
+        advice = ADVICE.get(code or 0, "see the broker's log")
     which = f"a {what}" if number is None else f"{what} {number}"
     return f"topic {topic} refuses {which}: {reason}; {advice}; {acknowledged_before(acked, number)}"
 

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
-    DENIALS,
     DENIED,
-    AlterClientQuotasRequest,
-    DescribeClientQuotasRequest,
     administering,
-    answer_to,
     error_name,
 )
+from minibroker.client.client import Client
+from minibroker.client.errors import DENIALS
 from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.guesses import next_step
 from minibroker.protocol.message_values import EXACT, IS_DEFAULT
 
@@ -45,13 +44,13 @@ class EntityQuotas(NamedTuple):
 class QuotaAdmin:
     """The quotas of one cluster's clients."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def quotas(self, names: Mapping[str, str | None]) -> list[EntityQuotas]:
         """The quotas of the entities with these names, and perhaps with others."""
         components = [(kind, IS_DEFAULT if name is None else EXACT, name) for kind, name in names.items()]
-        answer = answer_to(self._client, DescribeClientQuotasRequest(components=components, strict=False))
+        answer = self._client.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, components=components, strict=False)
         if answer.error_code:
             raise CommandFailed(refusal(answer))
         found = [
@@ -80,8 +79,8 @@ class QuotaAdmin:
         return removed
 
     def _alter(self, entity: Entity, ops: Sequence[tuple[str, float, bool]]) -> None:
-        request = AlterClientQuotasRequest(entries=[(list(entity.names.items()), ops)], validate_only=False)
-        (result,) = answer_to(self._client, request).entries
+        entries = [(list(entity.names.items()), ops)]
+        (result,) = self._client.at_controller(ApiKey.ALTER_CLIENT_QUOTAS, entries=entries, validate_only=False).entries
         if result.error_code:
             raise CommandFailed(f"{entity}: {refusal(result)}")
 

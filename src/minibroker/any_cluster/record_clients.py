@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from typing import Any, Protocol
 
-from minibroker.any_cluster import cluster as kafka_python
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.client_properties import normalized
-from minibroker.any_cluster.cluster import CLIENT_ID, OffsetAndMetadata, TopicPartition, errors, failures_explained
+from minibroker.any_cluster.cluster import failures_explained, first_reachable
 from minibroker.any_cluster.record_appends import ExactAppends
-from minibroker.any_cluster.record_lines import Headers, NewRecord, is_utf8
-from minibroker.any_cluster.record_text import ATTRIBUTES, Access
+from minibroker.any_cluster.record_lines import Headers, NewRecord
+from minibroker.any_cluster.record_text import Access
 from minibroker.client.address import Address
+from minibroker.client.topic_partition import TopicPartition
+from minibroker.protocol.client_ids import OF_COMMANDS as CLIENT_ID
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
-RECORDS_PER_POLL = 500
-MILLISECONDS = 1000
-LAST_COMMIT_MS = 5_000
 LAST_FLUSH_SECONDS = 35.0  # by then every record is acknowledged or has failed
-# kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.
-JOIN_SECONDS = 2.0
 RECONNECT_MS = 1_000  # at most, between two tries to connect to a broker that is gone
 # The broker limits the size of a record and reports it; the client's own limit must not be lower.
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
@@ -41,7 +37,7 @@ class CannotReadOn(Exception):
 
 
 class RecordConsumer(Protocol):
-    """Reads partitions that are assigned to it, or that a group assigns. Raises errors of kafka-python."""
+    """Reads partitions that are assigned to it, or that a group assigns. Raises errors of our client."""
 
     @property
     def access(self) -> Access: ...
@@ -65,7 +61,7 @@ class RecordConsumer(Protocol):
 
 
 class RecordProducer(Protocol):
-    """Writes records to one topic. `refusal` is the first error of a record, as an error of kafka-python,
+    """Writes records to one topic. `refusal` is the first error of a record, as an error of our client,
     `refused` the number of that record if it is known."""
 
     @property
@@ -93,7 +89,7 @@ def consuming(cluster: Cluster, own_headers: OwnHeaders, **settings: str) -> Ite
     `own_headers` returns those of a record whose headers the library cannot decode.
     """
     properties = normalized(cluster.properties)
-    address = kafka_python.first_reachable(cluster.addresses, properties)
+    address = first_reachable(cluster.addresses, properties)
     with failures_explained(address):
         given = {"client.id": CLIENT_ID, **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
@@ -112,7 +108,9 @@ def consumer_of(
         named = {"group.id": CLIENT_ID, **settings, "bootstrap.servers": addresses}
         return LibrdkafkaConsumer(named, own_headers)
     except (ModuleNotFoundError, ValueError):
-        return KafkaPythonConsumer(kafka_python.consumer(str(reached), settings))
+        from minibroker.any_cluster.kafka_python import KafkaPythonConsumer, consumer  # slow to import
+
+        return KafkaPythonConsumer(consumer(str(reached), settings))
 
 
 @contextmanager
@@ -122,7 +120,7 @@ def producing(cluster: Cluster, topic: str, *, batch_bytes: int, **settings: str
     `batch_bytes` is what the topic takes at once.
     """
     properties = normalized(cluster.properties)
-    address = kafka_python.first_reachable(cluster.addresses, properties)
+    address = first_reachable(cluster.addresses, properties)
     with failures_explained(address):
         given = {"client.id": CLIENT_ID, "linger.ms": "5", **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
@@ -152,7 +150,9 @@ def producer_of(
             "batch.size": str(min(batch_bytes, BATCH_BYTES)),
             "max.block.ms": settings["delivery.timeout.ms"],
         }
-        return KafkaPythonProducer(topic, kafka_python.producer(str(reached), own | dict(settings)))
+        from minibroker.any_cluster.kafka_python import KafkaPythonProducer, producer  # slow to import
+
+        return KafkaPythonProducer(topic, producer(str(reached), own | dict(settings)))
 
 
 class ExactProducer:
@@ -180,7 +180,7 @@ class ExactProducer:
         if is_exact is not self._is_exact:
             self._is_exact = is_exact
             if not self.flush(LAST_FLUSH_SECONDS):
-                raise errors.KafkaTimeoutError("the acknowledgements of earlier records")
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the acknowledgements of earlier records")
         if is_exact:
             self._exact.send(record)
         else:
@@ -195,131 +195,3 @@ class ExactProducer:
         """Abandon what has not been sent."""
         self._exact.close()
         self._library.close()
-
-
-class KafkaPythonConsumer:
-    """kafka-python's consumer."""
-
-    access = ATTRIBUTES
-
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
-        self.failed_commits = 0
-        self._positions: dict[TopicPartition, int] = {}
-
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        self._consumer.assign(list(starts))
-        for partition, offset in starts.items():
-            self._consumer.seek(partition, offset)
-
-    def subscribe(self, topics: Sequence[str], on_revoked: Callable[[], None]) -> None:
-        def revoked() -> None:
-            on_revoked()
-            self._positions.clear()
-
-        self._consumer.subscribe(list(topics), listener=kafka_python.revocation_listener(revoked))
-
-    def poll(self, seconds: float, *, at_most: int | None) -> list[Any]:
-        """Records as soon as there are any, else an empty list."""
-        wanted = RECORDS_PER_POLL if at_most is None else min(at_most, RECORDS_PER_POLL)
-        if not self._consumer.assignment():
-            seconds = max(seconds, JOIN_SECONDS)
-        try:
-            polled = self._consumer.poll(seconds * MILLISECONDS, max_records=wanted)
-        except Exception as error:  # a codec raises errors of its own
-            raise CannotReadOn from error
-        for partition, records in polled.items():
-            self._positions[partition] = records[-1].offset + 1
-        return [record for records in polled.values() for record in records]
-
-    def next_offset(self, at: TopicPartition) -> int | None:
-        position: int | None = self._consumer.position(at)
-        return position
-
-    def seek(self, at: TopicPartition, offset: int) -> None:
-        """Read on from there, as if all before it had been polled."""
-        self._consumer.seek(at, offset)
-        self._positions[at] = offset
-
-    def assignment(self) -> set[TopicPartition]:
-        assigned: set[TopicPartition] = self._consumer.assignment()
-        return assigned
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """The offset after the last record that `poll` returned, of partitions that had one."""
-        mine = self.assignment()
-        return {partition: offset for partition, offset in self._positions.items() if partition in mine}
-
-    def reached(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return the partitions that have been read to this offset."""
-        return {partition for partition, end in ends.items() if self._consumer.position(partition) >= end}
-
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        ends: dict[TopicPartition, int] = self._consumer.end_offsets(list(partitions))
-        return ends
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        self._consumer.pause(*partitions)
-
-    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._consumer.commit_async(with_metadata(offsets), callback=self._on_commit)
-
-    def _on_commit(self, offsets: object, response: object) -> None:
-        self.failed_commits += isinstance(response, Exception)
-
-    def commit_revoked(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Do nothing: in a rebalance kafka-python answers no commit; the next member reads these records again."""
-
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._consumer.commit(with_metadata(offsets), timeout_ms=LAST_COMMIT_MS)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def with_metadata(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
-    return {at: OffsetAndMetadata(offset, "", -1) for at, offset in offsets.items()}
-
-
-class KafkaPythonProducer:
-    """kafka-python's producer."""
-
-    def __init__(self, topic: str, producer: Any) -> None:
-        self._topic = topic
-        self._producer = producer
-        self.acknowledged = 0
-        self.refusal: Exception | None = None
-        self.refused: int | None = None
-
-    def keeps(self, record: NewRecord) -> bool:
-        is_null = record.key is None and record.value is None
-        return (
-            not is_null
-            and (record.timestamp_ms or 0) >= 0
-            and all(value is not None and is_utf8(name) for name, value in record.headers)
-        )
-
-    def send(self, record: NewRecord, number: int) -> None:
-        sending = self._producer.send(
-            self._topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
-        )
-        sending.add_callback(self._on_acknowledged).add_errback(partial(self._on_refused, number))
-
-    def _on_acknowledged(self, metadata: object) -> None:
-        self.acknowledged += 1
-
-    def _on_refused(self, number: int, error: Exception) -> None:
-        if self.refused is None or number < self.refused:
-            self.refusal, self.refused = error, number
-
-    def flush(self, seconds: float) -> bool:
-        """Wait for the acknowledgements; return whether all came or failed in time."""
-        try:
-            self._producer.flush(timeout=seconds)
-        except errors.KafkaTimeoutError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Abandon what has not been sent."""
-        kafka_python.close(self._producer)

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.batch_fetching import ANSWER_BYTES, asked, batches_in, records_in, refused, rows_of
+from minibroker.any_cluster.batch_fetching import refused, rows_of
 from minibroker.any_cluster.partition_offsets import OffsetRange, leaders_of
+from minibroker.client.client import Client
+from minibroker.client.reading import ANSWER_BYTES, batches_in, fetching, records_in
 from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import KafkaError
 
@@ -27,9 +29,11 @@ class Counted(NamedTuple):
 
 
 class Counting:
-    """Counts the records of one partition. Raises CommandFailed, and errors of kafka-python."""
+    """Counts the records of one partition. Raises CommandFailed, and errors of the client."""
 
-    def __init__(self, client: Any, topic: str, partition: int, inside: OffsetRange, *, committed_only: bool) -> None:
+    def __init__(
+        self, client: Client, topic: str, partition: int, inside: OffsetRange, *, committed_only: bool
+    ) -> None:
         self._client = client
         self._topic = topic
         self._partition = partition
@@ -99,16 +103,14 @@ class Counting:
     def _fetched(self, position: int) -> tuple[Any, bytes]:
         if self._leader < 0:
             raise CommandFailed(f"partition {self._topic}-{self._partition} has no leader; check its brokers")
-        answer = asked(
-            self._client,
+        asked = fetching(
             self._leader,
             self._topic,
             {self._partition: position},
-            self._committed_only,
-            0,
-            ANSWER_BYTES,
+            committed_only=self._committed_only,
+            partition_bytes=ANSWER_BYTES,
         )
-        row = next(rows_of(answer))
+        row = next(rows_of(self._client.answer(asked)))
         if row.error_code:
             raise CommandFailed(f"cannot read partition {self._topic}-{self._partition}: {refused(row.error_code)}")
         return row, bytes(row.records or b"")

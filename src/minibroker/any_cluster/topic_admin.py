@@ -11,18 +11,16 @@ from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
     DENIED,
-    ConfigResource,
-    ConfigResourceType,
-    TopicPartition,
     administering,
     both,
-    error_name,
-    errors,
     hidden_unless,
+    of_each,
+    topics_of,
 )
-from minibroker.any_cluster.config_admin import UNKNOWN, in_ms
+from minibroker.any_cluster.config_admin import UNKNOWN, Subject, configs_of, in_ms, source_of
 from minibroker.any_cluster.outcomes import Outcome, in_order
 from minibroker.any_cluster.partition_offsets import (
+    by_leader,
     bytes_of,
     chosen,
     ends_of,
@@ -32,8 +30,14 @@ from minibroker.any_cluster.partition_offsets import (
     ranges_of,
 )
 from minibroker.any_cluster.positions import Position
+from minibroker.client.client import Client, Question
+from minibroker.client.errors import error_name
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.guesses import next_step
+from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.text import without_java_types
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
@@ -43,21 +47,21 @@ NOTHING_HARMLESS: Mapping[int, str] = {}
 
 ALL_CONFIGS = "`minibroker topics describe TOPIC --all-configs` lists all settings"
 ADVICE: dict[int, str] = {
-    errors.TopicAlreadyExistsError.errno: (
+    ErrorCode.TOPIC_ALREADY_EXISTS: (
         "choose another name, or see it with `minibroker topics describe {name}`; "
         "`minibroker topics create --if-not-exists` accepts it"
     ),
-    errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
-    errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower the replication factor",
-    errors.InvalidPartitionsError.errno: "choose another number of partitions",
-    errors.InvalidConfigurationError.errno: f"correct it; {ALL_CONFIGS}",
-    errors.UnknownError.errno: "see the broker's log",
-    errors.OffsetOutOfRangeError.errno: "`minibroker offsets {name}` shows where its partitions begin and end",
-    errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
-    errors.RequestTimedOutError.errno: "it may still complete; check with `minibroker topics list`",
-    errors.NotControllerError.errno: "the controller has just changed; try again",
-    errors.TopicAuthorizationFailedError.errno: DENIED,
-    errors.ClusterAuthorizationFailedError.errno: DENIED,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "use letters, digits, `.`, `_` and `-`, 249 at most",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers; lower the replication factor",
+    ErrorCode.INVALID_PARTITIONS: "choose another number of partitions",
+    ErrorCode.INVALID_CONFIG: f"correct it; {ALL_CONFIGS}",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "see the broker's log",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`minibroker offsets {name}` shows where its partitions begin and end",
+    ErrorCode.TOPIC_DELETION_DISABLED: "start the broker with delete.topic.enable=true",
+    ErrorCode.REQUEST_TIMED_OUT: "it may still complete; check with `minibroker topics list`",
+    ErrorCode.NOT_CONTROLLER: "the controller has just changed; try again",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: DENIED,
 }
 
 
@@ -108,19 +112,19 @@ class TopicDescription(NamedTuple):
 class TopicAdmin:
     """Topics of one cluster."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def topics(self) -> list[TopicSummary]:
         """All topics by name."""
         topics = sorted(
             TopicSummary(
-                row["name"],
-                len(row["partitions"]),
-                max((len(partition["replica_nodes"]) for partition in row["partitions"]), default=0),
-                row["is_internal"],
+                row.name,
+                len(row.partitions),
+                max((len(partition.replica_nodes) for partition in row.partitions), default=0),
+                row.is_internal,
             )
-            for row in self._client.describe_topics()
+            for row in topics_of(self._client)
         )
         return hidden_unless(topics, self._client, "topics")
 
@@ -149,12 +153,10 @@ class TopicAdmin:
         configs: Mapping[str, str],
         may_exist: bool,
     ) -> list[Outcome]:
-        options = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": configs}
-        answer = self._client.create_topics(
-            dict.fromkeys(names, options), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
-        )
-        harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
-        outcomes = in_order(names, (outcome_of(row, "created", harmless) for row in answer["topics"]))
+        rows = [(name, partitions, replication_factor, (), list(configs.items())) for name in dict.fromkeys(names)]
+        answer = self._client.at_controller(ApiKey.CREATE_TOPICS, topics=rows, timeout_ms=REQUEST_TIMEOUT_MS)
+        harmless: dict[int, str] = {ErrorCode.TOPIC_ALREADY_EXISTS: "exists"} if may_exist else {}
+        outcomes = in_order(names, (outcome_of(row, "created", harmless) for row in answer.topics))
         return [each._replace(error=each.error + in_ms(configs)) if each.error else each for each in outcomes]
 
     def grow(self, names: Sequence[str], *, partitions: int, with_internal: bool) -> list[Outcome]:
@@ -166,24 +168,28 @@ class TopicAdmin:
         allowed, refused = self._allowed(names, "grow", with_internal=with_internal)
         if not allowed:
             return refused
-        answer = self._client.create_partitions(
-            dict.fromkeys(allowed, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
-        ).to_dict()
-        return in_order(names, (self._outcome(row, "grown") for row in answer["results"])) + refused
+        rows = [(name, partitions, None) for name in allowed]
+        answer = self._client.at_controller(
+            ApiKey.CREATE_PARTITIONS, topics=rows, timeout_ms=REQUEST_TIMEOUT_MS, validate_only=False
+        )
+        return in_order(names, (self._outcome(row, "grown") for row in answer.results)) + refused
 
     def delete(self, names: Sequence[str], *, may_be_absent: bool, with_internal: bool) -> list[Outcome]:
         """An internal topic is refused unless `with_internal`: the state of all groups or transactions goes with it."""
         allowed, refused = self._allowed(names, "delete", with_internal=with_internal)
         if not allowed:
             return refused
-        answer = self._client.delete_topics(allowed, timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False)
-        harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
-        return in_order(names, (self._outcome(row, "deleted", harmless) for row in answer["topics"])) + refused
+        rows = [(name, ZERO_UUID) for name in allowed]
+        answer = self._client.at_controller(
+            ApiKey.DELETE_TOPICS, topics=rows, topic_names=allowed, timeout_ms=REQUEST_TIMEOUT_MS
+        )
+        harmless: dict[int, str] = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "absent"} if may_be_absent else {}
+        return in_order(names, (self._outcome(row, "deleted", harmless) for row in answer.topics)) + refused
 
-    def _outcome(self, row: Mapping[str, Any], done: str, harmless: Mapping[int, str] = NOTHING_HARMLESS) -> Outcome:
+    def _outcome(self, row: Any, done: str, harmless: Mapping[int, str] = NOTHING_HARMLESS) -> Outcome:
         """The outcome for a topic that may be missing."""
         outcome = outcome_of(row, done, harmless)
-        if outcome.error is not None and row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+        if outcome.error is not None and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return outcome._replace(error=missing_topic(self._client, outcome.name))
         return outcome
 
@@ -212,88 +218,88 @@ class TopicAdmin:
 
     def delete_before(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete the records before an offset of each partition; return where each begins now. Raises CommandFailed."""
-        wanted = {TopicPartition(name, partition): offset for partition, offset in offsets.items()}
-        try:
-            answer = self._client.delete_records(wanted, timeout_ms=REQUEST_TIMEOUT_MS) if wanted else {}
-        except errors.BrokerResponseError as error:
-            raise CommandFailed(refusal_of_deletion(name, error)) from error
-        return {each.partition: answer[each]["low_watermark"] for each in wanted}
+        led = by_leader(self._client, (TopicPartition(name, partition) for partition in offsets))
+        questions = {
+            leader: Question(
+                ApiKey.DELETE_RECORDS,
+                {
+                    "topics": [(name, [(each.partition, offsets[each.partition]) for each in partitions])],
+                    "timeout_ms": REQUEST_TIMEOUT_MS,
+                },
+                leader,
+            )
+            for leader, partitions in led.items()
+        }
+        answers = of_each(self._client, questions, "what it leads").values()
+        rows = [row for answer in answers for topic in answer.topics for row in topic.partitions]
+        for row in rows:
+            if row.error_code:
+                raise CommandFailed(refusal_of_deletion(name, row.error_code))
+        return {row.partition: row.low_watermark for row in rows}
 
     def describe(self, name: str) -> TopicDescription:
         """Raises CommandFailed if the topic does not exist."""
-        (topic,) = self._client.describe_topics([name])
+        (topic,) = topics_of(self._client, [name])
         # A topic without a leader still has partitions to show.
-        if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise CommandFailed(missing_topic(self._client, name))
-        if topic["error_code"] not in (NO_ERROR, errors.LeaderNotAvailableError.errno):
-            raise CommandFailed(refusal(name, topic["error_code"]))
-        rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
-        led = [TopicPartition(name, row["partition_index"]) for row in rows if row["leader_id"] >= 0]
-        (earliest, latest), configs = both(lambda: ends_of(self._client, led), lambda: self._configs(name))
+        if topic.error_code not in (NO_ERROR, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise CommandFailed(refusal(name, topic.error_code))
+        rows = sorted(topic.partitions, key=lambda row: int(row.partition))
+        led = [TopicPartition(name, row.partition) for row in rows if row.leader_id >= 0]
+        (earliest, latest), configs = both(
+            lambda: ends_of(self._client, led), lambda: configs_of(self._client, Subject("topic", name))
+        )
         return TopicDescription(
             name,
-            topic["is_internal"],
+            topic.is_internal,
             [
                 Partition(
-                    row["partition_index"],
-                    None if row["leader_id"] < 0 else row["leader_id"],
-                    list(row["replica_nodes"]),
-                    list(row["isr_nodes"]),
-                    earliest.get(TopicPartition(name, row["partition_index"])),
-                    latest.get(TopicPartition(name, row["partition_index"])),
+                    row.partition,
+                    None if row.leader_id < 0 else row.leader_id,
+                    list(row.replica_nodes),
+                    list(row.isr_nodes),
+                    earliest.get(TopicPartition(name, row.partition)),
+                    latest.get(TopicPartition(name, row.partition)),
                 )
                 for row in rows
             ],
-            {key: row["value"] for key, row in configs.items() if row["config_source"] == SET_ON_TOPIC},
-            {key: row["value"] for key, row in configs.items() if row["config_source"] != SET_ON_TOPIC},
+            {row.name: row.value for row in configs if source_of(row) == SET_ON_TOPIC},
+            {row.name: row.value for row in configs if source_of(row) != SET_ON_TOPIC},
         )
-
-    def _configs(self, name: str) -> Mapping[str, Any]:
-        resource = ConfigResource(ConfigResourceType.TOPIC, name)
-        configs: Mapping[str, Any] = self._client.describe_configs([resource], config_filter="all")["topic"][name]
-        if not configs:  # every topic has configs: kafka-python leaves a refusal out
-            raise CommandFailed(f"the broker did not return the configs of topic {name}; see its log and its ACLs")
-        return configs
 
 
 topic_admin = administering(TopicAdmin)
 
 
-def internal_among(client: Any, names: Collection[str]) -> set[str]:
+def internal_among(client: Client, names: Collection[str]) -> set[str]:
     """Return those that are Kafka's internal topics."""
-    return {row["name"] for row in client.describe_topics(list(names)) if row["is_internal"]}
+    return {row.name for row in topics_of(client, names) if row.is_internal}
 
 
 def internal_refusal(name: str, advice: str) -> str:
     return f"topic {name} is internal, with the state of groups or transactions; {advice}"
 
 
-def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -> Outcome:
-    name, code = row["name"], row["error_code"]
+def outcome_of(row: Any, done: str, harmless: Mapping[int, str]) -> Outcome:
+    name, code = row.name, row.error_code
     if code == NO_ERROR:
         return Outcome(name, done)
     if code in harmless:
         return Outcome(name, harmless[code])
-    return Outcome(name, "failed", refusal(name, code, row.get("error_message")))
+    return Outcome(name, "failed", refusal(name, code, row.error_message))
 
 
-def refusal_of_deletion(name: str, error: Any) -> str:
-    """Why records were not deleted. kafka-python names the errors of several partitions only in its message."""
-    message = str(error.args[0]) if error.args else ""
-
-    def has(kind: type[Exception]) -> bool:
-        return isinstance(error, kind) or f": {kind.__name__}" in message
-
-    if has(errors.PolicyViolationError):
+def refusal_of_deletion(name: str, code: int) -> str:
+    """Why records were not deleted."""
+    if code == ErrorCode.POLICY_VIOLATION:
         return (
             f"topic {name} is compacted: a record goes when a newer one has its key; "
             f"`minibroker configs set --topic {name} cleanup.policy=compact,delete` allows more"
         )
-    if has(errors.InvalidTopicError):
+    if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return internal_refusal(name, "Kafka deletes none of its records")
-    if error.errno is None:
-        return f"topic {name}: not all was deleted ({message.partition(': ')[2]}); see the broker's log"
-    return refusal(name, error.errno)
+    return refusal(name, code)
 
 
 def refusal(name: str, code: int, message: str | None = None) -> str:
@@ -301,9 +307,7 @@ def refusal(name: str, code: int, message: str | None = None) -> str:
     if message:
         reason = without_java_types(" ".join(message.split()).rstrip("."))
     else:
-        reason = (
-            f"topic {name} does not exist" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
-        )
+        reason = f"topic {name} does not exist" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error_name(code)
     subject = "" if name in reason else f"topic {name}: "
     advice = COLLISION if COLLIDES.search(reason) else ADVICE.get(code)
     if (unknown := UNKNOWN.search(reason)) is not None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from minibroker.any_cluster.cluster import (
     DENIED,
-    TopicPartition,
     administering,
     error_name,
-    errors,
-    live_brokers,
     release_of,
+    topics_of,
 )
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.partition_offsets import chosen, partitions_of
+from minibroker.client.client import Client
+from minibroker.client.errors import check
+from minibroker.client.topic_partition import TopicPartition, by_topic
 from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
 
 REQUEST_TIMEOUT_MS = 25_000
 POLL_SECONDS = 0.1
@@ -25,20 +28,20 @@ PREFERRED, UNCLEAN = 0, 1  # types of elections, as ElectLeaders numbers them
 FIRST_WITH_ELECTIONS = (2, 2)
 FIRST_WITH_UNCLEAN_ELECTIONS = (2, 4)
 FIRST_WITH_MOVES = (2, 4)
-INVALID_REPLICA_ASSIGNMENT = errors.InvalidReplicationAssignmentError.errno
+INVALID_REPLICA_ASSIGNMENT = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 CONTROLLER_CHANGED = "the controller has just changed; try again"
 ADVICE: dict[int, str] = {
-    errors.PreferredLeaderNotAvailableError.errno: (
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: (
         "its first replica is not alive or not in sync; see `minibroker topics describe {topic}`"
     ),
-    errors.EligibleLeadersNotAvailableError.errno: "no replica is alive; start one of its brokers",
-    errors.NoReassignmentInProgressError.errno: "`minibroker topics moves` lists what moves",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica is alive; start one of its brokers",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "`minibroker topics moves` lists what moves",
     INVALID_REPLICA_ASSIGNMENT: "name brokers that are alive, each once",
-    errors.NotControllerError.errno: CONTROLLER_CHANGED,
-    errors.RequestTimedOutError.errno: "it may still be done; see `minibroker topics describe {topic}`",
-    errors.TopicAuthorizationFailedError.errno: DENIED,
-    errors.ClusterAuthorizationFailedError.errno: DENIED,
+    ErrorCode.NOT_CONTROLLER: CONTROLLER_CHANGED,
+    ErrorCode.REQUEST_TIMED_OUT: "it may still be done; see `minibroker topics describe {topic}`",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: DENIED,
 }
 
 
@@ -55,7 +58,7 @@ class Move(NamedTuple):
 class TopicMoves:
     """Leaders and replicas of one cluster. All raise CommandFailed."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def elect(self, topics: Collection[str], numbers: Collection[int], *, is_unclean: bool) -> list[Outcome]:
@@ -64,18 +67,18 @@ class TopicMoves:
         Of all topics, without names: then only those partitions have an outcome whose leader was to change.
         """
         self._require(FIRST_WITH_UNCLEAN_ELECTIONS if is_unclean else FIRST_WITH_ELECTIONS, "elections of leaders")
-        answer = self._client.elect_leaders(
-            UNCLEAN if is_unclean else PREFERRED,
-            by_topic(self._partitions(topics, numbers)),
+        answer = self._client.at_controller(
+            ApiKey.ELECT_LEADERS,
+            election_type=UNCLEAN if is_unclean else PREFERRED,
+            topic_partitions=list(by_topic(self._partitions(topics, numbers)).items()),
             timeout_ms=REQUEST_TIMEOUT_MS,
-            raise_errors=False,
-        ).to_dict()
-        if answer.get("error_code"):
-            raise CommandFailed(refusal("the cluster", answer["error_code"]))
+        )
+        if answer.error_code:
+            raise CommandFailed(refusal("the cluster", answer.error_code))
         outcomes = [
-            outcome_of(TopicPartition(topic["topic"], row["partition_id"]), row["error_code"], "elected")
-            for topic in answer["replica_election_results"]
-            for row in topic["partition_result"]
+            outcome_of(TopicPartition(topic.topic, row.partition), row.error_code, "elected")
+            for topic in answer.topics
+            for row in topic.partitions
         ]
         return sorted(each for each in outcomes if topics or each.outcome != "unchanged")
 
@@ -84,19 +87,30 @@ class TopicMoves:
         self._require(FIRST_WITH_MOVES, "moves of replicas")
         if replicas is not None:
             self._check_brokers(replicas)
-        asked = dict.fromkeys(self._partitions([topic], numbers), replicas)
-        answer = self._client.alter_partition_reassignments(asked, timeout_ms=REQUEST_TIMEOUT_MS)
+        rows = [(each.partition, replicas) for each in self._partitions([topic], numbers)]
+        answer = self._client.at_controller(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=REQUEST_TIMEOUT_MS, topics=[(topic, rows)]
+        )
+        check(answer.error_code, answer.error_message)
         done = "cancelled" if replicas is None else "moving"
-        return [outcome_of(each, 0 if error is None else error.errno, done) for each, error in sorted(answer.items())]
+        return [
+            outcome_of(TopicPartition(found.name, row.partition), row.error_code, done)
+            for found in answer.topics
+            for row in sorted(found.partitions)
+        ]
 
     def moves(self, topics: Collection[str] = ()) -> list[Move]:
         """List what moves at the moment, of all topics without names."""
         self._require(FIRST_WITH_MOVES, "moves of replicas")
-        named = partitions_of(self._client, topics) if topics else None
-        found = self._client.list_partition_reassignments(named, timeout_ms=REQUEST_TIMEOUT_MS)
+        named = list(by_topic(partitions_of(self._client, topics)).items()) if topics else None
+        answer = self._client.at_controller(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS, timeout_ms=REQUEST_TIMEOUT_MS, topics=named
+        )
+        check(answer.error_code, answer.error_message)
         return sorted(
-            Move(at.topic, at.partition, row["replicas"], row["adding_replicas"], row["removing_replicas"])
-            for at, row in found.items()
+            Move(topic.name, row.partition, row.replicas, row.adding_replicas, row.removing_replicas)
+            for topic in answer.topics
+            for row in topic.partitions
         )
 
     def until_moved(self, outcomes: Sequence[Outcome], topic: str) -> list[Outcome]:
@@ -107,11 +121,12 @@ class TopicMoves:
         return [each._replace(outcome="moved") if each.outcome == "moving" else each for each in outcomes]
 
     def _partitions(self, topics: Collection[str], numbers: Collection[int]) -> list[TopicPartition]:
-        every = topics or [row["name"] for row in self._client.describe_topics()]
+        every = topics or [row.name for row in topics_of(self._client)]
         return chosen(partitions_of(self._client, every), numbers)
 
     def _check_brokers(self, replicas: Sequence[int]) -> None:
-        alive = sorted(row["broker_id"] for row in live_brokers(self._client))
+        self._client.metadata([])
+        alive = sorted(self._client.brokers)
         for broker in replicas:
             if broker not in alive:
                 raise CommandFailed(
@@ -131,16 +146,9 @@ class TopicMoves:
 topic_moves = administering(TopicMoves)
 
 
-def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for each in partitions:
-        found.setdefault(each.topic, []).append(each.partition)
-    return found
-
-
 def outcome_of(at: TopicPartition, code: int, done: str) -> Outcome:
     name = f"{at.topic}-{at.partition}"
-    if code == errors.ElectionNotNeededError.errno:
+    if code == ErrorCode.ELECTION_NOT_NEEDED:
         return Outcome(name, "unchanged")
     return Outcome(name, "failed", refusal(name, code, at.topic)) if code else Outcome(name, done)
 

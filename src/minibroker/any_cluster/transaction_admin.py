@@ -6,29 +6,32 @@ the transactional id, or an abort marker in a partition whose coordinator has fo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
-    CLIENT_ID,
-    OF_TRANSACTIONS,
-    AbortTransactionSpec,
-    TopicPartition,
     at_coordinators,
     broker_ids,
-    checked,
     connected,
-    errors,
     hidden_unless,
     of_each,
-    producer,
 )
 from minibroker.any_cluster.partition_offsets import by_leader, chosen, partitions_of
+from minibroker.client.client import Client, Question
+from minibroker.client.coordinators import OF_TRANSACTIONS, when_there
+from minibroker.client.errors import check
+from minibroker.client.topic_partition import TopicPartition, by_topic
 from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.guesses import next_step
 
+FENCE_SECONDS = 30.0  # until an open transaction is aborted
+RETRY_SECONDS = 0.1
+TRANSACTION_TIMEOUT_MS = 60_000
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
 
 
@@ -69,59 +72,76 @@ class ActiveProducer(NamedTuple):
 def transaction_admin(cluster: Cluster) -> Iterator[TransactionAdmin]:
     """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
     with connected(cluster) as client:
-        yield TransactionAdmin(cluster, client)
+        yield TransactionAdmin(client)
 
 
 class TransactionAdmin:
     """Transactions and producers of one cluster."""
 
-    def __init__(self, cluster: Cluster, client: Any) -> None:
-        self._cluster = cluster
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def transactions(self, states: Sequence[str]) -> list[Listed]:
         """The transactional ids in these states, or in any."""
 
-        def ask(broker: int) -> Any:
-            return self._client.list_transactions([broker], state_filters=list(states) or None)[broker]
-
-        found = of_each(self._client, broker_ids(self._client), ask, "what it coordinates")
+        body = {"state_filters": list(states)}
+        questions = {each: Question(ApiKey.LIST_TRANSACTIONS, body, each) for each in broker_ids(self._client)}
+        answers = of_each(self._client, questions, "what it coordinates")
+        for answer in answers.values():
+            check(answer.error_code)
         listed = sorted(
-            Listed(row.transactional_id, row.state.value, row.producer_id, broker)
-            for broker, rows in found.items()
-            for row in rows
+            Listed(row.transactional_id, row.state, row.producer_id, broker)
+            for broker, answer in answers.items()
+            for row in answer.transactions
         )
         return hidden_unless(listed, self._client, "transactions")
 
     def describe(self, transactional_id: str) -> Described:
         """Raises CommandFailed for an id that does not exist."""
 
-        def ask() -> Any:
-            return self._client.describe_transactions([transactional_id])[transactional_id]
+        def ask(by: dict[int, list[str]]) -> tuple[int, Any]:
+            (coordinator,) = by
+            names = [transactional_id]
+            answer = self._client.ask(ApiKey.DESCRIBE_TRANSACTIONS, broker=coordinator, transactional_ids=names)
+            return coordinator, when_there(answer.transactions)[0]
 
-        try:
-            row = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
-        except errors.TransactionalIdNotFoundError as error:
-            others = [row.transactional_id for row in self.transactions(())]
+        coordinator, row = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
+        if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            others = [each.transactional_id for each in self.transactions(())]
             step = next_step(transactional_id, others, "`minibroker transactions list` shows them all")
-            raise CommandFailed(f"transactional id {transactional_id} does not exist; {step}") from error
+            raise CommandFailed(f"transactional id {transactional_id} does not exist; {step}")
+        check(row.error_code)
         return Described(
             transactional_id,
-            row.state.value,
+            row.state,
             row.producer_id,
             row.producer_epoch,
-            row.transaction_timeout_ms,
-            None if row.transaction_start_time_ms == NONE else row.transaction_start_time_ms,
-            row.coordinator_id,
-            sorted(row.topic_partitions),
+            row.timeout_ms,
+            None if row.start_time_ms == NONE else row.start_time_ms,
+            coordinator,
+            sorted(TopicPartition(topic.name, number) for topic in row.topics for number in topic.partitions),
         )
 
     def fence(self, transactional_id: str) -> None:
         """Abort what the id has open, and refuse its producer from now on. Raises CommandFailed for an unknown id."""
         self.describe(transactional_id)
-        settings = {"client.id": CLIENT_ID, **checked(self._cluster.properties), "transactional.id": transactional_id}
-        with closing(producer(str(self._cluster), settings)) as successor:
-            successor.init_transactions()
+        deadline = time.monotonic() + FENCE_SECONDS
+
+        def ask(by: dict[int, list[str]]) -> Any:
+            answer = self._client.ask(
+                ApiKey.INIT_PRODUCER_ID,
+                broker=next(iter(by)),
+                transactional_id=transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            )
+            return when_there([answer])[0]
+
+        while True:  # what the id has open is aborted first
+            answer = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
+            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
+                check(answer.error_code)
+                return
+            time.sleep(RETRY_SECONDS)
 
     def abort_in(self, partition: TopicPartition, producer_id: int) -> ActiveProducer:
         """Write an abort marker into the partition, for a transaction that its coordinator does not end."""
@@ -129,7 +149,13 @@ class TransactionAdmin:
             if row.producer_id == producer_id and row.transaction_start is not None:
                 # As Kafka's own tool: a producer that never ended a transaction has no coordinator epoch yet.
                 epoch = max(0, row.coordinator_epoch)
-                self._client.abort_transaction(AbortTransactionSpec(partition, producer_id, row.producer_epoch, epoch))
+                topics = [(partition.topic, [partition.partition])]
+                answer = self._client.ask(
+                    ApiKey.WRITE_TXN_MARKERS,
+                    broker=self._client.leaders([partition.topic])[partition],
+                    markers=[(producer_id, row.producer_epoch, False, topics, epoch, 0)],
+                )
+                check(answer.markers[0].topics[0].partitions[0].error_code)
                 return row
         raise CommandFailed(
             f"producer {producer_id} has no open transaction in {partition.topic} {partition.partition}; "
@@ -142,24 +168,29 @@ class TransactionAdmin:
         Raises CommandFailed for a missing partition.
         """
         led = by_leader(self._client, chosen(partitions_of(self._client, [topic]), numbers))
-        found = of_each(
-            self._client,
-            led,
-            lambda broker: self._client.describe_producers(led[broker], broker_id=broker),
-            "what it leads",
-        )
+        questions = {
+            leader: Question(ApiKey.DESCRIBE_PRODUCERS, {"topics": list(by_topic(partitions).items())}, leader)
+            for leader, partitions in led.items()
+        }
+        rows = [
+            row
+            for answer in of_each(self._client, questions, "what it leads").values()
+            for found in answer.topics
+            for row in found.partitions
+        ]
+        for row in rows:
+            check(row.error_code, row.error_message)
         return sorted(
             ActiveProducer(
                 topic,
-                at.partition,
-                row.producer_id,
-                row.producer_epoch,
-                row.last_sequence,
-                None if row.last_timestamp == NONE else row.last_timestamp,
-                row.coordinator_epoch,
-                None if row.current_transaction_start_offset == NONE else row.current_transaction_start_offset,
+                row.partition,
+                each.producer_id,
+                each.producer_epoch,
+                each.last_sequence,
+                None if each.last_timestamp == NONE else each.last_timestamp,
+                each.coordinator_epoch,
+                None if each.current_txn_start_offset == NONE else each.current_txn_start_offset,
             )
-            for states in found.values()
-            for at, state in states.items()
-            for row in state.active_producers
+            for row in rows
+            for each in row.active_producers
         )

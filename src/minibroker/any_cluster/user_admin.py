@@ -15,7 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.outcomes import Outcome, in_order
+from minibroker.client.client import Client
+from minibroker.client.errors import check, error_name
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.guesses import next_step
 from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion, new_salt, salted_password
 
@@ -95,28 +98,31 @@ def outcome_of(user: str, error: str | None, done: str) -> Outcome:
 
 
 class BrokerCredentials:
-    """The credentials of a cluster, through a connected client of kafka-python."""
+    """The credentials of a cluster, through a connected client."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
-        answer = self._client.describe_user_scram_credentials()
+        answer = self._client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=None)
+        check(answer.error_code, answer.error_message)
         return {
-            user: [(int(info["mechanism"]), info["iterations"]) for info in row["credential_infos"]]
-            for user, row in answer.items()
+            row.user: [(each.mechanism, each.iterations) for each in row.credential_infos] for row in answer.results
         }
 
     def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
-        from minibroker.any_cluster.cluster import scram_alterations
-
         errors: dict[str, str | None] = {}
         for round_of_changes in one_of_each_user(changes):
             allowed = [change for change in round_of_changes if errors.get(change.user) is None]
             if allowed:
-                answer = self._client.alter_user_scram_credentials(scram_alterations(allowed))
+                answer = self._client.at_controller(
+                    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+                    deletions=[each for each in allowed if isinstance(each, Deletion)],
+                    upsertions=[each for each in allowed if isinstance(each, Upsertion)],
+                )
                 errors |= {
-                    user: None if error is None else error or "the broker refused it" for user, error in answer.items()
+                    row.user: row.error_message or error_name(row.error_code) if row.error_code else None
+                    for row in answer.results
                 }
         return errors
 

@@ -105,17 +105,15 @@ def checkpoint(
 
 def ranges_now(found: Checkpoint, cluster: Cluster) -> dict[tuple[str, int], OffsetRange]:
     """The first and last offsets of what the query reads, now; a topic that does not exist has none."""
-    from minibroker.any_cluster.cluster import TopicPartition, connected
+    from minibroker.any_cluster.cluster import TopicPartition, connected, topics_of
     from minibroker.any_cluster.partition_offsets import ranges_of
 
     topics = sorted({topic for _, begins, ends in sources_of(found) for topic in {**(begins or {}), **(ends or {})}})
     if not topics:
         return {}
     with connected(cluster) as client:
-        existing = [row for row in client.describe_topics(topics) if not row["error_code"]]
-        partitions = [
-            TopicPartition(row["name"], each["partition_index"]) for row in existing for each in row["partitions"]
-        ]
+        existing = [row for row in topics_of(client, topics) if not row.error_code]
+        partitions = [TopicPartition(row.name, each.partition) for row in existing for each in row.partitions]
         return {(each.topic, each.partition): inside for each, inside in ranges_of(client, partitions).items()}
 
 

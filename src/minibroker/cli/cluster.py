@@ -109,11 +109,11 @@ def on_served(command: Command) -> Command:
 @on_cluster
 def describe(cluster: Cluster, output: OutputOption = "text") -> int:
     """Show the brokers of any Kafka cluster with what they lead, and the partitions that lack replicas."""
-    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
+    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless, topics_of
     from minibroker.any_cluster.cluster_description import described
 
     with connected(cluster) as client:
-        topics = hidden_unless(client.describe_topics(), client, "topics")
+        topics = hidden_unless(topics_of(client), client, "topics")
         found = described(described_cluster(client), topics)
     if output == "json":
         brokers, lacking = ([each._asdict() for each in rows] for rows in found[1:])
@@ -210,13 +210,10 @@ def state_text(row: dict[str, Any]) -> str:
 
 
 def show_replicas(cluster: ServedCluster | ClusterStatus, topic: str, output: Output) -> None:
-    from minibroker.any_cluster.cluster import all_of
-
-    partitions = cluster.partitions(topic)
-    if not partitions:
+    replicas = cluster.all_replicas(topic)
+    if not replicas:
         raise CommandFailed(f"topic {topic} does not exist; `minibroker topics list` shows them all")
-    replicas: Any = all_of({number: functools.partial(cluster.replicas, topic, number) for number in partitions})
-    found = [(number, each) for number in partitions for each in replicas[number].values()]
+    found = [(number, each) for number in sorted(replicas) for each in replicas[number].values()]
     documents = [
         {
             "partition": number,

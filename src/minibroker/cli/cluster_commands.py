@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,13 @@ from minibroker.cli.completion import topic_names
 from minibroker.cli.options import numbers_of
 from minibroker.cli.outcomes import report_rows
 from minibroker.cli.parameters import OutputOption, PartitionsOption, TopicArgument, on_cluster, position_option
+from minibroker.client.client import Question
+from minibroker.client.topic_partition import by_topic
 from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
+from minibroker.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    from minibroker.any_cluster.cluster import ClusterFacts
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
 broker answers. Replicas that are out of sync are listed and do not change the status.
@@ -25,12 +31,12 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 @on_cluster
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
+    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless, topics_of
     from minibroker.any_cluster.partition_offsets import configs_of_topics
 
     with connected(cluster) as client:
-        topics = hidden_unless(client.describe_topics(), client, "topics")
-        lacking = [topic["name"] for topic in topics if any(map(lacks_replicas, topic["partitions"]))]
+        topics = hidden_unless(topics_of(client), client, "topics")
+        lacking = [topic.name for topic in topics if any(map(lacks_replicas, topic.partitions))]
         configs = configs_of_topics(client, lacking, "min.insync.replicas")
         min_isr = {topic: int(each["min.insync.replicas"]) for topic, each in configs.items() if each}
         found = health_of(described_cluster(client), topics, min_isr)
@@ -42,28 +48,24 @@ def health(cluster: Cluster, output: OutputOption = "text") -> int:
 
 
 def lacks_replicas(partition: Any) -> bool:
-    return len(partition["isr_nodes"]) < len(partition["replica_nodes"])
+    return len(partition.isr_nodes) < len(partition.replica_nodes)
 
 
-def health_of(cluster: Any, topics: list[Any], min_isr: Mapping[str, int] | None = None) -> dict[str, Any]:
+def health_of(cluster: ClusterFacts, topics: list[Any], min_isr: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Judge a cluster. `min_isr` has min.insync.replicas of the topics that lack replicas, as far as it is known."""
-    partitions = [
-        (topic["name"], partition["partition_index"], partition)
-        for topic in topics
-        for partition in topic["partitions"]
-    ]
-    leaderless = [f"{name}-{number}" for name, number, row in partitions if row["leader_id"] < 0]
+    partitions = [(topic.name, partition.partition, partition) for topic in topics for partition in topic.partitions]
+    leaderless = [f"{name}-{number}" for name, number, row in partitions if row.leader_id < 0]
     behind = [f"{name}-{number}" for name, number, row in partitions if lacks_replicas(row)]
     too_few = [
         f"{name}-{number}"
         for name, number, row in partitions
-        if row["leader_id"] >= 0 and len(row["isr_nodes"]) < (min_isr or {}).get(name, 0)
+        if row.leader_id >= 0 and len(row.isr_nodes) < (min_isr or {}).get(name, 0)
     ]
     return {
-        "healthy": not leaderless and not too_few and cluster["controller_id"] >= 0,
-        "cluster_id": cluster["cluster_id"],
-        "controller": cluster["controller_id"] if cluster["controller_id"] >= 0 else None,
-        "brokers": sorted(row["broker_id"] for row in cluster["brokers"]),
+        "healthy": not leaderless and not too_few and cluster.controller_id >= 0,
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller_id if cluster.controller_id >= 0 else None,
+        "brokers": [each.id for each in cluster.brokers],
         "topics": len(topics),
         "partitions": len(partitions),
         "without_leader": leaderless,
@@ -100,10 +102,11 @@ def named(partitions: list[str], *, at_most: int = 5) -> str:
 @on_cluster
 def apis(cluster: Cluster, output: OutputOption = "text") -> int:
     """List the requests a broker answers, with their versions."""
-    from minibroker.any_cluster.cluster import api_name, connected, versions_of
+    from minibroker.any_cluster.api_names import api_name
+    from minibroker.any_cluster.cluster import connected
 
     with connected(cluster) as client:
-        offered = sorted((key, api_name(key), *versions) for key, versions in versions_of(client).items())
+        offered = sorted((key, api_name(key), *versions) for key, versions in client.versions.items())
     names = ("key", "name", "min_version", "max_version")
     documents = [dict(zip(names, row, strict=True)) for row in offered]
     return report_rows(documents, ("KEY", "NAME", "FROM", "TO"), offered, output, left=("NAME",))
@@ -148,25 +151,19 @@ def log_dirs(
     output: OutputOption = "text",
 ) -> int:
     """Show how much of which broker's disk each partition takes."""
-    from minibroker.any_cluster.cluster import broker_ids, connected, of_each
+    from minibroker.any_cluster.cluster import broker_ids, connected, of_each, topics_of
     from minibroker.any_cluster.partition_offsets import partitions_of
 
     with connected(cluster) as client:
-        if topics:
-            partitions_of(client, topics)  # fails for a missing topic
-        answers = of_each(
-            client,
-            broker_ids(client),
-            lambda broker: client.describe_log_dirs(topics or None, brokers=[broker]),
-            "what it has",
-        )
-        brokers = [row for rows in answers.values() for row in rows]
-        internal = set() if topics else {row["name"] for row in client.describe_topics() if row["is_internal"]}
-    if brokers and not any(broker["log_dirs"] for broker in brokers):
+        asked = list(by_topic(partitions_of(client, topics)).items()) if topics else None  # all
+        questions = {each: Question(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked}, each) for each in broker_ids(client)}
+        brokers = {broker: answer.results for broker, answer in of_each(client, questions, "what it has").items()}
+        internal = set() if topics else {row.name for row in topics_of(client) if row.is_internal}
+    if brokers and not any(brokers.values()):
         raise CommandFailed(
             "the brokers did not return their directories: that needs Describe on the cluster; ask its administrator"
         )
-    rows = [row for broker in brokers for row in log_dir_rows(broker)]
+    rows = [row for broker, directories in brokers.items() for row in log_dir_rows(broker, directories)]
     if output == "json":
         print(json.dumps(rows))
         return EXIT_OK
@@ -176,28 +173,28 @@ def log_dirs(
     columns = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES", "LAG")
     shown = without_empty(rows, internal)
     print_table(columns, [tuple(row.values())[: len(columns)] for row in shown], left=("DIRECTORY", "TOPIC"))
-    for broker in brokers:
-        for directory in broker["log_dirs"]:
-            if directory["error_code"]:
-                complain(f"broker {broker['broker']}: {directory['log_dir']} is offline; see the broker's log")
+    for broker, directories in brokers.items():
+        for directory in directories:
+            if directory.error_code:
+                complain(f"broker {broker}: {directory.log_dir} is offline; see the broker's log")
     return EXIT_OK
 
 
-def log_dir_rows(broker: Any) -> list[dict[str, Any]]:
+def log_dir_rows(broker: int, directories: Sequence[Any]) -> list[dict[str, Any]]:
     """A row of each replica on this broker, by directory, topic and partition."""
     return [
         {
-            "broker": broker["broker"],
-            "directory": directory["log_dir"],
-            "topic": topic["name"],
-            "partition": partition["partition_index"],
-            "size_bytes": partition["partition_size"],
-            "lag": partition["offset_lag"],
-            "is_future": partition["is_future_key"],
+            "broker": broker,
+            "directory": directory.log_dir,
+            "topic": topic.name,
+            "partition": partition.partition,
+            "size_bytes": partition.size_bytes,
+            "lag": partition.offset_lag,
+            "is_future": partition.is_future_key,
         }
-        for directory in sorted(broker["log_dirs"], key=lambda row: str(row["log_dir"]))
-        for topic in sorted(directory["topics"], key=lambda row: str(row["name"]))
-        for partition in sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
+        for directory in sorted(directories, key=lambda row: str(row.log_dir))
+        for topic in sorted(directory.topics, key=lambda row: str(row.name))
+        for partition in sorted(topic.partitions, key=lambda row: int(row.partition))
     ]
 
 

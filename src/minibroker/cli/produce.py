@@ -21,7 +21,9 @@ from minibroker.any_cluster.encodings import Encoding, decode
 from minibroker.cli.options import parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, changing_cluster
 from minibroker.cli.signals import Interrupted, interruption
+from minibroker.client.errors import ClientError
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.record_lines import NewRecord
@@ -276,7 +278,6 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
 
     `what` a record is to the user: a line, or a record.
     """
-    from minibroker.any_cluster.cluster import errors
     from minibroker.any_cluster.logins import login_to
     from minibroker.any_cluster.produce_refusals import acknowledged_before, interrupted, refusal, unanswered
     from minibroker.any_cluster.record_clients import producing
@@ -291,7 +292,7 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
             send_all(records, target, producer)
             has_answers = producer.flush(FLUSH_SECONDS)
         except Interrupted:
-            with suppress(errors.KafkaError):
+            with suppress(ClientError, KafkaError):
                 has_answers = producer.flush(INTERRUPTED_SECONDS)
                 complain(interrupted(producer.acknowledged, has_answers=has_answers))
             raise
@@ -299,7 +300,9 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
             producer.flush(FLUSH_SECONDS)
             written = f"; {acknowledged_before(producer.acknowledged)}" if producer.acknowledged else ""
             raise CommandFailed(f"{failure}{written}") from None
-        except errors.KafkaTimeoutError as error:
+        except KafkaError as error:
+            if error.code != ErrorCode.REQUEST_TIMED_OUT:
+                raise
             raise CommandFailed(unanswered(target.topic, producer.acknowledged)) from error
         if producer.refusal is not None:
             raise CommandFailed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.batch_reader import BatchReader
@@ -19,7 +19,6 @@ from minibroker.any_cluster.cluster import (
     brokers_of,
     check_group_protocol,
     connected,
-    errors,
 )
 from minibroker.any_cluster.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
@@ -27,7 +26,10 @@ from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, 
 from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 from minibroker.cli.terminal import complain
 from minibroker.client.address import Address
+from minibroker.client.client import Client
+from minibroker.client.errors import ClientError
 from minibroker.errors import CommandFailed
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 3.0  # until we look ourselves whether there is a batch that the client library cannot read
@@ -142,7 +144,8 @@ class Reader:
         try:
             positions = {at: self.consumer.next_offset(at) for at in self.consumer.assignment() - self._reached}
             known = {at: offset for at, offset in positions.items() if offset is not None}
-            for at in self._own.unread(known):
+            unread = [at for at, offset in known.items() if offset < self._ends.get(at, 0)]
+            for at in unread or self._own.unread(known):
                 left = None if at_most is None else at_most - len(found or ())
                 if left == 0:
                     break
@@ -157,7 +160,7 @@ class Reader:
                     if each.next <= behind:
                         self.unreadable += 1
                         complain(f"topic {at.topic}: {each}")
-        except (CommandFailed, errors.KafkaError):  # what is found is printed; the next poll has the error
+        except (CommandFailed, ClientError, KafkaError):  # what is found is printed; the next poll has the error
             return found
         return found
 
@@ -265,20 +268,25 @@ class GroupReader(Reader):
         return {partition: self._ends.get(partition, new.get(partition, 0)) for partition in partitions}
 
 
-def rebalances_suppressed() -> suppress:
+@contextmanager
+def rebalances_suppressed() -> Iterator[None]:
     """For a commit that comes too late: another member has the partitions, and reads these records again."""
-    return suppress(errors.CommitFailedError, errors.RebalanceInProgressError, errors.IllegalGenerationError)
+    try:
+        yield
+    except KafkaError as error:
+        if error.code not in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
+            raise
 
 
-def topics_of(admin: Any, wanted: Selection) -> list[str]:
+def topics_of(admin: Client, wanted: Selection) -> list[str]:
     """The topics by name, or those that match a pattern as a whole, without Kafka's own. Raises CommandFailed."""
     if not wanted.are_patterns:
         return list(dict.fromkeys(wanted.topics))
     patterns = [re.compile(pattern) for pattern in wanted.topics]
     found = [
-        row["name"]
-        for row in admin.describe_topics()
-        if not row["is_internal"] and any(pattern.fullmatch(row["name"]) for pattern in patterns)
+        row.name
+        for row in admin.metadata().topics
+        if not row.is_internal and any(pattern.fullmatch(row.name) for pattern in patterns)
     ]
     if not found:
         raise CommandFailed(f"no topic matches {' or '.join(wanted.topics)}; `minibroker topics list` shows the topics")

@@ -1,8 +1,8 @@
-"""A client of a whole cluster: it asks several brokers at once, each over one connection, with one deadline.
+"""A client of a whole cluster: it asks several brokers at once, with one deadline.
 
-One thread polls all connections. A question is a generator, which yields the time until which it can sleep. A question
-that any broker can answer goes to another one too where the first is late. A broker that is late proves on a second
-connection that it lives: a process that stands still accepts connections and sends nothing.
+Several threads may ask: one of them polls all connections. A question is a generator, which yields the time until which
+it can sleep. A question that any broker can answer goes to another one too where the first is late. A broker that is
+late proves on a second connection that it lives: a process that stands still accepts connections and sends nothing.
 
 A connection to another broker of the cluster begins with the question, in a version that the first broker has: its own
 versions are asked for only where it does not take that, and before a request that changes something.
@@ -10,13 +10,16 @@ versions are asked for only where it does not take that, and before a request th
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from minibroker.client.address import Address
-from minibroker.client.connection import ANSWER_SECONDS, Connection, Sent, Versions, newest_common, wait
+from minibroker.client.connection import ANSWER_SECONDS, Connection, Sent, Versions, newest_common, polling, readied
 from minibroker.client.errors import ClientError, NoAnswer, TooSlow, Unreachable
 from minibroker.client.login import Login
 from minibroker.client.topic_partition import TopicPartition
@@ -27,6 +30,8 @@ from minibroker.protocol.sasl_client import LoginError
 
 CONNECT_SECONDS = 3.0
 NEXT_ADDRESS_SECONDS = 0.25  # without an answer, until the next address is tried too
+LATER_SECONDS = 0.5  # that a question has at least
+CONNECTIONS_MAX = 4  # to a broker
 OTHER_SECONDS = 0.5  # without an answer, until another broker is asked too
 PROOF_SECONDS = 1.0  # without an answer, until the broker is tried on another connection
 SILENCE_SECONDS = 3.0  # until a broker that sends nothing on a new connection is taken to be silent
@@ -66,7 +71,10 @@ class Question(NamedTuple):
 
 
 class Client:
-    """A cluster's client. It is not for several threads at once. All that asks raises ClientError and LoginError."""
+    """A cluster's client, which several threads may use. All that asks raises ClientError and LoginError.
+
+    A question to a broker that has others to answer goes over another connection, as those of one are answered in turn.
+    """
 
     def __init__(
         self,
@@ -75,26 +83,33 @@ class Client:
         *,
         client_id: str = OF_COMMANDS,
         answer_seconds: float = ANSWER_SECONDS,
+        until: Callable[[], float] = lambda: EVENTS_ONLY,
     ) -> None:
         """Connect to the first address that answers; each is tried a little after the one before it, or as that fails.
 
-        Raises Unreachable.
+        `until` returns the time of `time.monotonic` at which a question has TooSlow. Raises Unreachable.
         """
         self.brokers: dict[int, Broker] = {}  # by id
         self.controller_id = NOBODY
         self._login = login
         self._client_id = client_id
         self._answer_seconds = answer_seconds
-        self._connections: dict[Address, Connection] = {}
-        self._probers: list[Connection] = []
+        self._until = until
+        self._connections: dict[Address, list[Connection]] = {}
+        self._changed = threading.Condition()
+        self._is_polled = False  # by one of the threads
+        self._woken, self._wakes = os.pipe()
+        for descriptor in (self._woken, self._wakes):
+            os.set_blocking(descriptor, False)
         self._versions: dict[Address, Versions] = {}
+        self._offered: Versions = {}  # by the broker that was reached first
         self._silent_until: dict[Address, float] = {}
         contact = self._first(
             [self._contact(address) for address in addresses], NEXT_ADDRESS_SECONDS, lambda error: True
         )
-        found = self._run({None: contact}, time.monotonic() + CONNECT_SECONDS)[None]
-        if isinstance(found, Exception):
-            is_accepted = any(each.is_open for each in self._connections.values())
+        found = self._run({None: contact}, time.monotonic() + CONNECT_SECONDS).get(None)
+        if not isinstance(found, Address):
+            is_accepted = any(each.is_open for each in self._every())
             self.close()
             late = ConnectionError("it accepts connections, and answers nothing") if is_accepted else TimeoutError()
             raise found if isinstance(found, Unreachable) else Unreachable(addresses[-1], late)
@@ -107,13 +122,17 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        for each in self._connections.values():
-            each.close()
+        with self._changed:
+            for each in self._every():
+                each.close()
+            for descriptor in (self._woken, self._wakes):
+                os.close(descriptor)
+            self._woken = self._wakes = -1
 
     @property
     def versions(self) -> Versions:
         """The versions of the broker that was reached first."""
-        return self._versions[self.address]
+        return self._offered
 
     @property
     def has_zookeeper(self) -> bool:
@@ -131,19 +150,14 @@ class Client:
             raise answer
         return answer
 
-    def answers(
-        self, questions: Mapping[K, Question], *, until: float | None = None, patience_seconds: float | None = None
-    ) -> dict[K, Any]:
-        """The answer to each question, or the error in place of it; all are asked at once.
-
-        At `until`, a time of `time.monotonic`, those without an answer have TooSlow. Once one is answered, the others
-        have until `patience_seconds` from the beginning.
-        """
+    def answers(self, questions: Mapping[K, Question]) -> dict[K, Any]:
+        """The answer to each question, or the error in place of it; all are asked at once."""
         now = time.monotonic()
-        longest = now + self._answer_seconds
-        patience = longest if patience_seconds is None else now + patience_seconds
-        tasks = {key: self._asked(question) for key, question in questions.items()}
-        return self._run(tasks, longest if until is None else min(until, longest), patience)
+        until = now + self._answer_seconds
+        if all(each.asks for each in questions.values()):
+            until = min(until, max(self._until(), now + LATER_SECONDS))
+        found = self._run({key: self._asked(question) for key, question in questions.items()}, until)
+        return {key: found.get(key, TooSlow(each.broker)) for key, each in questions.items()}
 
     def at_controller(self, api_key: ApiKey, /, **body: Any) -> Any:
         """The answer of the controller; without ZooKeeper any broker passes the request on to it."""
@@ -179,31 +193,52 @@ class Client:
 
     # -- tasks ------------------------------------------------------------------------------------------------
 
-    def _run(self, tasks: dict[K, Task[Any]], until: float, patience: float | None = None) -> dict[K, Any]:
-        """The result or the error of each task; TooSlow at `until`, and once there is a result at `patience`."""
+    def _run(self, tasks: dict[K, Task[Any]], until: float) -> dict[K, Any]:
+        """The result or the error of each task, if it comes before that time."""
         found: dict[K, Any] = {}
         left = dict(tasks)
         while True:
-            wake = until
-            for key, task in list(left.items()):
-                try:
-                    wake = min(wake, next(task))
+            with self._changed:
+                wake = self._step(left, found, until)
+                is_over = not left or time.monotonic() >= until
+                if is_over:
+                    for task in left.values():
+                        task.close()  # and the connection that it waits for: the next question must not wait behind it
+                    return found
+                if self._is_polled:
+                    with suppress(BlockingIOError):
+                        os.write(self._wakes, b"\0")  # what it polls may have changed
+                    self._changed.wait(max(0.0, wake - time.monotonic()))
                     continue
-                except StopIteration as done:
-                    found[key] = done.value
-                    until = until if patience is None else min(until, patience)
-                except (ClientError, LoginError, KafkaError) as error:
-                    found[key] = error
-                del left[key]
-                wake = 0.0  # it may have closed what another task waits for
-            polled = [each for each in (*self._connections.values(), *self._probers) if each.waits]
-            if not left:
-                return {key: found[key] for key in tasks}
-            if time.monotonic() >= until:
-                for each in polled:  # the next question must not wait behind this one
-                    each.close()
-                return {key: found.get(key, TooSlow()) for key in tasks}
-            wait(polled, min(wake, until))
+                self._is_polled = True
+                selector = polling(self._every(), self._woken)
+            can_go_on: Sequence[Connection] = ()
+            try:
+                can_go_on = readied(selector, wake)
+            finally:
+                with self._changed:
+                    self._is_polled = False
+                    selector.close()
+                    drain(self._woken)
+                    for each in can_go_on:
+                        each.go_on()
+                    self._changed.notify_all()
+
+    def _step(self, left: dict[K, Task[Any]], found: dict[K, Any], until: float) -> float:
+        """Let each task go on as far as it can; the time until which all that are left can sleep."""
+        wake = until
+        for key, task in list(left.items()):
+            try:
+                wake = min(wake, next(task))
+                continue
+            except StopIteration as done:
+                found[key] = done.value
+            except (ClientError, LoginError, KafkaError) as error:
+                found[key] = error
+            del left[key]
+            wake = 0.0  # it may have closed what another task waits for
+            self._changed.notify_all()
+        return wake
 
     def _contact(self, address: Address) -> Task[Address]:
         """The address, once a broker has answered there who it is: with its versions, and the brokers."""
@@ -216,7 +251,7 @@ class Client:
         except (OSError, LoginError) as error:
             raise Unreachable(address, error) from error
         assert connection.versions is not None
-        self._versions[address] = connection.versions
+        self._versions[address] = self._offered = connection.versions
         self._learn(answer)
         return address
 
@@ -270,7 +305,7 @@ class Client:
 
     def _answered(self, question: Question, broker: Broker, *, has_own_versions: bool = False) -> Task[Any]:
         if time.monotonic() < self._silent_until.get(broker.address, 0.0):
-            raise self._no_answer(broker, None, is_silent=True)
+            raise no_answer(broker, is_silent=True)
         connection = self._connection(broker.address)
         api = ASKED_TABLE[question.api_key]
         may_be_done = False
@@ -286,7 +321,10 @@ class Client:
                 return (yield from answer_on(connection, sent))
             return (yield from self._patient(connection, sent, broker, question.body.get("max_wait_ms", 0) / 1000))
         except (OSError, LoginError) as error:
-            raise self._no_answer(broker, error, may_be_done=may_be_done) from error
+            raise no_answer(broker, error, may_be_done=may_be_done) from error
+        except GeneratorExit:
+            connection.close()
+            raise
 
     def _proven(self, connection: Connection, broker: Broker) -> Task[None]:
         """Wait until the broker has answered on this connection at all. Raises NoAnswer."""
@@ -294,58 +332,42 @@ class Client:
         silent_at = time.monotonic() + SILENCE_SECONDS
         for _ in answer_on(connection, sent):
             if time.monotonic() >= silent_at:
-                raise self._no_answer(broker, None, is_silent=True)
+                self._silent_until[broker.address] = time.monotonic() + SILENT_SECONDS
+                for each in self._connections.pop(broker.address, ()):
+                    each.close()
+                raise no_answer(broker, is_silent=True)
             yield silent_at
 
     def _patient(self, connection: Connection, sent: Sent, broker: Broker, seconds: float) -> Task[Any]:
         """The answer of a broker that proves to live on another connection, if it is late."""
         proof_at = time.monotonic() + PROOF_SECONDS + seconds
         answer = answer_on(connection, sent)
+        proof: Task[None] | None = None
         while True:
             try:
                 next(answer)
             except StopIteration as done:
                 return done.value
+            wake = proof_at
             if time.monotonic() >= proof_at:
-                break
-            yield proof_at
-        prober = Connection(broker.address, self._login, client_id=self._client_id)
-        self._probers.append(prober)
-        try:
-            proof = self._proven(prober, broker)
-            while True:
-                wake = next(proof, None)
-                try:
-                    next(answer)
-                except StopIteration as done:
-                    return done.value
-                if wake is None:
-                    break
-                yield wake
-        finally:
-            prober.close()
-            self._probers.remove(prober)
-        return (yield from answer)
-
-    def _no_answer(
-        self, broker: Broker, error: Exception | None, *, is_silent: bool = False, may_be_done: bool = False
-    ) -> NoAnswer:
-        connection = self._connections.pop(broker.address, None)
-        if connection is not None:
-            connection.close()
-        if is_silent and time.monotonic() >= self._silent_until.get(broker.address, 0.0):
-            self._silent_until[broker.address] = time.monotonic() + SILENT_SECONDS
-        reason = "" if error is None else getattr(error, "strerror", None) or str(error)
-        return NoAnswer(str(broker), reason, is_silent=is_silent, may_be_done=may_be_done)
+                if proof is None:
+                    proof = self._proven(self._connection(broker.address, is_new=True), broker)
+                wake = next(proof, EVENTS_ONLY)
+            yield wake
 
     # -- brokers ----------------------------------------------------------------------------------------------
 
-    def _connection(self, address: Address) -> Connection:
-        """The connection that is kept, or a new one."""
-        kept = self._connections.get(address)
-        if kept is None or kept.error is not None:
-            kept = self._connections[address] = Connection(address, self._login, client_id=self._client_id)
-        return kept
+    def _every(self) -> list[Connection]:
+        return [each for several in self._connections.values() for each in several]
+
+    def _connection(self, address: Address, *, is_new: bool = False) -> Connection:
+        """A connection that is kept and has nothing to wait for; else a new one, as long as there are few."""
+        kept = self._connections[address] = [each for each in self._connections.get(address, ()) if each.error is None]
+        found = min(kept, key=lambda each: each.unanswered, default=None)
+        if found is None or is_new or (found.unanswered and len(kept) < CONNECTIONS_MAX):
+            found = Connection(address, self._login, client_id=self._client_id)
+            kept.append(found)
+        return found
 
     def _learn(self, answer: Any) -> None:
         """Note the brokers and the controller of a Metadata answer."""
@@ -360,11 +382,18 @@ class Client:
         now = time.monotonic()
 
         def rank(broker: Broker) -> tuple[bool, bool, bool]:
-            connection = self._connections.get(broker.address)
+            is_connected = any(each.error is None for each in self._connections.get(broker.address, ()))
             is_silent = now < self._silent_until.get(broker.address, 0.0)
-            return is_silent, connection is None or connection.error is not None, broker.address != self.address
+            return is_silent, not is_connected, broker.address != self.address
 
         return sorted(self.brokers.values(), key=rank)
+
+
+def no_answer(
+    broker: Broker, error: Exception | None = None, *, is_silent: bool = False, may_be_done: bool = False
+) -> NoAnswer:
+    reason = "" if error is None else getattr(error, "strerror", None) or str(error)
+    return NoAnswer(str(broker), reason, is_silent=is_silent, may_be_done=may_be_done)
 
 
 def answer_on(connection: Connection, sent: Sent) -> Task[Any]:
@@ -374,6 +403,11 @@ def answer_on(connection: Connection, sent: Sent) -> Task[Any]:
             raise connection.error
         yield EVENTS_ONLY
     return sent.answer
+
+
+def drain(descriptor: int) -> None:
+    with suppress(OSError):
+        os.read(descriptor, 1 << 12)
 
 
 def codes_in(answer: Any) -> set[int]:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from errno import EINPROGRESS
 from functools import cache
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, DefaultSelector
 from typing import TYPE_CHECKING, Any, Self
 
 from minibroker.client.address import Address
@@ -103,9 +103,9 @@ class Connection:
         return -1 if self._socket is None else self._socket.fileno()
 
     @property
-    def waits(self) -> bool:
-        """Whether anything was sent that is not answered, or it is not open yet."""
-        return self.error is None and (bool(self._sent) or not self.is_open)
+    def unanswered(self) -> int:
+        """The number of requests that were sent and are not answered."""
+        return len(self._sent)
 
     def close(self) -> None:
         self._end(ConnectionAbortedError("it was closed here"))
@@ -330,13 +330,26 @@ class Connection:
 
 def wait(connections: Iterable[Connection], until: float) -> None:
     """Sleep until one of these connections can go on, or until that time of `time.monotonic`; let it go on."""
-    with DefaultSelector() as selector:
-        for each in connections:
-            if each.error is None:
-                selector.register(each, each.waits_for)
-        for key, _ in selector.select(max(0.0, until - time.monotonic())):
-            assert isinstance(key.fileobj, Connection)
-            key.fileobj.go_on()
+    with polling(connections) as selector:
+        for each in readied(selector, until):
+            each.go_on()
+
+
+def polling(connections: Iterable[Connection], also: int | None = None) -> BaseSelector:
+    """A selector for the connections that have something to wait for, and for what can be read from a descriptor."""
+    selector = DefaultSelector()
+    for each in connections:
+        if each.error is None:
+            selector.register(each, each.waits_for)
+    if also is not None:
+        selector.register(also, EVENT_READ)
+    return selector
+
+
+def readied(selector: BaseSelector, until: float) -> list[Connection]:
+    """The connections that can go on, once there is one, or until that time of `time.monotonic`."""
+    found = selector.select(max(0.0, until - time.monotonic()))
+    return [key.fileobj for key, _ in found if isinstance(key.fileobj, Connection)]
 
 
 def newest_common(api: Api, offered: Versions, first: int = 0) -> int:

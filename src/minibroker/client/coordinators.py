@@ -24,14 +24,19 @@ T = TypeVar("T")
 
 
 def at_coordinators(
-    client: Client, keys: Collection[str], ask: Callable[[dict[int, list[str]]], T], kind: int = OF_GROUPS
+    client: Client,
+    keys: Collection[str],
+    ask: Callable[[dict[int, list[str]]], T],
+    kind: int = OF_GROUPS,
+    *,
+    until: float = float("inf"),
 ) -> T:
     """Call `ask` with the keys of each coordinator, and again until all are there; its result.
 
     A cluster makes the topic of its coordinators at the first question for one; and one that has moved loads first what
-    it coordinates. Raises KafkaError after COORDINATOR_SECONDS, and ClientError.
+    it coordinates. Raises KafkaError after COORDINATOR_SECONDS, or at `until`, and ClientError.
     """
-    deadline = time.monotonic() + COORDINATOR_SECONDS
+    deadline = min(time.monotonic() + COORDINATOR_SECONDS, until)
     while True:
         try:
             return ask(by_coordinator(client, keys, kind))
@@ -70,7 +75,7 @@ def when_there(rows: Iterable[Any]) -> list[Any]:
 
 
 def committed_offsets(
-    client: Client, groups: Mapping[int, Sequence[str]], patience_seconds: float | None = None
+    client: Client, groups: Mapping[int, Sequence[str]]
 ) -> tuple[dict[str, Offsets], dict[int, Exception]]:
     """The committed offsets of groups, by their coordinators; and why of others there are none, by their coordinators.
 
@@ -84,7 +89,7 @@ def committed_offsets(
     }
     found: dict[str, Offsets] = {name: {} for names in groups.values() for name in names}
     lost: dict[int, Exception] = {}
-    for at, answer in client.answers(questions, patience_seconds=patience_seconds).items():
+    for at, answer in client.answers(questions).items():
         if isinstance(answer, ClientError):
             lost[at[0]] = answer
             continue

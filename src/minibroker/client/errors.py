@@ -48,8 +48,13 @@ class NoAnswer(ClientError):
         self.may_be_done = may_be_done
 
 
-class TooSlow(ClientError):
-    """The time of a question is over, and its broker has not answered yet."""
+class TooSlow(NoAnswer):
+    """The time of a question is over, and its broker has not answered, though it may live."""
+
+    def __init__(self, broker: int | None) -> None:
+        named = "the broker" if broker is None else f"broker {broker}"
+        super().__init__(named, is_silent=True, may_be_done=True)
+        self.args = (f"{named} has not answered in time",)
 
 
 class Unsupported(ClientError):

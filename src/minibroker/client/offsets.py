@@ -40,11 +40,11 @@ def offsets_at(
     partitions: Collection[TopicPartition],
     *times: int,
     committed_only: bool = False,
-    patience_seconds: float | None = None,
+    until: float = float("inf"),
 ) -> Found:
     """The offset of each partition at each of these times, which are in ms since 1970, or as EARLIEST_TIMESTAMP."""
     found = Found([{} for _ in times], {})
-    deadline = time.monotonic() + ELECTION_SECONDS
+    deadline = min(time.monotonic() + ELECTION_SECONDS, until)
     left = sorted(partitions)
     while left:
         leaders = client.leaders({at.topic for at in left})
@@ -59,7 +59,7 @@ def offsets_at(
             for number, at in enumerate(times)
         }
         left, is_over = [], time.monotonic() > deadline
-        for (leader, start, number), answer in client.answers(asked, patience_seconds=patience_seconds).items():
+        for (leader, start, number), answer in client.answers(asked).items():
             if isinstance(answer, Exception):
                 found.lost.update(dict.fromkeys(led[leader][start : start + AT_ONCE], answer))
                 continue

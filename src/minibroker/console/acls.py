@@ -70,12 +70,14 @@ def routes(console: Console) -> list[BaseRoute]:
 def rules_of(client: Any) -> list[Rule] | None:
     """All rules; None for a cluster without an authorizer. Raises CommandFailed, and Refused for an old cluster."""
     from minibroker.any_cluster.acl_admin import AclAdmin, Wanted, refusals_explained
-    from minibroker.any_cluster.cluster import errors
+    from minibroker.protocol.errors import ErrorCode, KafkaError
 
     with refusals_explained(client), needing(NEEDS):
         try:
             return AclAdmin(client).rules([Wanted()])
-        except errors.SecurityDisabledError:
+        except KafkaError as error:
+            if error.code != ErrorCode.SECURITY_DISABLED:
+                raise
             return None
 
 

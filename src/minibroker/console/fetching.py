@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minibroker.any_cluster.batch_fetching import PARTITION_BYTES, Fetched, asked, rows_of, taken
+from minibroker.any_cluster.batch_fetching import Fetched, rows_of, taken
+from minibroker.client.reading import PARTITION_BYTES, fetching
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import MAGIC_AT, read_header
@@ -37,22 +37,30 @@ def fetch(
         if each.partition in positions and each.leader is not None:
             leaders.setdefault(each.leader, []).append(each.partition)
 
-    def ask(leader: int) -> list[Fetched]:
-        fetched = []
-        for start in range(0, len(leaders[leader]), PARTITIONS_A_REQUEST):
-            chosen = {at: positions[at] for at in leaders[leader][start : start + PARTITIONS_A_REQUEST]}
-            answer = asked(client, leader, topic.name, chosen, committed, max_wait_ms, partition_bytes)
-            fetched += [taken(row, chosen[row.partition_index], committed) for row in rows_of(answer)]
-        return fetched
-
-    answers = of_each(client, leaders, ask, "what it leads")
+    questions = {
+        (leader, start): fetching(
+            leader,
+            topic.name,
+            {at: positions[at] for at in numbers[start : start + PARTITIONS_A_REQUEST]},
+            committed_only=committed,
+            max_wait_ms=max_wait_ms,
+            partition_bytes=partition_bytes,
+        )
+        for leader, numbers in leaders.items()
+        for start in range(0, len(numbers), PARTITIONS_A_REQUEST)
+    }
+    answers = of_each(client, questions, "what it leads")
+    answering = {leader for leader, _ in answers}
+    fetched = [
+        taken(row, positions[row.partition], committed) for answer in answers.values() for row in rows_of(answer)
+    ]
     unanswered = [
         Fetched(at, positions[at], positions[at], UNKNOWN, [], f"its leader, broker {leader}, does not answer")
         for leader, partitions in leaders.items()
         for at in partitions
-        if leader not in answers
+        if leader not in answering
     ]
-    return [each for fetched in answers.values() for each in fetched] + unanswered
+    return fetched + unanswered
 
 
 def first_timestamps(
@@ -62,19 +70,18 @@ def first_timestamps(
 
     What a leader refuses is left out; one that does not answer is noted.
     """
-    from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
-
-    def ask(leader: int, at: TopicPartition, position: int) -> list[Any]:
-        return list(rows_of(asked(client, leader, at.topic, {at.partition: position}, False, 0, HEADER_BYTES)))
+    from minibroker.any_cluster.cluster import NoAnswer, lacks_answer
 
     def leader_of(at: TopicPartition) -> int | None:
         partitions = topics[at.topic].partitions if at.topic in topics else ()
         return next((each.leader for each in partitions if each.partition == at.partition), None)
 
     # One request each: of several partitions in one, only the first is sure to bring a batch (KIP-74).
-    answers = at_once(
+    answers = client.answers(
         {
-            (at, position): partial(ask, leader, at, position)
+            (at, position): fetching(
+                leader, at.topic, {at.partition: position}, committed_only=False, partition_bytes=HEADER_BYTES
+            )
             for at, position in places
             if (leader := leader_of(at)) is not None
         }
@@ -86,7 +93,7 @@ def first_timestamps(
         elif isinstance(answer, Exception):
             raise answer
         else:
-            for row in answer:
+            for row in rows_of(answer):
                 if not row.error_code and row.records and len(row.records) >= HEADER_BYTES_MIN:
                     found[place] = first_timestamp(bytes(row.records))
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from minibroker.fetching_groups import FetchedPartition
 
     Fetching = Mapping[str, Sequence[FetchedPartition]]
-    Listed = Mapping[str, Mapping[str, Any]]
+    Listed = Mapping[str, Any]
 
 HISTORY_SECONDS = 600
 POINT_SECONDS = 2.0

@@ -1,6 +1,6 @@
 """Connections to the cluster, kept between requests: at most one for each of a few threads that ask.
 
-kafka-python blocks, so a question is a function of a client that runs in a thread. The broker may have been started
+A client blocks, so a question is a function of one that runs in a thread. The broker may have been started
 again since a connection was last used: a question, which changes nothing, is then asked once more on a new one.
 """
 
@@ -22,6 +22,8 @@ from minibroker.protocol.client_ids import OF_CONSOLE
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from minibroker.client.client import Client
+
 THREADS_MAX = 8
 PROPERTIES = {"client.id": OF_CONSOLE}
 
@@ -29,9 +31,9 @@ T = TypeVar("T")
 
 
 class Connected(NamedTuple):
-    """A KafkaAdminClient, and what closes it."""
+    """A client, and what closes it."""
 
-    client: Any
+    client: Client
     closing: ExitStack
 
 
@@ -82,10 +84,10 @@ class KafkaClients:
 
     def _used(self, connected: Connected, question: Callable[[Any], T]) -> T:
         """Keep the connection unless it failed."""
-        from minibroker.any_cluster.cluster import wait_as_asked
+        from minibroker.any_cluster.cluster import failures_explained, wait_as_asked
 
         try:
-            with explained(connected):
+            with failures_explained(connected.client.address):
                 wait_as_asked(self.cluster.properties)
                 answer = question(connected.client)
         except BaseException:
@@ -99,36 +101,28 @@ class KafkaClients:
         return answer
 
     def _connect(self) -> Connected:
-        # kafka-python takes a fifth of a second to import: the page is there before it.
         from minibroker.any_cluster.cluster import connected
 
         closing = ExitStack()
         return Connected(closing.enter_context(connected(self.cluster)), closing)
 
 
-def explained(connected: Connected) -> Any:
-    """Turns what kafka-python raises into a CommandFailed."""
-    from minibroker.any_cluster.cluster import failures_explained
-    from minibroker.client.address import parse_address
-
-    (bootstrap,) = [connected.client.config["bootstrap_servers"]]
-    return failures_explained(parse_address(bootstrap))
-
-
 def lost_connection(error: CommandFailed) -> bool:
     """Whether a connection has ended, unlike that to a broker that refused, or that is silent."""
-    from minibroker.any_cluster.cluster import NoAnswer, errors
+    from minibroker.client.errors import ClientError, NoAnswer, Unsupported
 
     cause = error.__cause__
-    return not isinstance(cause, errors.BrokerResponseError) and not (isinstance(cause, NoAnswer) and cause.is_silent)
+    if isinstance(cause, NoAnswer):
+        return not cause.is_silent
+    return isinstance(cause, ClientError) and not isinstance(cause, Unsupported)
 
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
     """Raises Refused, saying what it takes, if the brokers do not know a request of the block."""
-    from minibroker.any_cluster.cluster import errors
+    from minibroker.client.errors import Unsupported
 
     try:
         yield
-    except (errors.UnsupportedVersionError, errors.IncompatibleBrokerVersion):
+    except Unsupported:
         raise Refused(501, what) from None

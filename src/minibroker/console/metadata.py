@@ -155,22 +155,23 @@ def release_at(client: Any, broker: int) -> str | None:
 
 
 def snapshot_of(client: Any) -> Snapshot:
-    from minibroker.any_cluster.cluster import hidden_unless, metadata_of
+    from minibroker.any_cluster.cluster import controller_of, hidden_unless, release_of
 
-    found, version = metadata_of(client)
+    found = client.metadata()
+    controller = controller_of(client, found)
     with noting() as lines:
-        hidden_unless(found["topics"], client, "topics")
+        hidden_unless(found.topics, client, "topics")
     return Snapshot(
         tuple(
             sorted(
-                (BrokerRow(row["node_id"], row["host"], row["port"], row.get("rack")) for row in found["brokers"]),
+                (BrokerRow(row.node_id, row.host, row.port, row.rack) for row in found.brokers),
                 key=lambda each: each.id,
             )
         ),
-        found["controller_id"] if found["controller_id"] >= 0 else None,
-        found.get("cluster_id"),
-        ".".join(map(str, version)),
-        {row["name"]: topic_row(row) for row in sorted(found["topics"], key=lambda row: str(row["name"]))},
+        controller if controller >= 0 else None,
+        found.cluster_id,
+        ".".join(map(str, release_of(client))),
+        {row.name: topic_row(row) for row in sorted(found.topics, key=lambda row: str(row.name))},
         tuple(lines),
     )
 
@@ -178,15 +179,15 @@ def snapshot_of(client: Any) -> Snapshot:
 def topic_row(row: Any) -> TopicRow:
     partitions = sorted(
         PartitionRow(
-            each["partition_index"],
-            each["leader_id"] if each["leader_id"] >= 0 else None,
-            tuple(each["replica_nodes"]),
-            tuple(each["isr_nodes"]),
-            known_epoch(each.get("leader_epoch")),
+            each.partition,
+            each.leader_id if each.leader_id >= 0 else None,
+            tuple(each.replica_nodes),
+            tuple(each.isr_nodes),
+            known_epoch(each.leader_epoch),
         )
-        for each in row["partitions"]
+        for each in row.partitions
     )
-    return TopicRow(row["name"], row["is_internal"], tuple(partitions))
+    return TopicRow(row.name, row.is_internal, tuple(partitions))
 
 
 def known_epoch(epoch: int | None) -> int | None:

@@ -129,19 +129,21 @@ def is_encodable(name: str) -> bool:
 
 def sent(client: Any, topic: str, written: Written) -> list[dict[str, int]]:
     """Append the copies; return their places in that order. Raises CommandFailed."""
-    from minibroker.any_cluster.cluster import errors
     from minibroker.any_cluster.produce_refusals import refusal
-    from minibroker.any_cluster.record_appends import Place, appended
+    from minibroker.any_cluster.record_appends import appended
     from minibroker.any_cluster.record_lines import NewRecord
+    from minibroker.client.errors import ClientError, NoAnswer
+    from minibroker.client.writing import Place
     from minibroker.errors import CommandFailed
+    from minibroker.protocol.errors import ErrorCode, KafkaError
 
     record = NewRecord(written.key, written.value, written.headers, written.partition, written.timestamp_ms)
     places: list[Place] = []
     try:
         for _, found in appended(client, topic, [record] * written.times):
             places += found
-    except errors.KafkaConnectionError as error:  # it may be written
-        raise CommandFailed(refusal(topic, errors.KafkaTimeoutError(), len(places))) from error
-    except errors.KafkaError as error:
+    except NoAnswer as error:  # it may be written
+        raise CommandFailed(refusal(topic, KafkaError(ErrorCode.REQUEST_TIMED_OUT), len(places))) from error
+    except (ClientError, KafkaError) as error:
         raise CommandFailed(refusal(topic, error, len(places))) from error
     return [{"partition": each.partition, "offset": each.offset, "timestamp": each.timestamp_ms} for each in places]

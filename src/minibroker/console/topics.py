@@ -325,12 +325,12 @@ async def existing_topic(console: Console, name: str) -> TopicRow:
 
 def check_allowed(client: Any, name: str) -> None:
     """Raises CommandFailed for a topic that this user may not see."""
-    from minibroker.any_cluster.cluster import DENIALS
     from minibroker.any_cluster.topic_admin import refusal
+    from minibroker.client.errors import DENIALS
 
-    (row,) = client.describe_topics([name])
-    if row["error_code"] in DENIALS:
-        raise CommandFailed(refusal(name, row["error_code"]))
+    (row,) = client.metadata([name]).topics
+    if row.error_code in DENIALS:
+        raise CommandFailed(refusal(name, row.error_code))
 
 
 def refuse_internal(topic: TopicRow, advice: str) -> None:

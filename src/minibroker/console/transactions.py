@@ -33,7 +33,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
         def ask(client: Any) -> list[ActiveProducer]:
             with needing(NEEDS_FOR_PRODUCERS):
-                return TransactionAdmin(console.kafka.cluster, client).producers(topic.name, ())
+                return TransactionAdmin(client).producers(topic.name, ())
 
         rows = await console.kafka.ask(ask)
         return {"rows": [each._asdict() for each in rows]}
@@ -42,7 +42,7 @@ def routes(console: Console) -> list[BaseRoute]:
         from minibroker.any_cluster.transaction_admin import TransactionAdmin
 
         name = in_path(request, "id")
-        await console.kafka.act(lambda client: TransactionAdmin(console.kafka.cluster, client).fence(name))
+        await console.kafka.act(lambda client: TransactionAdmin(client).fence(name))
         return {"transactional_id": name}
 
     return [
@@ -58,7 +58,7 @@ def transactions(console: Console, client: Any) -> dict[str, Any]:
     from minibroker.any_cluster.transaction_admin import TransactionAdmin
     from minibroker.errors import CommandFailed
 
-    admin = TransactionAdmin(console.kafka.cluster, client)
+    admin = TransactionAdmin(client)
     with needing(NEEDS):
         listed = admin.transactions(())
     listed = sorted(listed, key=lambda row: row.state != "Ongoing")
