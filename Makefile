@@ -101,8 +101,8 @@ test-compiled: wheel
 
 nightly: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
-	@$(PYTEST) -m nightly
 	@$(MAKE) --no-print-directory wheel
+	@$(PYTEST) -m nightly
 	@$(AS_COMPILED) $(PYTEST) -m "not pure and not spark and not nightly" --deselect tests/integration/test_compose.py
 	@! docker version >/dev/null 2>&1 || MINIBROKER_COMPILE=1 docker compose build -q # takes longer than a test may
 	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
@@ -132,6 +132,7 @@ format: $(VENV)/.dev
 
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
+	@$(BIN)/python -m tests.books kafka-2.0.1
 
 bench: $(VENV)/.dev $(if $(findstring --compiled,$(BENCH)),$(COMPILED)/.made)
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -191,7 +191,7 @@ class SocketPeer:
     def sync(self, name: str) -> bool:
         """Whether the connection still answers, by which time all before it is done."""
         self.send(name, frame(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync"))
-        return self.receive(name) != CLOSED
+        return self.receive(name) not in (CLOSED, NO_ANSWER)
 
     def connection(self, name: str) -> RawConnection:
         if name not in self._connections:
