@@ -1,4 +1,4 @@
-"""Books of conversations over the wire: with `minibroker serve`; at night compiled, and with Apache Kafka too.
+"""Books of conversations over the wire: with `minibroker serve`; at night compiled, and with Apache Kafka 2.0.1 too.
 
 In memory they are held by tests/broker/test_conversations.py. `python -m tests.books SUBJECT` holds them by hand.
 """
@@ -10,9 +10,11 @@ import pytest
 from benchmarks.apache_kafka import KafkaUnavailable
 from tests.books import Book, read_book
 from tests.books.conversations import FOLDER
-from tests.books.subjects import COMPILED, RELEASES, groups_of, held_by
+from tests.books.subjects import COMPILED, groups_of, held_by
 
 BOOKS = [pytest.param(read_book(path), id=path.stem) for path in sorted(FOLDER.glob("*.txt"))]
+# The marks of 3.9.1 and 4.4.0 (`3.9<`, `4.4<`) are not written yet: both write markers of transactions later.
+AT_NIGHT = ("compiled", "kafka-2.0.1")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -24,7 +26,7 @@ def test_a_process_answers_as_a_broker_in_memory(book: Book) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", ["compiled", *RELEASES])
+@pytest.mark.parametrize("name", AT_NIGHT)
 @pytest.mark.parametrize("book", BOOKS)
 def test_a_subject_answers_as_the_book_says(book: Book, name: str) -> None:
     if name == "compiled" and not COMPILED.exists():
