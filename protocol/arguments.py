@@ -11,6 +11,7 @@ from minibroker.protocol.guesses import closest, with_guess
 
 EXIT_USAGE = 2
 OPTION = re.compile(r"(?<![\w-])--[\w-]+")
+NOT_OF_TYPE = re.compile(r"invalid int value: ('[^']*')")
 UNKNOWN = "unrecognized arguments: "
 
 
@@ -23,7 +24,7 @@ class Arguments(argparse.ArgumentParser):
 
 def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Print that error, and end with the status of a usage error."""
-    message = with_guess(message)
+    message = with_guess(NOT_OF_TYPE.sub(r"\1 is not a whole number", message))
     options = OPTION.findall(parser.format_usage())
     for word in OPTION.findall(message) if message.startswith(UNKNOWN) else ():
         if (meant := closest(word, options)) is not None:

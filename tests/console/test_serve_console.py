@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.wings.testing.control.console_child import private_folder
+from minibroker.broker.wings.testing.control.console_child import ConsoleChild, ConsoleError, private_folder
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
 from tests.integration.members import wait_until_gone
@@ -128,6 +129,13 @@ def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path: Path, monk
     folder.rmdir()
 
     assert folder.parent == Path("/tmp")
+
+
+def test_a_console_whose_port_is_taken_ends_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConsoleError, match=f"127.0.0.1:{port}: Address already in use; choose .*--console PORT"):
+            ConsoleChild(f"127.0.0.1:{port}", controls=[Path("control")], client_config=None)
 
 
 def test_a_console_needs_its_libraries(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_without_a_guess_there_is_another_step() -> None:
         ("--nonsense", "unrecognized arguments: --nonsense; see `minibroker serve --help`"),
         ("orders", "unrecognized arguments: orders; see"),
         ("--log-level info", "'ERROR'); did you mean INFO? See"),
+        ("--parent-pid x", "argument --parent-pid: 'x' is not a whole number; see"),
         ("--act-as 4.0", "'2.0'); see"),
     ],
 )

@@ -29,6 +29,7 @@ AHEAD_SECONDS = 0.02
 FLUSH_TIMEOUT_SECONDS = 60
 DELIVERY_TIMEOUT_SECONDS = 60
 ANSWER_TIMEOUT_SECONDS = 30
+REACH_SECONDS = 10.0
 
 
 class ReplayFailed(RuntimeError):
@@ -40,11 +41,15 @@ class ReplayStopped(Exception):
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
-    """Create the topic. Raises KafkaException, also if the topic exists."""
+    """Create the topic. Raises KafkaException, also if the topic exists, and ReplayFailed if no broker is there."""
     # Records are as old as the flights: with a retention the broker would delete them on arrival. And a year
     # passes in seconds: with the usual segment.ms it would begin a new file for each week of it.
     config = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # its futures end with it, so it must be kept
+    try:
+        admin.list_topics(timeout=REACH_SECONDS)
+    except KafkaException as error:
+        raise ReplayFailed(f"no broker at {bootstrap}; name another with --bootstrap-servers HOST:PORT") from error
     created = admin.create_topics([NewTopic(topic, partitions, 1, config=config)], operation_timeout=30)
     created[topic].result()
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from minibroker.broker.network.listen import listen as listen_at
 from minibroker.broker.wings.testing.control.child_process import end
 
 STOP_SECONDS = 5.0
@@ -45,6 +46,11 @@ class ConsoleChild:
         missing = [name for name in LIBRARIES if find_spec(name) is None]
         if missing:
             raise ConsoleError(f"--console needs {missing[0]}; run: pip install hypercorn starlette")
+        host, _, port = listen.rpartition(":")
+        try:
+            listen_at(host.strip("[]"), int(port)).close()  # the child listens once the broker is ready
+        except OSError as error:
+            raise ConsoleError(f"{error.strerror}; choose another port with --console PORT") from error
         self._listen = listen
         self._client_config = client_config
         self._folder = None if controls else private_folder()
