@@ -122,6 +122,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.first_sentences
 
 check: lint
 	@$(PYTEST) -q -m "$(FAST)"

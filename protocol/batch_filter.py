@@ -145,7 +145,7 @@ def _read_keyed(data: bytes, position: int, count: int, header: BatchHeader) -> 
 
 
 class _OpenMessages:
-    """Magic 0 and 1: a message, or those that a wrapper holds."""
+    """Magic 0 and 1: a message, or the messages in a wrapper."""
 
     __slots__ = ("_records", "_view")
 

@@ -132,7 +132,7 @@ class Source:
         return self.constant(method, getattr(layout, method), f"struct.Struct({layout.format!r}).{method}")
 
     def inner(self, prefix: str, source: Source) -> str:
-        """Take in a function, the source of which began with this one as `outer`; return its name."""
+        """Take in a function whose source began with this one as `outer`; return its name."""
         self._fresh = source._fresh
         name = self.fresh(prefix)
         self.names[name] = source.function("encode")

@@ -71,8 +71,7 @@ def rows_at(body: Any, path: Sequence[int]) -> list[Any]:
 
 
 def changed(row: Any, places: Sequence[int], change: Callable[[Any], Any]) -> Any:
-    """Return a row, a NamedTuple or a plain tuple, with `change` of what is at the last of `places`, through arrays at
-    the others."""
+    """Return a row, a NamedTuple or a tuple, with `change` made at the last of `places`, through arrays before it."""
     place, *inner = places
     value = row[place]
     if not inner:

@@ -37,7 +37,7 @@ def read_back(text: str | None) -> bytes | None:
 
 
 def header_name_shown(name: str) -> str:
-    """The name of a header as `shown` shows its bytes; those that are not UTF-8 are surrogates in it."""
+    """The name of a header as `shown` shows its bytes; bytes that are not UTF-8 are surrogates in it."""
     return shown(name.encode("utf-8", "surrogateescape")) or ""
 
 

@@ -126,7 +126,7 @@ def transform(records: DataFrame, values: Values = BYTES, *, late_before: Column
 
 
 class Archive:
-    """The two tables below one folder, and what is known of what was written in this run."""
+    """The two tables below one folder, and the files that this run has written."""
 
     def __init__(self, spark: SparkSession, output: str) -> None:
         self.records = SinkTable(spark, f"{output}/{RECORDS}")

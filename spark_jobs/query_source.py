@@ -53,7 +53,7 @@ class Checkpoint:
         return dict(json.loads(self.files.read(TOPIC_IDS))) if self.files.exists(TOPIC_IDS) else {}
 
     def note_topic_ids(self, ids: dict[str, str]) -> None:
-        """Note the ids of topics beside those that are noted already."""
+        """Note the ids of more topics."""
         known = self.topic_ids()
         if known | ids != known:
             self.files.replace(TOPIC_IDS, json.dumps(known | ids))

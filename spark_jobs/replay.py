@@ -233,7 +233,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
 
 
 def _noted(texts: Mapping[tuple[str, int], str]) -> dict[tuple[str, int], tuple[int, int, str]]:
-    """The notes of lanes beside their offsets: how far in the records' own time, how many records, and of what source.
+    """The notes of lanes beside their offsets: how far in the records' own time, how many records, and their source.
 
     A note of anyone else is of no source.
     """

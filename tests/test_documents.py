@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import runpy
 import tomllib
@@ -15,7 +14,7 @@ import minibroker
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS, NODE_PACKAGES, OLD_KAFKA_PYTHON_PACKAGES, PLATFORMATIC
-from tests.sources import PACKAGES, ROOT, source_files, tree_of
+from tests.sources import PACKAGES, ROOT, source_files
 
 DOCS = ROOT / "docs"
 DESIGNS = sorted(path for part in PACKAGES for path in (ROOT / part).rglob("DESIGN.md"))
@@ -28,10 +27,6 @@ LINK = re.compile(r"\[[^]]+\]\((?![a-z]+:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SHORTEST_PIECE = 6  # of a message that is looked for in the source
-# A docstring that begins so has no subject: it describes without a name what it could name.
-WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Those|Where) ")
-BEGINNING = re.compile(rf'"""\s*{WITHOUT_SUBJECT.pattern}')  # to parse only files that may have one
-DOCUMENTED = (*PACKAGES, "benchmarks", "build_tools", "docs", "tests")
 OWN_SECTIONS = ("The broker does not start", "In tests", "Messages of the command")
 
 
@@ -154,18 +149,3 @@ def test_the_versions_of_clients_are_those_that_the_tests_run_with() -> None:
     assert rows["@platformatic/kafka"] == NODE_PACKAGES[PLATFORMATIC].rpartition("@")[2]
     assert f"franz-go v{rows['franz-go']}\n" in go
     assert "pyspark==" + rows["Spark's Kafka source and sink"] in requirements
-
-
-def test_a_docstring_has_a_subject_or_begins_with_its_verb() -> None:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    suspects = [path for path in source_files(*DOCUMENTED) if BEGINNING.search(path.read_text(encoding="utf-8"))]
-    found = [
-        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in suspects
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, documented)
-        and (text := ast.get_docstring(node)) is not None
-        and WITHOUT_SUBJECT.match(text)
-    ]
-
-    assert found == [], "begin with a noun or the verb: `The prefix of ...`, `Read ...`; see Words in CONTRIBUTING.md"

@@ -175,7 +175,7 @@ def cut_batch(data: memoryview, position: int, end: int) -> Iterator[BatchShape]
 
 
 def cut_view(data: memoryview, position: int, end: int) -> BatchView | None:
-    """The batch at `position`, of which only the bytes up to `end` were recorded; None if its header was not."""
+    """The batch at `position`, whose bytes were recorded only up to `end`; None if its header was not."""
     if end - position < RECORD_BATCH_OVERHEAD:
         return None
     try:

@@ -55,7 +55,7 @@ class Gap(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame of `size_bytes` on the wire, of which some may not have been kept."""
+    """A frame of `size_bytes` on the wire. Some of these bytes may not have been kept."""
 
     size_bytes: int
     kept: bytes

@@ -77,7 +77,7 @@ class Recorder:
             self._write(Kind.REQUEST, connection, frame=hidden_request(frame))
 
     def request_before_login(self, connection: int, frame: bytearray, *, is_token: bool) -> None:
-        """Record a request of a client that has not authenticated; only the size of what may be a token."""
+        """Record a request of a client that has not authenticated; of bytes that may be a token only the size."""
         if self._writer is None:
             return
         if not is_token and is_understood(frame):
@@ -136,7 +136,7 @@ class Recorder:
 
 
 def request_chunks(frame: bytearray, max_record_bytes: int) -> list[Any]:
-    """Split a large request into the chunks of its encoder, every other of which is records. Keep a small one whole."""
+    """Split a large request into the chunks of its encoder. Every second chunk is records. Keep a small one whole."""
     if len(frame) <= max_record_bytes:
         return [frame]
     try:

@@ -1,4 +1,4 @@
-"""The APIs of delegation tokens (KIP-48), of which this broker has none."""
+"""The APIs of delegation tokens (KIP-48). This broker has no tokens."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Acl:
 
 
 def number_of(operation: str) -> int:
-    """The number of an operation, of which Kafka's own name does as well: DescribeConfigs. Raises ValueError."""
+    """The number of an operation by our name or Kafka's, such as DescribeConfigs. Raises ValueError."""
     for name, number in OPERATIONS.items():
         if operation.lower() in (name, name.replace("_", "")):
             return number

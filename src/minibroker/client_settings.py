@@ -40,7 +40,7 @@ def client_settings(library: str, access: Access) -> Any:
 
 
 def present(settings: dict[str, Any]) -> dict[str, Any]:
-    """Keep those that have a value."""
+    """Keep the settings that have a value."""
     return {name: value for name, value in settings.items() if value}
 
 

@@ -143,8 +143,11 @@ class Cluster(Administered, ClusterVerbs):
         return self._brokers[broker_id]
 
     def restore(self) -> None:
-        """Have all brokers run: let paused ones go on, lift their faults, release followers, heal the network; then
-        start those that have ended, which the controller has to reach."""
+        """Have all brokers run again.
+
+        Let paused ones go on, lift their faults, release followers and heal the network. Then start the brokers that
+        have ended, which the controller has to reach.
+        """
         for broker_id, broker in self._brokers.items():
             if broker.is_running:
                 if is_paused(broker.pid):
@@ -227,7 +230,7 @@ class Cluster(Administered, ClusterVerbs):
 
     @property
     def broker_ids(self) -> list[int]:
-        """The ids of all brokers, those that do not run too."""
+        """The ids of all brokers, whether or not they run."""
         return list(self._brokers)
 
     @property

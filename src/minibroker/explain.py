@@ -29,7 +29,7 @@ Facts = dict[str, Any]
 
 
 class Chosen(TypedDict, total=False):
-    """Chooses the requests to explain: those that match every given key."""
+    """Chooses the requests to explain. They match every given key."""
 
     api: str | Sequence[str]  # Kafka's name in any spelling: "fetch", "LIST_OFFSETS", "ListOffsets"; or several
     client_id: str

@@ -27,7 +27,7 @@ When = Literal["before", "after"]
 
 
 class RequestFilter(TypedDict, total=False):
-    """Chooses the requests to strike: those that match every given key."""
+    """Chooses the requests to strike. They match every given key."""
 
     client_id: str
     connection: int | str  # its number in `connections()`, or the client's host:port

@@ -140,7 +140,7 @@ class Security:
 
 
 def plain_accounts(users: Mapping[str, str], own: str) -> str:
-    """The login module of PLAIN with these accounts, of which `own` is the broker's."""
+    """The login module of PLAIN with these accounts; `own` is the broker's."""
     accounts = {f"user_{name}": password for name, password in users.items()}
     return written_jaas(JAVA_MODULES[PLAIN], {"username": own, "password": users[own], **accounts})
 

@@ -313,7 +313,7 @@ def sent_step(sent: Mapping[str, Any], us: int) -> Step:
 
 
 def happened(explained: Explained, others: Iterable[Explained] = ()) -> list[tuple[int, str]]:
-    """The events of a request, its cause and those that it woke, with microseconds of the machine's clock."""
+    """The events of a request, of its cause, and of the requests that it woke, in microseconds."""
     events = [each for one in (explained, *others) for each in sentences(one)]
     return sorted(events, key=lambda each: each[0])
 

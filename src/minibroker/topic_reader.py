@@ -30,7 +30,7 @@ RECORDS_SHOWN = 10
 def read_records(
     client: Client, topic: str, *, n: int | None, timeout: float, partition: int | None, read_committed: bool
 ) -> list[Record]:
-    """All records of a topic, as soon as there are `n`; without `n`, those that are there.
+    """All records of a topic, as soon as there are `n`; without `n`, the present ones.
 
     In the order of their partitions and offsets. Raises WaitError after `timeout` seconds, BrokerError without `n` if
     the topic or partition is not there, and KafkaError.
@@ -161,7 +161,7 @@ def shortage(topic: str, n: int, timeout: float, records: list[Record]) -> str:
 
 
 def absence(client: Client, topic: str, partition: int | None, present: list[int]) -> str:
-    """The message that a topic or a partition is missing, with those that are there."""
+    """The message that a topic or a partition is missing, with the existing ones."""
     if present:
         return f"topic {topic} has no partition {partition}, only {', '.join(map(str, present))}"
     others = ", ".join(f"{name} ({counted(count, 'record')})" for name, count in record_counts(client).items())

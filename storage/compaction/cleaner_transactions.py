@@ -26,7 +26,7 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_committed", "_index", "_to_come", "_with_batches")
 
     def __init__(self, aborted: Iterable[AbortedTxn], start_offset: int) -> None:
-        """Take all aborted transactions of the log, and ignore those that ended before the start."""
+        """Take the aborted transactions of the log that ended at the start or later."""
         self._index: TransactionIndex | None = None  # of the segment that is being written
         reached = [txn for txn in aborted if txn.last_offset >= start_offset]
         self._to_come = deque(sorted(reached, key=lambda txn: txn.first_offset))

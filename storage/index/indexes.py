@@ -100,7 +100,7 @@ class MappedIndex:
         self._room = room
 
     def _mapped(self) -> memoryview:
-        """Return the entries, of which there must be one; map the file if it is not mapped."""
+        """Return the entries, at least one; map the file if it is not mapped."""
         if self._map is None:
             fd = disk.open_file(self.path, disk.READ_WRITE)
             try:

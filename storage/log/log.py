@@ -142,7 +142,7 @@ class Log:
 
     @property
     def durable_end_metadata(self) -> LogOffsetMetadata:
-        """The end of what flush.messages allows to serve: the log's end, or the recovery point while a flush is due.
+        """The offset up to which flush.messages allows reads: the log's end, or the recovery point until a flush.
 
         Raises KafkaError of a log that refuses.
         """

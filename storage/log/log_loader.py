@@ -184,7 +184,7 @@ class LogLoader:
             self._segments.add(self._open_segment(base_offset))
 
     def _check_indexes(self, recover_from: int | None) -> None:
-        """Rebuild corrupt indexes, except those that recovery will rebuild anyway."""
+        """Rebuild the corrupt indexes that recovery will not rebuild anyway."""
         due = () if recover_from is None else self._segments.between(recover_from, BEYOND_ALL_OFFSETS)
         for segment in self._segments:
             if segment in due:

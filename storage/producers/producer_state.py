@@ -183,7 +183,7 @@ class ProducerStateManager:
         return completed.last_offset + 1 if undecided is None else undecided
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget the producers that wrote nothing, and of which no transaction ended, for the expiration."""
+        """Forget the producers that neither wrote nor ended a transaction within the expiration."""
         for producers in (self._producers, self._remembered):
             for producer_id in [key for key, entry in producers.items() if self._is_expired(entry, now_ms)]:
                 del producers[producer_id]

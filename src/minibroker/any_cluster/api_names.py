@@ -1,4 +1,4 @@
-"""The names of Kafka's APIs, also of those that are not asked from here."""
+"""The names of all of Kafka's APIs, whether or not they are asked from here."""
 
 from __future__ import annotations
 

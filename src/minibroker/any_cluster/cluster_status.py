@@ -23,7 +23,7 @@ Key = tuple[int, int]  # a partition, and a broker
 
 
 class SeenReplica(NamedTuple):
-    """A replica, with the fields of `Replica`; `in_sync_replicas` are those that clients see."""
+    """A replica, with the fields of `Replica`; `in_sync_replicas` is the list that clients see."""
 
     broker_id: int
     role: str
@@ -47,7 +47,7 @@ class ClusterStatus:
         return {"controller_id": found.controller_id, "brokers": [as_row(each) for each in found.brokers]}
 
     def brokers(self) -> list[dict[str, Any]]:
-        """The brokers that are alive, and those that have replicas and are not."""
+        """The brokers that are alive, and the dead ones that have replicas."""
         partitions = [row for topic in topics_of(self._client) for row in topic.partitions]
         alive = {each.id: str(each.address) for each in self._client.brokers.values()}
         known = {*alive, *(each for row in partitions for each in row.replica_nodes)}

@@ -123,7 +123,7 @@ class ConfigAdmin:
         self._alter(subject, dict.fromkeys(names))
 
     def _alter(self, subject: Subject, changes: Mapping[str, str | None]) -> None:
-        """Set these configs, and unset those that are None."""
+        """Set these configs; unset one whose value is None."""
         if ApiKey.INCREMENTAL_ALTER_CONFIGS in self._client.versions:
             api = ApiKey.INCREMENTAL_ALTER_CONFIGS
             rows: list[Any] = [(name, DELETE if value is None else SET, value) for name, value in changes.items()]

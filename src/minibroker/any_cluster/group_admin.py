@@ -199,7 +199,7 @@ class GroupAdmin:
         return len(self._group(group)[0].members or ())
 
     def reset(self, group: str, moves: Sequence[Move]) -> list[Move]:
-        """Commit the offsets of a plan; return the moves, with an error in those that were refused."""
+        """Commit the offsets of a plan; return the moves; a refused one has its error."""
         found, _ = self._group(group)
         offsets = {TopicPartition(move.topic, move.partition): move.after for move in moves}
         alter = altered_starts if found.type == SHARE else altered_offsets

@@ -101,7 +101,7 @@ ACCESS = Access(
 
 
 class LibrdkafkaConsumer:
-    """Records of assigned partitions, or of those that a group assigns."""
+    """Reads the partitions that it is given, or that a group assigns."""
 
     def __init__(self, settings: Mapping[str, Any], own_headers: OwnHeaders) -> None:
         self.access = ACCESS._replace(headers=self._headers_of)

@@ -167,7 +167,7 @@ def asked(
 def found_at(
     client: Client, partitions: Collection[TopicPartition], *times: int, committed_only: bool = False
 ) -> list[Offsets]:
-    """The offsets of each of these times, all asked at once; of which partitions there are none is noted."""
+    """The offsets of each of these times, all asked at once; partitions without one are noted."""
     found, lost = offsets_at_times(client, partitions, *times, committed_only=committed_only, until=patience.until())
     note_lost(lost)
     return found

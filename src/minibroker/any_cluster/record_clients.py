@@ -33,7 +33,7 @@ OwnHeaders = Callable[[str, int, int], Headers]  # of a topic, a partition and a
 
 
 class CannotReadOn(Exception):
-    """A client library fails at a batch, of which partition it may not know; its own error is the cause."""
+    """A client library fails at a batch, perhaps without its partition; its own error is the cause."""
 
 
 class RecordConsumer(Protocol):

@@ -273,7 +273,7 @@ topic_admin = administering(TopicAdmin)
 
 
 def internal_among(client: Client, names: Collection[str]) -> set[str]:
-    """Return those that are Kafka's internal topics."""
+    """Return Kafka's internal topics among these."""
     return {row.name for row in topics_of(client, names) if row.is_internal}
 
 

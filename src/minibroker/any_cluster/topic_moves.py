@@ -46,7 +46,7 @@ ADVICE: dict[int, str] = {
 
 
 class Move(NamedTuple):
-    """A partition whose replicas move: those of now and of then, in their order; those that come, and that go."""
+    """A partition whose replicas move: the replicas before and after, and which are added and removed."""
 
     topic: str
     partition: int
@@ -83,7 +83,7 @@ class TopicMoves:
         return sorted(each for each in outcomes if topics or each.outcome != "unchanged")
 
     def move(self, topic: str, numbers: Collection[int], replicas: Sequence[int] | None) -> list[Outcome]:
-        """Begin to move partitions to these brokers, the first of which is preferred as leader; None: back again."""
+        """Begin to move partitions to these brokers, the preferred leader first; None: back again."""
         self._require(FIRST_WITH_MOVES, "moves of replicas")
         if replicas is not None:
             self._check_brokers(replicas)

@@ -104,7 +104,7 @@ def checkpoint(
 
 
 def ranges_now(found: Checkpoint, cluster: Cluster) -> dict[tuple[str, int], OffsetRange]:
-    """The first and last offsets of what the query reads, now; a topic that does not exist has none."""
+    """The first and last offsets of the query's partitions now; a topic that does not exist has none."""
     from minibroker.any_cluster.cluster import TopicPartition, connected, topics_of
     from minibroker.any_cluster.partition_offsets import ranges_of
 

@@ -150,7 +150,7 @@ def log_dirs(
     ] = None,
     output: OutputOption = "text",
 ) -> int:
-    """Show how much of which broker's disk each partition takes."""
+    """Show how many bytes each partition takes, and on which broker."""
     from minibroker.any_cluster.cluster import broker_ids, connected, of_each, topics_of
     from minibroker.any_cluster.partition_offsets import partitions_of
 

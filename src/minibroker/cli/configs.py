@@ -58,7 +58,7 @@ def describe_configs(
     everything: Annotated[bool, typer.Option("--all", "--all-configs", "-a", help="Show defaults too.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Show configs: those that are set, those named, or all."""
+    """Show the configs that are set, the named ones, or all."""
     subject = subject_of(topic, broker, group)
     from minibroker.any_cluster.config_admin import config_admin, no_config
 

@@ -194,7 +194,7 @@ def print_description(found: GroupDescription) -> None:
 
 
 def started(group: Group) -> str:
-    """The title of what a group has of a partition: a share group commits nothing."""
+    """The title of a partition's offset in a group: a share group commits none."""
     from minibroker.any_cluster.described_groups import SHARE
 
     return "START" if group.type == SHARE else "COMMITTED"

@@ -39,7 +39,7 @@ JOIN_SECONDS = 60.0
 
 
 class Selection(NamedTuple):
-    """The records to read: of which topics, from where to where; of all partitions without numbers."""
+    """The records to read: their topics, and the positions between which they are; without numbers, all partitions."""
 
     topics: Sequence[str]
     are_patterns: bool
@@ -279,7 +279,7 @@ def rebalances_suppressed() -> Iterator[None]:
 
 
 def topics_of(admin: Client, wanted: Selection) -> list[str]:
-    """The topics by name, or those that match a pattern as a whole, without Kafka's own. Raises CommandFailed."""
+    """The topics by name, or all but Kafka's own that match a whole pattern. Raises CommandFailed."""
     if not wanted.are_patterns:
         return list(dict.fromkeys(wanted.topics))
     patterns = [re.compile(pattern) for pattern in wanted.topics]

@@ -175,7 +175,7 @@ class Client:
             self.metadata([])
 
     def metadata(self, topics: Sequence[str] | None = None) -> Any:
-        """Ask for all topics, or for those of these names, none of which is created; note who the brokers are."""
+        """Ask for all topics, or for these names without creating any; note who the brokers are."""
         row = ASKED_TABLE[ApiKey.METADATA].request.row("topics")
         rows = None if topics is None else [row(name=name) for name in topics]
         answer = self.ask(ApiKey.METADATA, topics=rows, allow_auto_topic_creation=False)

@@ -256,7 +256,7 @@ class Connection:
                 return
 
     def _exchange(self, api_key: ApiKey, version: int, **body: Any) -> Generator[int, None, Any]:
-        """The answer to a request of the login, which goes before those that wait for its end."""
+        """The answer to a request of the login, sent before the requests that wait for its end."""
         request = ASKED_TABLE[api_key].request(**body)
         sent = Sent(api_key, version, 0)
         self._sent.appendleft(sent)

@@ -20,7 +20,7 @@ DECOMPRESSED_MAX_BYTES = 64 << 20
 
 
 class Decoded(NamedTuple):
-    """A batch with its records, without those that no consumer gets; `error` is why it has none that can be read."""
+    """A batch with the records that a consumer gets; `error` says why none can be read."""
 
     view: BatchView
     records: list[Record]

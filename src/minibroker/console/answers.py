@@ -68,7 +68,7 @@ def advice_of_a_page(error: str) -> str:
 
 
 def get(path: str, handler: Handler) -> Route:
-    """A route that answers with the JSON of what the handler returns; `lacks` has what is not in it, and why."""
+    """A route that answers with the handler's value as JSON; `lacks` names the missing parts, and why."""
 
     async def handle(request: Request) -> Any:
         value, lacking = await looked(lambda: handler(request))
@@ -110,7 +110,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 async def answered(
     handle: Callable[[], Awaitable[Any]], response_of: Callable[[Any], Response] = json_response
 ) -> Response:
-    """The response of what the handler returns, or of what it raises."""
+    """The response to the handler's value, or to its error."""
     try:
         return response_of(await handle())
     except Exception as error:

@@ -90,7 +90,7 @@ def pages() -> list[tuple[list[str], list[str]]]:
 
 
 def modules_of(path: str) -> list[str]:
-    """The modules of the page at an address; those that every page has, if there is none."""
+    """The modules of the page at an address; if there is none, the modules of every page."""
     parts = parts_of(path)
     for pattern, modules in pages():
         if len(pattern) == len(parts) and all(

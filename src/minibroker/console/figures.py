@@ -37,7 +37,7 @@ def led_partitions(topics: Iterable[TopicRow]) -> list[TopicPartition]:
 
 
 def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, committed: bool = False) -> Offsets:
-    """Offsets by partition, without those that no leader answered for; `committed` is the last stable offset."""
+    """Offsets of the partitions whose leader answered; `committed` is the last stable offset."""
     from minibroker.any_cluster.partition_offsets import asked
 
     return asked(client, partitions, spec, committed_only=committed)

@@ -204,7 +204,7 @@ class Groups:
         return {"rows": rows, "looked_through": len(lags), "all": every}
 
     async def worst(self, request: Request) -> Any:
-        """The groups that are furthest behind, and the lag by topic of those that a page of topics shows."""
+        """The groups that are furthest behind, and the lag by group of the topics on a page."""
         return self._watch.shown(await self._watch.fresh(), topics_in(request))
 
     def stream(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:

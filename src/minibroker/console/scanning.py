@@ -237,7 +237,7 @@ def read_windows(
 
 
 def without_progress(answers: list[Fetched], positions: Mapping[int, int]) -> set[int]:
-    """The partitions of which nothing came; if others filled the answer, a batch may still be there (KIP-74)."""
+    """The partitions that returned no batch; if others filled the answer, a batch may still be there (KIP-74)."""
     return {each.partition for each in answers if not each.records and each.next <= positions[each.partition]}
 
 

@@ -53,7 +53,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
 
 def transactions(console: Console, client: Any) -> dict[str, Any]:
-    """All transactional ids; those that are open are described, as far as a page shows them. Raises Refused."""
+    """All transactional ids; open ones are described, as far as a page shows them. Raises Refused."""
     from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
     from minibroker.any_cluster.transaction_admin import TransactionAdmin
     from minibroker.errors import CommandFailed

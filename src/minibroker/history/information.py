@@ -1,4 +1,4 @@
-"""Did records reach only those that came after them?
+"""Did records reach only later operations?
 
 A poll that returns only committed records follows the send, or the commit, of each of them. If every one of these
 edges goes forward in the time of the file, no cycle is possible: so the graph is built only when one goes back, or for

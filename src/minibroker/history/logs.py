@@ -101,7 +101,7 @@ class Judged:
         return f"{actor.process.name} ({self.history.place(time_of(actor))})"
 
     def _visible(self, log: Log) -> list[int]:
-        """The offsets, in order, that every consumer which passes them must get, of those that some consumer got."""
+        """The offsets, in order, that some consumer got and every other one that passes them must get."""
         offsets = []
         for offset, sight in log.partition.seen.items():
             send = log.writers.get(offset)

@@ -118,14 +118,14 @@ class Poll:
 
 
 class Moved(NamedTuple):
-    """A consumer was placed: all its positions are void, but for those that are given."""
+    """A consumer was placed: only the given positions hold from now on."""
 
     positions: dict[Partition, int]
     keeps_others: bool
 
 
 class Sight(NamedTuple):
-    """A record as the first poll returned it, and the first poll of those that return only committed records."""
+    """A record as the first poll returned it, and the first poll that returns only committed records."""
 
     value: Value
     poll: Poll
@@ -284,7 +284,7 @@ class History:
         awaited: Iterable[Partition] = (),
         keeps_others: bool = False,
     ) -> None:
-        """Note that a consumer was assigned or sought; what it read before says nothing of what comes next."""
+        """Note that a consumer was assigned or sought; earlier reads say nothing about later ones."""
         process.move(Moved(positions, keeps_others))
         self.operations += 1
         for partition, offset in positions.items():

@@ -57,7 +57,7 @@ class HistoryWriter:
         os.write(self._file, json.dumps(row).encode() + b"\n")
 
     def next_id(self) -> int:
-        """Return a number for an operation of which several may be in flight."""
+        """Return the number of an operation; several may be in flight."""
         return next(self._ids)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes a history of the transcripts of a cluster: of what any client sent and fetched.
+"""Makes a history from the transcripts of a cluster: the sends and fetches of all clients.
 
 A Produce is a send of each of its records, and a Fetch a poll of a process that is its connection. Where a Fetch names
 another offset than the one before it led to, the consumer sought. Producers with an id are processes of their own; a
@@ -292,7 +292,7 @@ class TranscriptReader:
         self._history.poll(process, exchange.time_ns, ended, records, committed_only=committed_only)
 
     def _asked(self, request: Any, response: Any) -> dict[Place, int]:
-        """The offsets that a Fetch asks for, with those that its session remembers."""
+        """The offsets that a Fetch asks for, with the remembered ones of its session."""
         asked = {(topic.topic, row.partition): row.fetch_offset for topic in request.topics for row in topic.partitions}
         if request.session_epoch <= INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)

@@ -56,7 +56,7 @@ def collected(families: Iterable[Family], facts: ClusterFacts, lag_seconds: LagS
 
 
 def exposition(found: Collected, accept: str = "") -> tuple[bytes, str]:
-    """The text, in the newest format of those that a scraper accepts, and its content type."""
+    """The text, in the newest format that a scraper accepts, and its content type."""
     encode, content_type = choose_encoder(accept)
     registry: Any = found
     return encode(registry), content_type
