@@ -36,11 +36,12 @@ from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.way import Way
 from minibroker.broker.wing import Member, Wing
 from minibroker.broker.wings.consumer.wing import ConsumerWing
+from minibroker.broker.wings.looking.wing import LookingWing
 from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.broker.wings.several.wing import SeveralWing
-from minibroker.broker.wings.testing.recording import Recording
+from minibroker.broker.wings.testing.recording import TranscriptWing
 from minibroker.broker.wings.testing.reset_topics import ResetWing
 from minibroker.broker.wings.testing.wing import FaultWing
 from minibroker.broker.wings.zookeeper_nodes.wing import ZooKeeperWing
@@ -49,8 +50,6 @@ from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import LogDirectoryError
 
 if TYPE_CHECKING:
-    from minibroker.broker.wings.looking.tracer import Tracer
-    from minibroker.broker.wings.testing.control.control_server import Calls
     from minibroker.broker.wings.testing.control.turnable_clock import TurnableClock
 
 logger = logging.getLogger(__name__)
@@ -67,6 +66,8 @@ WINGS: tuple[type[Wing], ...] = (
     SecurityWing,
     FaultWing,
     ResetWing,
+    TranscriptWing,
+    LookingWing,
     QuotaWing,
     AclWing,
     ConsumerWing,
@@ -145,11 +146,8 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         member = self._member(parts, listeners)
-        tracer = self._controlled(parts)
         opening = Opening(parts.background)
         recorder = self._options.recorder
-        if recorder is not None:
-            parts.probes.add(Recording(recorder))
         server = Server(
             listeners,
             config=self._config,
@@ -164,7 +162,11 @@ class BrokerApp:
             busy_poll_ms=self._options.busy_poll_ms,
         )
         compaction = Compaction(self._config, self._log_manager, self._clock)
-        calls = self._metrics(parts, server, compaction, f"{host}:{port}", tracer)
+        for wing in parts.wings:
+            wing.look_at(server, compaction, f"{host}:{port}")
+        if self._options.control is not None:
+            for name, call in [each for wing in parts.wings for each in wing.calls().items()]:
+                self._options.control.register(name, call)
         with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
@@ -175,8 +177,8 @@ class BrokerApp:
                         serving.start_soon(self._join, member, parts, opening, partial(on_ready, host, port))
                     else:
                         await self._be_ready(parts, opening, partial(on_ready, host, port), are_others=False)
-                    if self._options.metrics is not None and calls is not None:
-                        serving.start_soon(self._options.metrics.run, calls)
+                    for task in [each for wing in parts.wings for each in wing.tasks()]:
+                        serving.start_soon(task)
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
@@ -272,69 +274,6 @@ class BrokerApp:
 
     def _checkpoint_high_watermarks(self, parts: BrokerParts) -> Callable[[], None]:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
-
-    @property
-    def _encrypted(self) -> frozenset[str]:
-        """The listeners with TLS, by which nothing leaves by sendfile."""
-        return frozenset(each.name for each in self._config.endpoints if each.is_encrypted)
-
-    def _controlled(self, parts: BrokerParts) -> Tracer | None:
-        """With a control socket, register its calls; return the tracer."""
-        control = self._options.control
-        if control is None:
-            return None
-        from minibroker.broker.wings.looking.calls import InsideCalls
-        from minibroker.broker.wings.looking.tracer import Tracer
-        from minibroker.broker.wings.testing.control.turnable_clock import ClockTurner, TurnableClock
-
-        clock = self._clock
-        assert isinstance(clock, TurnableClock)
-        turner = ClockTurner(clock)
-        tracer = Tracer(parts, self._encrypted)
-        inside = InsideCalls(
-            tracer,
-            parts,
-            clock,
-            parts.connections,
-            turned_ms=lambda: int(clock.turned_seconds * 1000),
-            recorder=self._options.recorder,
-        )
-        calls: dict[str, Callable[..., object]] = {
-            "clock.advance": inside.noting_turns(turner.advance),
-            "clock.now": turner.now,
-            **inside.by_name,
-        }
-        for wing in parts.wings:
-            calls |= wing.calls()
-        for name, call in calls.items():
-            control.register(name, call)
-        return tracer
-
-    def _metrics(
-        self,
-        parts: BrokerParts,
-        server: Server,
-        compaction: Compaction,
-        address: str,
-        tracer: Tracer | None,
-    ) -> Calls | None:
-        """With a control socket or `--metrics`, register `inside.metrics`; return the calls of the child."""
-        control, endpoint = self._options.control, self._options.metrics
-        if control is None and endpoint is None:
-            return None
-        from minibroker.broker.wings.looking.families import Observed
-        from minibroker.broker.wings.looking.metrics import Metrics
-        from minibroker.broker.wings.testing.control.control_server import Calls
-
-        observed = Observed(parts, server, parts.connections, compaction, address)
-        metrics = Metrics(observed, encrypted=self._encrypted, tracer=tracer)
-        if endpoint is not None or self._options.counts:
-            metrics.count()
-        calls = Calls()
-        for each in (calls, control):
-            if each is not None:
-                each.register("inside.metrics", metrics.metrics)
-        return calls
 
     async def _stop_on_signal(
         self,

@@ -14,8 +14,10 @@ from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change, ClusterState, News
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.server import Server
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.way.stage import Stage
 
 Value = float | int | str | Mapping[str, float]  # of a metric; an object has the attributes of Kafka's histogram
@@ -95,6 +97,13 @@ class Wing:
 
     def on_change(self, change: Change) -> None:
         """Take what another broker of the cluster has changed."""
+
+    def look_at(self, server: Server, compaction: Compaction, address: str) -> None:
+        """See the server that is to run. `address` is that of its first listener."""
+
+    def tasks(self) -> Sequence[Callable[[], Awaitable[object]]]:
+        """Tasks that run while the broker serves."""
+        return ()
 
     def calls(self) -> Mapping[str, Callable[..., object]]:
         """Calls of the control socket, by name."""

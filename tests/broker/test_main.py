@@ -239,7 +239,7 @@ def test_a_broker_without_control_imports_nothing_of_it() -> None:
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
 
     assert said.startswith("clock None\n")
-    parts = {f"minibroker.broker.{part}" for part in ("wings.testing.control", "wings.testing.faults", "wings.looking")}
+    parts = {f"minibroker.broker.wings.{part}" for part in ("testing.control", "testing.faults", "looking.tracer")}
     assert not {*parts, "trio.testing"} & set(said.split())
 
 

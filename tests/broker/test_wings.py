@@ -23,12 +23,12 @@ WINGS = {
     "quotas": "QuotaWing",
     "security/acls": "AclWing",
     "security": "SecurityWing",
-    "testing": "FaultWing|ResetWing",
+    "looking": "LookingWing",
+    "testing": "FaultWing|ResetWing|TranscriptWing",
     "consumer": "ConsumerWing",
     "several": "SeveralWing",
     "zookeeper_nodes": "ZooKeeperWing",
 }
-ON_REQUEST = ["looking"]  # app.py imports it where the options ask for it
 
 
 def copy_without(folder: str, directory: Path) -> Path:
@@ -42,15 +42,14 @@ def copy_without(folder: str, directory: Path) -> Path:
     shutil.rmtree(directory / "broker" / "wings" / folder)
     app = directory / "broker" / "app.py"
     names = [name for each, name in WINGS.items() if each == folder or each.startswith(f"{folder}/")]
-    if names:
-        kept = [line for line in app.read_text().splitlines() if not re.search(rf"\b({'|'.join(names)})\b", line)]
-        app.write_text("\n".join(kept) + "\n")
+    kept = [line for line in app.read_text().splitlines() if not re.search(rf"\b({'|'.join(names)})\b", line)]
+    app.write_text("\n".join(kept) + "\n")
     return package.parent
 
 
 @pytest.mark.pure
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", [*WINGS, *ON_REQUEST])
+@pytest.mark.parametrize("folder", WINGS)
 def test_a_broker_without_a_wing_passes_the_books_of_the_core(folder: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(copy_without(folder, tmp_path)), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/broker/test_conversations.py"]

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.parts import BrokerParts
+from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probe
+from minibroker.broker.wing import Wing
 
 if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
@@ -38,3 +42,15 @@ class Recording(Probe):
 
     def closed(self, client: Client, reason: str) -> None:
         self._recorder.closed(client.number, reason)
+
+
+class TranscriptWing(Wing):
+    """Has the requests and responses of all connections recorded."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        assert parts.options.recorder is not None
+        parts.probes.add(Recording(parts.options.recorder))
+
+    @classmethod
+    def is_asked_for(cls, config: KafkaConfig, options: ServeOptions) -> bool:
+        return options.recorder is not None
