@@ -79,7 +79,7 @@ class EventType(IntEnum):
     CHILDREN_CHANGED = 4
 
 
-class Event(NamedTuple):
+class WatchEvent(NamedTuple):
     """A watch has fired: it fires once."""
 
     event_type: int
@@ -135,20 +135,20 @@ class GetChildren(NamedTuple):
     watch: bool = False
 
 
-Change = Create | Delete | SetData | Check
+Write = Create | Delete | SetData | Check
 
 
 class Multi(NamedTuple):
-    """All of these changes or none; the answer is that of each."""
+    """All of these writes or none; the answer is that of each."""
 
-    changes: Sequence[Change]
+    writes: Sequence[Write]
 
 
 class CloseSession(NamedTuple):
     """End the session; its ephemeral nodes go."""
 
 
-Operation = Change | Exists | GetData | GetChildren | Multi | CloseSession
+Operation = Write | Exists | GetData | GetChildren | Multi | CloseSession
 
 
 class NodeData(NamedTuple):
@@ -207,8 +207,8 @@ def encode_operation(operation: Operation, root: str) -> bytes:
             return encode_text(root + path) + INT.pack(version)
         case Exists(path, watch) | GetData(path, watch) | GetChildren(path, watch):
             return encode_text(root + path) + bytes([watch])
-        case Multi(changes):
-            parts = [OP_HEADER.pack(CODES[type(each)], False, -1) + encode_operation(each, root) for each in changes]
+        case Multi(writes):
+            parts = [OP_HEADER.pack(CODES[type(each)], False, -1) + encode_operation(each, root) for each in writes]
             return b"".join(parts) + OP_HEADER.pack(-1, True, -1)
         case CloseSession():
             return b""
@@ -239,10 +239,10 @@ class Reply(NamedTuple):
     xid: int
     zxid: int
     error: int
-    rest: Reader
+    rest: FrameReader
 
 
-class Reader:
+class FrameReader:
     """Reads the fields of a frame, one after the other. Raises struct.error and ValueError for a short frame."""
 
     def __init__(self, frame: bytes) -> None:
@@ -275,24 +275,24 @@ class Reader:
 
 
 def decode_reply(frame: bytes) -> Reply:
-    reader = Reader(frame)
+    reader = FrameReader(frame)
     xid, zxid, error = reader.fields(REPLY_HEADER)
     return Reply(xid, zxid, error, reader)
 
 
 def decode_connected(frame: bytes) -> tuple[int, int, bytes]:
     """The timeout of the session in ms, its id and its password; id 0 for one that has expired."""
-    reader = Reader(frame)
+    reader = FrameReader(frame)
     _, timeout_ms, session_id = reader.fields(CONNECTED)
     return timeout_ms, session_id, reader.buffer()
 
 
-def decode_event(reader: Reader, root: str) -> Event:
+def decode_event(reader: FrameReader, root: str) -> WatchEvent:
     event_type, _ = reader.number(), reader.number()
-    return Event(event_type, reader.text().removeprefix(root) or "/")
+    return WatchEvent(event_type, reader.text().removeprefix(root) or "/")
 
 
-def decode_answer(operation: Operation, reader: Reader, root: str) -> Answer:
+def decode_answer(operation: Operation, reader: FrameReader, root: str) -> Answer:
     match operation:
         case Create():
             return reader.text().removeprefix(root)
@@ -303,15 +303,15 @@ def decode_answer(operation: Operation, reader: Reader, root: str) -> Answer:
             return NodeData(data, reader.stat())
         case GetChildren():
             return [reader.text() for _ in range(reader.number())]
-        case Multi(changes):
+        case Multi(writes):
             answers: list[Answer | ZooKeeperError] = []
-            for change in changes:
+            for write in writes:
                 code, _, error = reader.fields(OP_HEADER)
                 if code == -1:
                     error = reader.number()
-                    answers.append(ZooKeeperError(error, subject_of(change)))
+                    answers.append(ZooKeeperError(error, subject_of(write)))
                 else:
-                    answers.append(decode_answer(change, reader, root))
+                    answers.append(decode_answer(write, reader, root))
             return answers
         case _:
             return None

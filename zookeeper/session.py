@@ -25,7 +25,6 @@ from minibroker.zookeeper.messages import (
     PING_XID,
     Answer,
     CloseSession,
-    Event,
     EventType,
     Exists,
     GetChildren,
@@ -33,6 +32,7 @@ from minibroker.zookeeper.messages import (
     NodeData,
     Operation,
     Reply,
+    WatchEvent,
     ZooKeeperError,
     decode_answer,
     decode_connected,
@@ -94,7 +94,7 @@ class ZooKeeperClient:
         self._last_xid = 0
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
-        self._events: list[Event] = []
+        self._events: list[WatchEvent] = []
         self.heard_at_seconds = 0.0  # of time.monotonic, when ZooKeeper last answered
 
     def listen(self, on_event: Callable[[], None]) -> None:
@@ -235,7 +235,7 @@ class ZooKeeperClient:
             if frame is not None:
                 self._take(frame)
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[WatchEvent]:
         """The events of watches since the last call."""
         events, self._events = self._events, []
         return events

@@ -17,7 +17,6 @@ from minibroker.zookeeper.messages import (
     CloseSession,
     Create,
     Delete,
-    Event,
     EventType,
     Exists,
     GetChildren,
@@ -28,6 +27,7 @@ from minibroker.zookeeper.messages import (
     ReplyCode,
     SetData,
     Stat,
+    WatchEvent,
     ZooKeeperError,
     encode_buffer,
     framed,
@@ -105,9 +105,9 @@ def test_a_recorded_session_is_held_again(ends: tuple[socket.socket, socket.sock
         ReplyCode.NO_NODE,
     ]
     assert client.take_events() == [
-        Event(EventType.DATA_CHANGED, "/a"),
-        Event(EventType.CREATED, "/b"),
-        Event(EventType.CHILDREN_CHANGED, "/a"),
+        WatchEvent(EventType.DATA_CHANGED, "/a"),
+        WatchEvent(EventType.CREATED, "/b"),
+        WatchEvent(EventType.CHILDREN_CHANGED, "/a"),
     ]
     assert client.session_timeout_ms == 6000
     assert client.session_id != 0

@@ -21,9 +21,9 @@ from minibroker.zookeeper.messages import (
     Operation,
     SetData,
     Stat,
+    Write,
     ZooKeeperError,
 )
-from minibroker.zookeeper.messages import Change as Write
 from minibroker.zookeeper.session import ConnectionLost, ZooKeeperClient
 
 

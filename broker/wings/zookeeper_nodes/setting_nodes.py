@@ -24,8 +24,8 @@ from minibroker.zookeeper.messages import (
     NodeData,
     SetData,
     Stat,
+    Write,
 )
-from minibroker.zookeeper.messages import Change as Write
 from minibroker.zookeeper.session import ZooKeeperClient
 
 NO_NODE: Final = -1  # in place of a version

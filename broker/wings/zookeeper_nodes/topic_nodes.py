@@ -27,7 +27,6 @@ from minibroker.broker.wings.zookeeper_nodes import nodes
 from minibroker.broker.wings.zookeeper_nodes.setting_nodes import NO_NODE, entity_writes
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.zookeeper.messages import Change as Write
 from minibroker.zookeeper.messages import (
     Create,
     Delete,
@@ -37,6 +36,7 @@ from minibroker.zookeeper.messages import (
     ReplyCode,
     SetData,
     Stat,
+    Write,
     ZooKeeperError,
     is_error,
 )

@@ -52,10 +52,10 @@ from minibroker.zookeeper.messages import (
     NodeData,
     ReplyCode,
     SetData,
+    Write,
     ZooKeeperError,
     is_error,
 )
-from minibroker.zookeeper.messages import Change as Write
 from minibroker.zookeeper.session import ConnectionLost, Ensemble, SessionExpired, ZooKeeperClient
 
 logger = logging.getLogger(__name__)
