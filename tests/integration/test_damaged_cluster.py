@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from typer.main import get_command
 
 from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker import Broker, Cluster
+from minibroker.any_cluster.bootstrap import parse_bootstrap
+from minibroker.any_cluster.transaction_admin import transaction_admin
 from minibroker.cli.app import app
 from tests.console.asking import ask, get
 from tests.console.conftest import RunningConsole, console_of
@@ -43,6 +46,7 @@ SETTINGS = {
     "super.users": "User:ANONYMOUS",
     **{f"{topic}.num.partitions": "3" for topic in ("offsets.topic", "transaction.state.log")},
     **{f"{topic}.replication.factor": "1" for topic in ("offsets.topic", "transaction.state.log")},
+    "transaction.state.log.min.isr": "1",
 }
 ANSWERS, NAMED, REFUSED = "answers", "named", "refused"
 
@@ -89,12 +93,14 @@ COMMANDS = [
     Try("acls list", "no such rules"),
     Try("quotas list", "no quotas"),
     Try("users list", "no users"),
-    Try("transactions list", "no transactions", "no transactions|broker 2", NAMED),
+    Try("transactions list", "held-1x+ +Ongoing(.*\n)*held-2x+ +Ongoing", "held-1x+ +Ongoing", NAMED),
+    Try("transactions describe held-1", "Ongoing"),
+    Try("transactions describe held-2", "Ongoing", REASON, REFUSED),
     Try("metrics show", 'partition_current_offset{partition="2",topic="spread"} 3.0', asks=NAMED),
 ]
 WRITES = re.compile(
     "topics (create|grow|delete|delete-records|elect|move)|produce|groups delete|configs (set|unset)|acls (add|remove)|"
-    "quotas (set|remove)|users (add|remove)|transactions (describe|abort)|metrics serve|jobs checkpoint"
+    "quotas (set|remove)|users (add|remove)|transactions abort|metrics serve|jobs checkpoint"
 )
 PAGES = [
     Try("/readyz", "ok"),
@@ -115,7 +121,7 @@ PAGES = [
     Try("/api/groups/of-2", '"partition":1', "broker 2|coordinator", REFUSED),
     Try("/api/lag", "of-2", "of-1", NAMED),
     Try("/api/clients", '"groups":3', '"groups":2', NAMED),
-    Try("/api/transactions", "rows", asks=NAMED),
+    Try("/api/transactions", 'held-2\\w*","state":"Ongoing"[^}]*"timeout_ms":600000', "held-1", NAMED),
     Try("/api/brokers", "127.0.0.1"),
     Try("/api/brokers/1/settings", "broker.id"),
     Try("/api/brokers/2/settings", "broker.id", "broker 2", REFUSED),
@@ -151,18 +157,39 @@ def cluster() -> Iterator[Cluster]:
             lines = f"v{partition}\n" * (partition + 1)
             produce = ["produce", "spread", "-p", str(partition), "-b", started.bootstrap_servers]
             subprocess.run([sys.executable, "-m", "minibroker", *produce], input=lines, text=True, check=True)
-        groups: dict[int, str] = {}
+        names: dict[str, str] = {}
         suffix = ""
-        while len(groups) < 3:
+        while len(names) < 3:
             suffix += "x"
             for broker in started.broker_ids:
-                if broker not in groups and started.coordinator_of(f"of-{broker}{suffix}") == broker:
-                    groups[broker] = f"of-{broker}{suffix}"
-        for group in groups.values():
+                if started.coordinator_of(f"of-{broker}{suffix}") == broker:
+                    names.setdefault(f"of-{broker}", f"of-{broker}{suffix}")
+        for group in names.values():
             reset = ("groups", "reset", group, "--topic", "spread", "--to", "beginning", "--execute")
             assert minibroker(*reset, "-b", started.bootstrap_servers).status == 0
-        started.groups = groups  # type: ignore[attr-defined]
+        new_topic(AdminClient({"bootstrap.servers": started.bootstrap_servers}), "held", [[1]])
+        producers = [transaction_of(started, broker, names) for broker in (1, 2)]
+        started.names = names  # type: ignore[attr-defined]
         yield started
+        producers.clear()  # until then their transactions are open
+
+
+def transaction_of(cluster: Cluster, broker: int, names: dict[str, str]) -> Producer:
+    """The producer of a transaction that stays open, and that this broker coordinates."""
+    name = f"held-{broker}"
+    while True:
+        name += "x"
+        settings = {"transactional.id": name, "transaction.timeout.ms": 600_000}
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("held", b"v")
+        producer.flush()
+        with transaction_admin(parse_bootstrap(cluster.bootstrap_servers)) as admin:
+            if admin.describe(name).coordinator == broker:
+                names[f"held-{broker}"] = name
+                return producer
+        producer.abort_transaction()
 
 
 @pytest.fixture(scope="module")
@@ -301,8 +328,8 @@ def is_rest(each: Try, shown: Shown, may_be_gone: bool) -> bool:
 
 
 def filled(cluster: Cluster, line: str) -> str:
-    groups: dict[int, str] = cluster.groups  # type: ignore[attr-defined]
-    return re.sub(r"of-(\d)", lambda match: groups[int(match[1])], line)
+    names: dict[str, str] = cluster.names  # type: ignore[attr-defined]
+    return re.sub(r"\b(of|held)-\d", lambda match: names[match[0]], line)
 
 
 @pytest.fixture
