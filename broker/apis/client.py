@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minibroker.broker.apis.rights import ALL_RIGHTS, Decisions, Resource, Rights
 from minibroker.broker.principal import ANONYMOUS, Principal
 from minibroker.protocol.framing import FrameDecoder
 from minibroker.protocol.resources import ResourceType
@@ -15,39 +16,12 @@ if TYPE_CHECKING:
 
 PLAINTEXT = "PLAINTEXT"
 
-Resource = tuple[ResourceType, str]
-
 
 class Meter(Protocol):
     """Counts what a client fetches, for a stage that may withhold it."""
 
     def withholds(self, size_bytes: int) -> bool:
         """Count a response of this size; return whether it goes without records."""
-
-
-class Decisions(dict[str, bool]):
-    """Whether a client may do one operation on resources of one type, by their names; looking one up decides it."""
-
-    def __missing__(self, name: str) -> bool:
-        return True
-
-
-EVERYTHING = Decisions()
-
-
-class Rights:
-    """The rights of clients: all of them, unless a stage entitles a client to fewer."""
-
-    def decisions(self, who: Client, operation: Operation, resource_type: ResourceType) -> Decisions:
-        """The decisions of one kind, valid for the request in hand."""
-        return EVERYTHING
-
-    def allowed(self, who: Client, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
-        """Return those of the operations that a client may do."""
-        return list(operations)
-
-
-ALL_RIGHTS = Rights()
 
 
 class Client:

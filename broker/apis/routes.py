@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.pending import Pending
@@ -12,9 +12,3 @@ from minibroker.protocol.api import ApiKey, Request
 Body = Any
 Handler = Callable[[Request, Client], Body | Pending[Body]]
 Routes = dict[ApiKey, Handler]
-
-
-class Family(Protocol):
-    """Handlers that belong together."""
-
-    def routes(self) -> Routes: ...

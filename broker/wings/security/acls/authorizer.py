@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from minibroker.broker.apis.client import Client, Decisions, Resource, Rights
+from minibroker.broker.apis.rights import Decisions, Resource, Rights, Who
 from minibroker.broker.principal import Principal
 from minibroker.broker.wings.security.acls.rules import EVERY_USER, WILDCARD, AclRule
 from minibroker.protocol.resources import ResourceType
@@ -119,7 +119,7 @@ class Authorizer(Rights):
         self._index = RuleIndex(rules)
         self._forget_decisions()
 
-    def decisions(self, who: Client, operation: Operation, resource_type: ResourceType) -> Decisions:
+    def decisions(self, who: Who, operation: Operation, resource_type: ResourceType) -> Decisions:
         """The decisions of one kind, by the names of resources."""
         key = (who.principal, who.host, operation, resource_type)
         found = self._decisions.get(key)
@@ -129,7 +129,7 @@ class Authorizer(Rights):
             self._decisions[key] = found
         return found
 
-    def allowed(self, who: Client, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
+    def allowed(self, who: Who, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
         """Return those of the operations that a client may do, without a log line for the others."""
         return [each for each in operations if self.decide(who.principal, who.host, each, *resource)]
 
