@@ -44,9 +44,13 @@ export function settingsTable({ mayChange, subject, change, done, onSort }) {
   })
 }
 
-/** A name that is broken behind a dot, where it has to be. @param {string} name */
+/**
+ * A name that is broken behind a dot, where it has to be.
+ * A wbr that CSS does not display would be a space in the name that is read out.
+ * @param {string} name
+ */
 function breakable(name) {
-  return name.split(/(?<=\.)/).flatMap((part) => [part, h('wbr')])
+  return matchMedia('(min-width: 1120px)').matches ? [name] : name.split(/(?<=\.)/).flatMap((part) => [part, h('wbr')])
 }
 
 function edit(row, subject, change, done) {
