@@ -449,39 +449,29 @@ def test_many_topics_are_cut_and_searched_on_the_server(new_tab: NewTab) -> None
         assert page.get_by_role("button", name="Create topic").count() == 0  # without --allow-changes
 
 
-def test_a_page_goes_on_when_its_broker_is_back(new_tab: NewTab, shown_broker: Broker) -> None:
-    with Broker() as broker, console_of(broker.bootstrap_servers) as console:
-        broker.create_topic("kept")
-        tab = new_tab(of=console)
-        tab.allowed_failures.append("status of 502")
-        page = tab.open("/topics")
-        page.get_by_role("link", name="kept").wait_for()
-
-        broker.kill()
-        page.get_by_text("Trying again").wait_for()
-        assert page.get_by_role("link", name="kept").is_visible()  # what was there stays
-        broker.start()
-        broker.create_topic("new")
-
-        page.get_by_role("link", name="new").wait_for()
-        page.get_by_text("Trying again").wait_for(state="hidden")
-
-
-def test_messages_and_settings_that_are_opened_while_the_broker_is_away_come_with_it(new_tab: NewTab) -> None:
+def test_a_page_goes_on_when_its_broker_is_back_also_one_that_is_opened_meanwhile(new_tab: NewTab) -> None:
     with Broker() as broker, console_of(broker.bootstrap_servers) as console:
         broker.create_topic("kept")
         broker.produce("kept", ["here"], partition=0)
-        tabs = [new_tab(of=console) for _ in range(2)]
-        broker.kill()
-        for tab, path in zip(tabs, ("/topics/kept", "/topics/kept/settings"), strict=True):
-            tab.allowed_failures.append("status of 502")
-            tab.open(path).get_by_text("Trying again").wait_for()
-        broker.start()
-
-        tabs[0].page.get_by_role("cell", name="here").wait_for()
-        tabs[1].page.get_by_role("rowheader", name="retention.ms", exact=True).wait_for()
+        topics, messages, settings = tabs = [new_tab(of=console) for _ in range(3)]
         for tab in tabs:
+            tab.allowed_failures.append("status of 502")
+        topics.open("/topics").get_by_role("link", name="kept").wait_for()
+
+        broker.kill()
+        topics.page.get_by_text("Trying again").wait_for()
+        messages.open("/topics/kept").get_by_text("Trying again").wait_for()
+        settings.open("/topics/kept/settings").get_by_text("Trying again").wait_for()
+        assert topics.page.get_by_role("link", name="kept").is_visible()  # what was there stays
+        broker.start()
+        broker.create_topic("new")
+
+        messages.page.get_by_role("cell", name="here").wait_for()
+        settings.page.get_by_role("rowheader", name="retention.ms", exact=True).wait_for()
+        for tab in (messages, settings):
             tab.page.get_by_text("1 partition, 1 replica").wait_for()
+        topics.page.get_by_role("link", name="new").wait_for()
+        topics.page.get_by_text("Trying again").wait_for(state="hidden")
 
 
 def test_back_undoes_each_step_through_messages(tab: Tab, shown_broker: Broker, topic: str) -> None:
