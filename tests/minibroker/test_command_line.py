@@ -221,12 +221,13 @@ def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_
     allowed = (
         "minibroker.any_cluster",
         "minibroker.cli",
+        "minibroker.client.address",
         "minibroker.errors",
         "minibroker.patience",
         "minibroker.__main__",
     )
     # `--version` prints the form, which in the compiled form is in the shared library of the protocol.
-    form = {"minibroker.protocol", "minibroker.protocol.form", "minibroker.protocol__mypyc"}
+    form = {"minibroker.client", "minibroker.protocol", "minibroker.protocol.form", "minibroker.protocol__mypyc"}
     assert {name for name in modules if name.startswith("minibroker.") and not name.startswith(allowed)} <= form
     assert not {"trio", "construct", "kafka", "rich", "asyncio"} & modules
 

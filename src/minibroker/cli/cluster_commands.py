@@ -14,10 +14,7 @@ from minibroker.cli.completion import topic_names
 from minibroker.cli.options import numbers_of
 from minibroker.cli.outcomes import report_rows
 from minibroker.cli.parameters import OutputOption, PartitionsOption, TopicArgument, on_cluster, position_option
-from minibroker.client.client import Question
-from minibroker.client.topic_partition import by_topic
 from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
-from minibroker.protocol.api import ApiKey
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.cluster import ClusterFacts
@@ -153,6 +150,9 @@ def log_dirs(
     """Show how many bytes each partition takes, and on which broker."""
     from minibroker.any_cluster.cluster import broker_ids, connected, of_each, topics_of
     from minibroker.any_cluster.partition_offsets import partitions_of
+    from minibroker.client.client import Question
+    from minibroker.client.topic_partition import by_topic
+    from minibroker.protocol.api import ApiKey
 
     with connected(cluster) as client:
         asked = list(by_topic(partitions_of(client, topics)).items()) if topics else None  # all

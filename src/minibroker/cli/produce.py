@@ -21,9 +21,7 @@ from minibroker.any_cluster.encodings import Encoding, decode
 from minibroker.cli.options import parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, changing_cluster
 from minibroker.cli.signals import Interrupted, interruption
-from minibroker.client.errors import ClientError
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
-from minibroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from minibroker.any_cluster.record_lines import NewRecord
@@ -283,6 +281,8 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
     from minibroker.any_cluster.record_clients import producing
     from minibroker.cli.liveness import gone_brokers_reported
     from minibroker.cli.terminal import complain
+    from minibroker.client.errors import ClientError
+    from minibroker.protocol.errors import ErrorCode, KafkaError
 
     with (
         producing(cluster, target.topic, batch_bytes=target.max_message_bytes, **settings) as producer,
