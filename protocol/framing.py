@@ -35,7 +35,7 @@ NEED_DATA: Final = NeedData.NEED_DATA
 class FrameDecoder:
     """Frames of at most `max_frame_bytes`. After a KafkaProtocolError it stays dead.
 
-    A length alone allocates `first_allocation_bytes`.
+    A length alone allocates `first_allocation_bytes`. Only the answers of SASL may be empty: tokens without a header.
     """
 
     __slots__ = (
@@ -46,11 +46,13 @@ class FrameDecoder:
         "_is_dead",
         "_length",
         "_max_frame_bytes",
+        "_min_frame_bytes",
         "left_bytes",
     )
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, min_frame_bytes: int = 1) -> None:
         self.limit(max_frame_bytes)
+        self._min_frame_bytes = min_frame_bytes
         self._buffer = b""  # the last `left_bytes` of it are not yet cut into frames
         self.left_bytes = 0  # that were fed and belong to no frame yet
         self._frame: bytearray | None = None  # an incomplete frame
@@ -106,9 +108,10 @@ class FrameDecoder:
         buffer = self._buffer
         start = len(buffer) - self.left_bytes
         (length,) = _unpack_length(buffer, start)
-        if not 0 < length <= self._max_frame_bytes:
+        least, most = self._min_frame_bytes, self._max_frame_bytes
+        if not least <= length <= most:
             self._is_dead = True
-            raise KafkaProtocolError(f"frame length {length} is not between 1 and {self._max_frame_bytes}")
+            raise KafkaProtocolError(f"frame length {length} is not between {least} and {most}")
         start += LENGTH_BYTES
         if length <= available:
             self.left_bytes = available - length

@@ -84,7 +84,7 @@ class Connection:
         self._source = source
         self._socket: socket.socket | None = None
         self._blocked: tuple[type[OSError], ...] = (BlockingIOError,)  # what a call that would wait raises
-        self._frames = FrameDecoder(LOGIN_MAX_BYTES)
+        self._frames = FrameDecoder(LOGIN_MAX_BYTES, min_frame_bytes=0)
         self._correlation_id = 0
         self._out = bytearray()  # to send now
         self._later = bytearray()  # to send once it is open
