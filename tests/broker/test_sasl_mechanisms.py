@@ -242,7 +242,7 @@ def test_a_wrong_user_and_a_wrong_password_take_the_same_time() -> None:
 
 def test_secrets_are_compared_in_constant_time() -> None:
     """No `==` on bytes in these modules: it returns at the first byte that differs."""
-    folder = Path(__file__).parent.parent.parent / "broker" / "security" / "sasl"
+    folder = Path(__file__).parent.parent.parent / "broker" / "wings" / "security" / "sasl"
     for name in ("plain", "scram"):
         text = (folder / f"{name}.py").read_text(encoding="utf-8")
         compared = [line for line in text.splitlines() if " == " in line and "len(" not in line]
