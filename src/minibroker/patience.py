@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-PATIENCE_SECONDS = 4.2  # so that a command shows within 5 s what it has
+PATIENCE_SECONDS = 4.4  # so that a command shows within 5 s what it has
 
 
 class Deadline:

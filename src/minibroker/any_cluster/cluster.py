@@ -130,6 +130,8 @@ def unreachable(address: Address, error: BaseException | None, properties: Prope
         return f"no broker at {address}; start one with `minibroker serve`, {OR_ANOTHER}"
     if isinstance(error, socket.gaierror):
         return f"unknown host in {address} ({error.strerror}); correct it, {OR_ANOTHER}"
+    if isinstance(error, TooSlow):
+        return f"the broker at {address} has not answered in time; {advice_for(error)}"
     if isinstance(error, TimeoutError):
         return f"no answer from {address} within {CONNECT_SECONDS:.0f} s; check that a broker runs there, {OR_ANOTHER}"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):

@@ -30,6 +30,7 @@ from minibroker.protocol.sasl_client import LoginError
 
 CONNECT_SECONDS = 3.0
 NEXT_ADDRESS_SECONDS = 0.25  # without an answer, until the next address is tried too
+SECOND_CONNECTION_SECONDS = 0.1  # without an answer, until a broker is asked on a second connection too
 LATER_SECONDS = 0.5  # that a question has at least
 CONNECTIONS_MAX = 4  # to a broker
 OTHER_SECONDS = 0.5  # without an answer, until another broker is asked too
@@ -104,15 +105,14 @@ class Client:
         self._versions: dict[Address, Versions] = {}
         self._offered: Versions = {}  # by the broker that was reached first
         self._silent_until: dict[Address, float] = {}
-        contact = self._first(
-            [self._contact(address) for address in addresses], NEXT_ADDRESS_SECONDS, lambda error: True
-        )
-        found = self._run({None: contact}, time.monotonic() + CONNECT_SECONDS).get(None)
+        silent_at = time.monotonic() + CONNECT_SECONDS
+        contacts = [self._contact(address, silent_at) for address in addresses]
+        contact = self._first(contacts, NEXT_ADDRESS_SECONDS, lambda error: True)
+        found = self._run({None: contact}, self._limit(CONNECT_SECONDS + LATER_SECONDS)).get(None)
         if not isinstance(found, Address):
-            is_accepted = any(each.is_open for each in self._every())
+            slow = next((each.address for each in self._every() if each.has_answered), addresses[-1])
             self.close()
-            late = ConnectionError("it accepts connections, and answers nothing") if is_accepted else TimeoutError()
-            raise found if isinstance(found, Unreachable) else Unreachable(addresses[-1], late)
+            raise found if isinstance(found, Unreachable) else Unreachable(slow, TooSlow(None))
         self.address: Address = found
 
     def __enter__(self) -> Client:
@@ -152,10 +152,10 @@ class Client:
 
     def answers(self, questions: Mapping[K, Question]) -> dict[K, Any]:
         """The answer to each question, or the error in place of it; all are asked at once."""
-        now = time.monotonic()
-        until = now + self._answer_seconds
         if all(each.asks for each in questions.values()):
-            until = min(until, max(self._until(), now + LATER_SECONDS))
+            until = self._limit(LATER_SECONDS)
+        else:
+            until = time.monotonic() + self._answer_seconds
         found = self._run({key: self._asked(question) for key, question in questions.items()}, until)
         return {key: found.get(key, TooSlow(each.broker)) for key, each in questions.items()}
 
@@ -240,19 +240,34 @@ class Client:
             self._changed.notify_all()
         return wake
 
-    def _contact(self, address: Address) -> Task[Address]:
-        """The address, once a broker has answered there who it is: with its versions, and the brokers."""
-        connection = self._connection(address)
-        connection.send_versions()
+    def _limit(self, at_least_seconds: float) -> float:
+        """The time until which a question that begins now may wait."""
+        now = time.monotonic()
+        return min(now + self._answer_seconds, max(self._until(), now + at_least_seconds))
+
+    def _contact(self, address: Address, silent_at: float) -> Task[Address]:
+        """The address, once a broker has answered there who it is: with its versions, and the brokers.
+
+        A late broker is asked for both at once, on two connections, since it answers those of one in turn.
+        """
         row = ASKED_TABLE[ApiKey.METADATA]
-        sent = connection.send(ApiKey.METADATA, 1, row.request(topics=[]))
-        try:
-            answer = yield from answer_on(connection, sent)
-        except (OSError, LoginError) as error:
-            raise Unreachable(address, error) from error
-        assert connection.versions is not None
-        self._versions[address] = self._offered = connection.versions
-        self._learn(answer)
+        second_at = time.monotonic() + SECOND_CONNECTION_SECONDS
+        first = self._connection(address)
+        first.send_versions()
+        asked = [(first, first.send(ApiKey.METADATA, 1, row.request(topics=[])))]
+        while first.versions is None or not any(sent.is_answered for _, sent in asked):
+            now = time.monotonic()
+            if first.error is not None:
+                raise Unreachable(address, first.error)
+            if now >= silent_at and not first.has_answered:
+                late = ConnectionError("it accepts connections, and answers nothing")
+                raise Unreachable(address, late if first.is_open else TimeoutError())
+            if len(asked) == 1 and now >= second_at:
+                second = self._connection(address, is_new=True)
+                asked.append((second, second.send(ApiKey.METADATA, 1, row.request(topics=[]))))
+            yield second_at if len(asked) == 1 else silent_at if now < silent_at else EVENTS_ONLY
+        self._versions[address] = self._offered = first.versions
+        self._learn(next(sent.answer for _, sent in asked if sent.is_answered))
         return address
 
     def _asked(self, question: Question) -> Task[Any]:
