@@ -76,6 +76,7 @@ class Connection:
         self.error: Exception | None = None
         self.is_open = False  # connected and logged in
         self.has_answered = False
+        self._is_served = False  # it has answered more than what every client may ask before a login
         self.versions: Versions | None = None
         self.own_address: Address | None = None  # of this end, once it is connected
         self.waits_for = EVENT_READ
@@ -308,6 +309,8 @@ class Connection:
             raise KafkaProtocolError("an answer to another request")
         if sent.api_key == ApiKey.API_VERSIONS:
             self.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        else:
+            self._is_served = True
         sent.answer, sent.is_answered = answer, True
 
     def _end(self, error: Exception) -> None:
@@ -320,7 +323,7 @@ class Connection:
         """In TLS 1.3 a broker refuses a client's certificate after the handshake, with its first answer."""
         import ssl
 
-        if not self.is_open or self.has_answered:
+        if not self.is_open or self._is_served:
             return error
         if isinstance(error, ssl.SSLError):
             return CertificateRefused(f"it refused the connection: {reason_of(error)}")
