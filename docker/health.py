@@ -13,7 +13,8 @@ import socket
 import sys
 from pathlib import Path
 
-from minibroker.administration import connected
+from minibroker.client.address import parse_address
+from minibroker.client.connection import Connection
 from minibroker.protocol.api import ApiKey
 
 READY_FILE = Path("/dev/shm/minibroker.ready")
@@ -35,8 +36,8 @@ def listener(ready: str) -> tuple[str, bool]:
 def check(address: str, *, is_plain: bool) -> None:
     """Raises OSError."""
     if is_plain:
-        with connected(address) as connection:
-            connection.ask(ApiKey.METADATA, topics=[])
+        with Connection(parse_address(address)) as connection:
+            connection.ask(ApiKey.METADATA, seconds=CONNECT_SECONDS, topics=[])
     else:
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()

@@ -35,7 +35,7 @@ class RawConnection(Connection):
         self._number = 0
         super().__init__(Address(host, port), Login(tls=context), source=source)
         self._until(lambda: self.is_open)
-        if self.error is not None:
+        if self.error is not None and not self.is_open:
             raise self.error
 
     def _take(self, frame: bytearray) -> None:
