@@ -58,6 +58,7 @@ def test_without_a_client_id_only_quotas_of_users_hold(client_id: str | None) ->
     assert quota.record("ann", client_id, 1e6, START_MS) > 0
 
 
+@pytest.mark.pure  # compiled, the limit is a constant
 def test_windows_of_invented_client_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_quota, "WINDOWS_MAX", 50)
     quota = quota_of(100)

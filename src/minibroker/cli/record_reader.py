@@ -6,12 +6,14 @@ commits only what has been printed, within a second of it and at the end.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
+from minibroker import patience
 from minibroker.any_cluster.batch_reader import BatchReader
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
@@ -19,21 +21,23 @@ from minibroker.any_cluster.cluster import (
     brokers_of,
     check_group_protocol,
     connected,
+    lacks_answer,
 )
-from minibroker.any_cluster.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.partition_offsets import by_leader, chosen, named, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
 from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, consuming
 from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 from minibroker.cli.terminal import complain
 from minibroker.client.address import Address
 from minibroker.client.client import Client
-from minibroker.client.errors import ClientError
+from minibroker.client.errors import ClientError, TooSlow
 from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 3.0  # until we look ourselves whether there is a batch that the client library cannot read
 IDLE_MAX_SECONDS = 60.0
+SLOW_SECONDS = 1.0  # of a leader to tell the offsets; its records may then come after the command's deadline
 COMMIT_SECONDS = 0.5
 JOIN_SECONDS = 60.0
 
@@ -71,6 +75,8 @@ class Reader:
         self._starts: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._reached: set[TopicPartition] = set()
+        self._of_slow: dict[int, list[TopicPartition]] = {}  # partitions by their leader, if one of them is slow
+        self._until = math.inf  # for the first record of each of them
         self.brokers: list[Address] = []
         self._own = BatchReader(cluster, committed_only=wanted.committed_only)
         self._idle_seconds = IDLE_SECONDS
@@ -84,7 +90,11 @@ class Reader:
         with connected(self._cluster) as admin:
             self.brokers = brokers_of(admin)
             partitions = chosen(partitions_of(admin, topics_of(admin, wanted)), wanted.numbers)
+            asked_at = time.monotonic()
             ranges = ranges_of(admin, partitions, committed_only=wanted.committed_only)
+            if len(ranges) == len(partitions) and time.monotonic() - asked_at > SLOW_SECONDS:
+                self._of_slow = by_leader(admin, ranges)
+                self._until = patience.until()
             self._starts = offsets_at(admin, wanted.start, ranges, committed_only=wanted.committed_only)
             ends = {at: inside.latest for at, inside in ranges.items()}
             if wanted.end is not None:
@@ -108,7 +118,7 @@ class Reader:
     def batches(self, count: int | None, *, follow: bool) -> Iterator[Read]:
         """Records as they come, `count` at most; none for each poll that found none."""
         left = count
-        while follow or not self._is_at_end():
+        while follow or not (self._is_at_end() or self._is_too_late()):
             records, access = self._polled(left)
             if self._wanted.end is not None:
                 records = self._before_the_end(records, access)
@@ -174,6 +184,19 @@ class Reader:
             for record in records
             if offset(record) < self._ends[TopicPartition(topic(record), partition(record))]
         ]
+
+    def _is_too_late(self) -> bool:
+        """Whether the deadline of the command has passed, and only slow leaders have not sent a record: it is noted."""
+        now = time.monotonic()
+        if now < self._until or now - self._read_at < SLOW_SECONDS:
+            return False
+        left = self._ends.keys() - self._reached
+        if any(self.consumer.next_offset(at) not in (None, self._starts[at]) for at in left):
+            return False
+        for leader, led in self._of_slow.items():
+            if late := left.intersection(led):
+                lacks_answer(TooSlow(leader), named(late))
+        return True
 
     def _is_at_end(self) -> bool:
         new = self.consumer.reached(self._ends) | {at for at, end in self._ends.items() if self._starts[at] >= end}

@@ -135,4 +135,5 @@ class LagWatch:
             if each.lag is not None:
                 self._console.lags.record(each.group, each.lag)
         self._latest = Reading(number, groups, lags, lacks=tuple(lacking))
-        self._due = self._begun + READ_SECONDS
+        # A reading that a slow broker held up is young for those who have waited for it.
+        self._due = max(self._begun + READ_SECONDS, trio.current_time() + RETRY_SECONDS)
