@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.message_rows import changed
+from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.topic_ids import BY_ID
 
 
 class At(NamedTuple):
@@ -31,6 +35,25 @@ def frame(key: ApiKey, version: int, /, number: int = 1, client_id: str | None =
     """A request with its size; `number` is the correlation id."""
     encoded: bytes = encode_request(key, version, number, client_id, API_TABLE[key].request(**body))
     return encoded
+
+
+def frame_by_ids(
+    key: ApiKey, version: int, id_of: Callable[[Any], bytes], client_id: str | None, /, **body: Any
+) -> bytes:
+    """A request with its size; `id_of` gives the id of a topic's name in versions that have ids."""
+
+    def by_id(topics: Any) -> Any:
+        return topics and [(id_of(topic), partitions) for topic, partitions in topics]
+
+    ids = BY_ID.get(key)
+    if ids is not None and version >= ids.first:
+        whole = API_TABLE[key].request(**body)
+        for path in ids.asked:
+            whole = changed(whole, path, by_id)
+        body = whole._asdict()
+    if key == ApiKey.FETCH and version >= FetchRequest.field("replica_state").first:
+        body |= {"replica_state": (body.pop("replica_id"), -1)}
+    return frame(key, version, client_id=client_id, **body)
 
 
 def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:

@@ -89,11 +89,7 @@ class TopicReader:
 
     def _fetch(self, partitions: list[int], seconds: float) -> list[int]:
         """Read what one answer of each leader holds; return the partitions that have more. Raises KafkaError."""
-        leaders = self._client.leaders([self._topic])
-        led: dict[int, dict[int, int]] = {}
-        for number in partitions:
-            leader = leaders.get(TopicPartition(self._topic, number), NO_LEADER)
-            led.setdefault(leader, {})[number] = self._positions[number]
+        led = self._client.led(TopicPartition(self._topic, number) for number in partitions)
         if led.pop(NO_LEADER, None) is not None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {self._topic} has partitions without a leader")
         wait_ms = round(seconds * 1000) if len(led) == 1 else min(round(seconds * 1000), SHARED_WAIT_MS)
@@ -102,13 +98,13 @@ class TopicReader:
                 leader: fetching(
                     leader,
                     self._topic,
-                    positions,
+                    {at.partition: self._positions[at.partition] for at in of_leader},
                     committed_only=self._committed_only,
                     max_wait_ms=wait_ms,
                     partition_bytes=PARTITION_MAX_BYTES,
                     max_bytes=ANSWER_MAX_BYTES,
                 )
-                for leader, positions in led.items()
+                for leader, of_leader in led.items()
             }
         )
         unfinished, has_moved = [], False

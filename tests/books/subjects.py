@@ -22,9 +22,7 @@ import trio
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from benchmarks.later_kafka import LaterKafka
 from benchmarks.processes import ROOT
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
-from minibroker.protocol.message_rows import changed
-from minibroker.protocol.messages.fetch import FetchRequest
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.primitives import UnknownTopicById
 from minibroker.protocol.topic_ids import BY_ID, name_topics
 from tests.books import Book, Script
@@ -35,7 +33,7 @@ from tests.conformance.conversation import CLOSED, NO_ANSWER, SILENT, WAITS, Soc
 from tests.conformance.pair import KAFKA_SETTINGS
 from tests.conformance.steps import KEYS
 from tests.integration.brokers import Minibroker
-from tests.requests import by_name, frame
+from tests.requests import by_name, frame, frame_by_ids
 
 RELEASES = {"kafka-2.0.1": "2.0", "kafka-3.9.1": "3.9", "kafka-4.4.0": "4.4"}  # with the marks of their answers
 SUBJECTS = ("memory", "process", "compiled", *RELEASES)
@@ -246,20 +244,7 @@ class OverTheWire(Conversation):
         return arranged(answer, {} if is_ordered else places_in(body), self._is_foreign)
 
     def _frame(self, key: ApiKey, version: int, client_id: str, body: dict[str, Any]) -> bytes:
-        """As `InMemoryBroker.frame`."""
-        ids = BY_ID.get(key)
-        if ids is not None and version >= ids.first:
-            whole = API_TABLE[key].request(**body)
-            for path in ids.asked:
-                whole = changed(whole, path, self._by_id)
-            body = whole._asdict()
-        if key == ApiKey.FETCH and version >= FetchRequest.field("replica_state").first:
-            body = {**body, "replica_state": (body["replica_id"], -1)}
-            del body["replica_id"]
-        return frame(key, version, client_id=client_id, **body)
-
-    def _by_id(self, topics: Any) -> Any:
-        return topics and [(self._id_of(topic), partitions) for topic, partitions in topics]
+        return frame_by_ids(key, version, self._id_of, client_id, **body)
 
     def _id_of(self, topic: str | bytes) -> bytes:
         if isinstance(topic, bytes):

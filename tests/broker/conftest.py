@@ -17,15 +17,13 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.message_rows import changed
-from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.topic_ids import BY_ID, name_topics
-from tests.requests import fetch_body, frame, produce_body
+from tests.requests import fetch_body, frame_by_ids, produce_body
 
 NOW_MS = 1_500_000_000_000
 NO_SUCH_ID = b"\xff" * 16
@@ -97,18 +95,7 @@ class InMemoryBroker:
 
     def frame(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> bytes:
         """A request without its size; names of topics are sent as their ids in versions that have those."""
-        ids = BY_ID.get(key)
-        if ids is not None and version >= ids.first:
-            whole = API_TABLE[key].request(**body)
-            for path in ids.asked:
-                whole = changed(whole, path, self._by_id)
-            body = whole._asdict()
-        if key == ApiKey.FETCH and version >= FetchRequest.field("replica_state").first:
-            body |= {"replica_state": (body.pop("replica_id"), -1)}
-        return frame(key, version, client_id=client_id, **body)[4:]
-
-    def _by_id(self, topics: Any) -> Any:
-        return topics and [(self._id_of(topic), partitions) for topic, partitions in topics]
+        return frame_by_ids(key, version, self._id_of, client_id, **body)[4:]
 
     def _id_of(self, topic: str | bytes) -> bytes:
         known = self.parts.metadata_cache.topics.get(topic) if isinstance(topic, str) else None

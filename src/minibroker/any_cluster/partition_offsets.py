@@ -23,11 +23,10 @@ from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.guesses import next_step
-from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_LEADER
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.text import counted
 
-NOBODY = -1
 PARTITIONS_A_REQUEST = 500
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 
@@ -195,12 +194,8 @@ def note_leaderless(partitions: Collection[TopicPartition]) -> None:
 
 def by_leader(client: Client, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
     """The partitions of each leader; those without one are noted."""
-    wanted = sorted(partitions)
-    leaders = client.leaders({at.topic for at in wanted})
-    led: dict[int, list[TopicPartition]] = {}
-    for at in wanted:
-        led.setdefault(max(NOBODY, leaders.get(at, NOBODY)), []).append(at)
-    note_leaderless(led.pop(NOBODY, ()))
+    led = client.led(partitions)
+    note_leaderless(led.pop(NO_LEADER, ()))
     return led
 
 

@@ -20,7 +20,7 @@ from minibroker.any_cluster.cluster import (
     of_each,
 )
 from minibroker.any_cluster.partition_offsets import by_leader, chosen, partitions_of
-from minibroker.client.client import Client, Question
+from minibroker.client.client import RETRY_SECONDS, Client, Question
 from minibroker.client.coordinators import OF_TRANSACTIONS, when_there
 from minibroker.client.errors import check
 from minibroker.client.topic_partition import TopicPartition, by_topic
@@ -30,7 +30,6 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.guesses import next_step
 
 FENCE_SECONDS = 30.0  # until an open transaction is aborted
-RETRY_SECONDS = 0.1
 TRANSACTION_TIMEOUT_MS = 60_000
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
 

@@ -26,6 +26,7 @@ from minibroker.client.topic_partition import TopicPartition
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.sasl_client import LoginError
 
 CONNECT_SECONDS = 3.0
@@ -186,6 +187,15 @@ class Client:
         """The leader of each partition of these topics, below 0 for none."""
         rows = self.metadata(sorted(topics)).topics if topics else ()
         return {TopicPartition(row.name, each.partition): each.leader_id for row in rows for each in row.partitions}
+
+    def led(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Return the partitions of each leader, in their order; of NO_LEADER those without one."""
+        wanted = sorted(partitions)
+        leaders = self.leaders({at.topic for at in wanted})
+        led: dict[int, list[TopicPartition]] = {}
+        for at in wanted:
+            led.setdefault(max(NO_LEADER, leaders.get(at, NO_LEADER)), []).append(at)
+        return led
 
     def version_of(self, api_key: ApiKey) -> int:
         """The newest version that both sides have, as far as the first broker goes. Raises Unsupported."""

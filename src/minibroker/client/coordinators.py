@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from minibroker.client.client import Client, Question
+from minibroker.client.client import RETRY_SECONDS, Client, Question
 from minibroker.client.errors import NOT_THERE_YET, ClientError, check
 from minibroker.client.offsets import NOT_COMMITTED, Offsets
 from minibroker.client.topic_partition import TopicPartition
@@ -14,7 +14,6 @@ from minibroker.protocol.api import ASKED_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 COORDINATOR_SECONDS = 3.5
-RETRY_SECONDS = 0.1
 OF_GROUPS, OF_TRANSACTIONS = 0, 1  # what a coordinator is of, in FindCoordinator
 FIRST_OF_SEVERAL = 4  # the version of FindCoordinator
 FIRST_OF_GROUPS = 8  # the version of OffsetFetch

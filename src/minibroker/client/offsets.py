@@ -6,14 +6,13 @@ import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from minibroker.client.client import Client, Question
+from minibroker.client.client import RETRY_SECONDS, Client, Question
 from minibroker.client.topic_partition import TopicPartition, by_topic
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError, known_error
-from minibroker.protocol.message_values import CONSUMER_REPLICA_ID
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, NO_LEADER
 
 ELECTION_SECONDS = 3.0  # until a partition whose leader moves is given up
-RETRY_SECONDS = 0.1
 AT_ONCE = 500  # partitions in a request
 NOT_COMMITTED = -1
 MOVING = frozenset(
@@ -45,20 +44,17 @@ def offsets_at(
     """The offset of each partition at each of these times, which are in ms since 1970, or as EARLIEST_TIMESTAMP."""
     found = Found([{} for _ in times], {})
     deadline = min(time.monotonic() + ELECTION_SECONDS, until)
-    left = sorted(partitions)
+    left = set(partitions)
     while left:
-        leaders = client.leaders({at.topic for at in left})
-        led: dict[int, list[TopicPartition]] = {}
-        for at in left:
-            led.setdefault(leaders.get(at, -1), []).append(at)
-        found.lost.update(dict.fromkeys(led.pop(-1, ()), KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)))
+        led = client.led(left)
+        found.lost.update(dict.fromkeys(led.pop(NO_LEADER, ()), KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)))
         asked = {
             (leader, start, number): listing(leader, of_leader[start : start + AT_ONCE], at, committed_only)
             for leader, of_leader in led.items()
             for start in range(0, len(of_leader), AT_ONCE)
             for number, at in enumerate(times)
         }
-        left, is_over = [], time.monotonic() > deadline
+        left, is_over = set(), time.monotonic() > deadline
         for (leader, start, number), answer in client.answers(asked).items():
             if isinstance(answer, Exception):
                 found.lost.update(dict.fromkeys(led[leader][start : start + AT_ONCE], answer))
@@ -69,10 +65,9 @@ def offsets_at(
                     if row.error_code == ErrorCode.NONE:
                         found.offsets[number][at] = row.offset
                     elif row.error_code in MOVING and not is_over:
-                        left.append(at)
+                        left.add(at)
                     else:
                         found.lost[at] = KafkaError(known_error(row.error_code))
-        left = sorted(set(left))
         if left:
             time.sleep(RETRY_SECONDS)
     return found

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minibroker.client.client import Client
+from minibroker.client.client import RETRY_SECONDS, Client
 from minibroker.client.errors import ELSEWHERE, check
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
@@ -17,7 +17,6 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 
 ANSWER_MS = 15_000
-RETRY_SECONDS = 0.1
 ALL_IN_SYNC = -1
 FIRST_WITH_MAGIC_2 = 3  # of Produce, in Kafka 0.11
 
