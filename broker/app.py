@@ -12,6 +12,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from minibroker.broker.parts import BrokerParts, build
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions, StartError, stop_signals
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep import threads
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.codec import Codec, KnownErrors, Watch
@@ -79,15 +81,32 @@ SECTIONS_OF_WINGS = [each for wing in WINGS for each in wing.sections]
 OnReady = Callable[[str, int], None]  # with host and port of the first listener
 
 
+class StopSignals:
+    """How a broker is asked to stop in order: by signals of its process. A simulation has other ways."""
+
+    def received(self) -> AbstractContextManager[AsyncIterator[int]]:
+        """Take the signals from now on, until the end of the context."""
+        return trio.open_signal_receiver(*stop_signals())
+
+    def ask(self) -> None:
+        """Have this broker stop."""
+        signal.raise_signal(signal.SIGTERM)
+
+
 class BrokerApp:
     """One broker on one data directory: `load`, then `run`; or, without sockets, `build`, and `close` at the end."""
 
     def __init__(
-        self, config: KafkaConfig, clock: Clock | None = None, options: ServeOptions = SERVED_AS_KAFKA
+        self,
+        config: KafkaConfig,
+        clock: Clock | None = None,
+        options: ServeOptions = SERVED_AS_KAFKA,
+        stops: StopSignals | None = None,
     ) -> None:
         self._config = config
         self._options = options
         self._clock = Clock() if clock is None else clock
+        self._stops = StopSignals() if stops is None else stops
         self._log_manager = LogManager(
             config.log_dir,
             default_config=config.log_config,
@@ -109,7 +128,7 @@ class BrokerApp:
         As kafka 2.0.1 LogManager.handleLogDirFailure with the last directory, but in order.
         """
         if self._state.is_shared:
-            signal.raise_signal(signal.SIGTERM)
+            self._stops.ask()
 
     def load(self) -> None:
         """Open the data directory. Raises LogDirectoryError and StartError with one line for the operator."""
@@ -167,7 +186,7 @@ class BrokerApp:
         if self._options.control is not None:
             for name, call in [each for wing in parts.wings for each in wing.calls().items()]:
                 self._options.control.register(name, call)
-        with trio.open_signal_receiver(*stop_signals()) as signals:
+        with self._stops.received() as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep, compaction, member)
@@ -182,7 +201,7 @@ class BrokerApp:
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
-        await trio.to_thread.run_sync(self.close, parts)
+        await threads.run_sync(self.close, parts)
         if self._failure is not None:
             raise self._failure
         if self._log_manager.is_offline and self._state.is_shared:
@@ -236,7 +255,7 @@ class BrokerApp:
             await create_first_topics(parts.topic_admin, self._options.topics, are_others=are_others)
         except FirstTopicsError as error:
             self._failure = error
-            signal.raise_signal(signal.SIGTERM)
+            self._stops.ask()
             return
         settle_memory()
         opening.open()

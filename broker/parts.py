@@ -6,11 +6,9 @@ replicas -> groups -> transactions, whose offsets groups keep -> controller, whi
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 
 import trio
 
@@ -75,6 +73,7 @@ from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.messages.inter_broker import ControlledShutdownRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
+from minibroker.storage import chance, real_time
 from minibroker.storage.data_dir.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -178,9 +177,9 @@ class BrokerParts:
 
 async def turned_seconds_in(seconds: float) -> float:
     """Sleep; return by how much the clock was turned meanwhile."""
-    began, real = trio.current_time(), time.perf_counter()
+    began, real = trio.current_time(), real_time.perf_counter()
     await trio.sleep(seconds)
-    return trio.current_time() - began - (time.perf_counter() - real)
+    return trio.current_time() - began - (real_time.perf_counter() - real)
 
 
 def build(
@@ -305,7 +304,7 @@ def build(
         transactions.start()
         producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
 
-    fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
+    fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, chance.generator())
     metadata = MetadataApis(
         config=config,
         metadata_cache=metadata_cache,

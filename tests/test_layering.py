@@ -69,9 +69,10 @@ BROKER_LAYERS = layers("""
     > way > apis > transaction > group > cluster > replica > upkeep > pending principal serve_options time > config
 """)
 # Read upwards, how a log is built.
-STORAGE_LAYERS = layers(
-    "compaction > data_dir > log > segment > producers > index > files config cluster_settings quick_groups"
-)
+STORAGE_LAYERS = layers("""
+    compaction > data_dir > log > segment > producers > index > files config cluster_settings quick_groups
+    > chance real_time
+""")
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
@@ -252,6 +253,39 @@ def test_what_is_stored_reaches_files_through_one_module() -> None:
     found = [each for path in paths if path != ROOT / DISK for each in calls_of_the_system(path)]
 
     fail_if(found, f"call it by {DISK}, so that a test can have any call fail: disk.unlink(path), not path.unlink().")
+
+
+# The calls of the system by the part that makes them, and the one module where storage and the broker's core call it.
+SEAMS = {
+    "storage/chance.py": r"uuid\.uuid[14]|random\.\w+|Random|randrange|secrets\.\w+|os\.urandom",
+    "storage/real_time.py": r"time\.(time|monotonic|perf_counter|sleep)",
+    "broker/time/clock.py": r"time\.time_ns|trio\.lowlevel\.current_clock",
+    "broker/network/sockets.py": r"os\.sendfile|trio\.lowlevel\.wait_\w+able|trio\.open_tcp_stream|new_arrivals",
+    "broker/upkeep/threads.py": r"trio\.to_thread\.run_sync",
+    "broker/app.py": r"signal\.raise_signal|trio\.open_signal_receiver",
+}
+# What a simulation leaves out: the process around a broker, and wings that watch it, or lead to other systems.
+NOT_SIMULATED = (
+    "broker/__main__.py broker/network/listen.py broker/wings/looking broker/wings/testing broker/wings/quotas"
+)
+NOT_SIMULATED += " broker/wings/security broker/wings/zookeeper_nodes broker/wings/several/launcher.py"
+NOT_SIMULATED += " broker/wings/several/directory_watch.py"  # replaced as a whole
+
+
+def test_the_core_reaches_time_chance_and_network_through_one_module_each() -> None:
+    outside = [ROOT / each for each in NOT_SIMULATED.split()]
+    found = []
+    for path in source_files("storage", "purgatory", "broker"):
+        if any(path.is_relative_to(each) for each in outside):
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                home = next((each for each, calls in SEAMS.items() if re.fullmatch(calls, called)), None)
+                if home is not None and path != ROOT / home:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} calls {called}, which belongs in {home}")
+
+    fail_if(found, "call what that module offers, so that a simulation can stand in for the system there.")
 
 
 def part_of(package: str, module_or_path: str) -> str:

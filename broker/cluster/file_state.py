@@ -26,6 +26,7 @@ from minibroker.broker.serve_options import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
+from minibroker.storage import chance
 from minibroker.storage.files import disk
 from minibroker.storage.files.checkpoints import read_topic_id, write_atomically
 from minibroker.storage.files.file_names import PARTITION_METADATA, partition_directory_name
@@ -58,7 +59,7 @@ class FileState(StoredState):
         self._written = ""  # names the file as it was last written
         self._written_bytes = 0
         self._broker_id = broker_id
-        self.cluster_id = kafka_id_text(uuid.uuid4())
+        self.cluster_id = kafka_id_text(chance.new_uuid())
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
         """Read the file, and add topics that only have directories; return the partitions left by a deletion.
@@ -92,7 +93,7 @@ class FileState(StoredState):
                 raise FileStateError(f"{error}; move the file away, and the topic gets a new one") from error
             if found is not None:
                 return parse_kafka_id(found)
-        return uuid.uuid4()
+        return chance.new_uuid()
 
     def read(self) -> None:
         """Read the file as it is, if there is one, and the changes since. Raises FileStateError."""
@@ -145,7 +146,7 @@ class FileState(StoredState):
 
     def _write(self) -> None:
         """Write the file whole."""
-        written = uuid.uuid4().hex
+        written = chance.new_uuid().hex
         secret = [each for each in self.sections.values() if each.is_secret and self.get(each) != each.empty]
         public = [each for each in self.sections.values() if not each.is_secret]
         document = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from minibroker.broker.cluster.sections import OF_CORE, Section, text_pairs, undeclared
 from minibroker.broker.cluster.state import Change, Reassignment, TopicState, kafka_id_text, parse_kafka_id
 from minibroker.broker.replica.decisions import FIRST_CONTROLLER_EPOCH, PartitionState
+from minibroker.storage import chance
 
 Value = TypeVar("Value")
 
@@ -111,7 +111,7 @@ def parse_topic(name: str, document: Mapping[str, Any]) -> TopicState:
         for number, partition in document["partitions"].items()
         if "reassignment" in partition
     }
-    topic_id = parse_kafka_id(document["topic_id"]) if "topic_id" in document else uuid.uuid4()
+    topic_id = parse_kafka_id(document["topic_id"]) if "topic_id" in document else chance.new_uuid()
     return TopicState(name, partitions, text_pairs(document["configs"]), topic_id, reassignments)
 
 

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import chain
-from random import randrange
 
 from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.assignment import (
@@ -33,6 +32,7 @@ from minibroker.broker.replica.decisions import PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.text import counted
+from minibroker.storage import chance
 from minibroker.storage.config import LogConfig
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class TopicAdmin:
         dynamic_config: DynamicConfig,
         state: ClusterState,
         controller_loop: ControllerLoop,
-        draw: Draw = randrange,
+        draw: Draw = chance.below,
     ) -> None:
         self._config = config
         self._dynamic_config = dynamic_config
@@ -251,7 +251,7 @@ class TopicAdmin:
             check_new_name(wanted.name, self._state.topics, request.made)
         partitions = {number: new_partition(request.image, brokers) for number, brokers in enumerate(replicas)}
         request.check_open_files(partitions.values())
-        return TopicState(wanted.name, partitions, configs, uuid.uuid4())
+        return TopicState(wanted.name, partitions, configs, chance.new_uuid())
 
     def _missing_topic(self, name: str) -> NewTopic:
         if name in self._internal_topics:

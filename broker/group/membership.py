@@ -8,7 +8,6 @@ that waits leaves a reply, which a later change resolves.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -24,12 +23,13 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import LONGEST_STRING_BYTES
 from minibroker.purgatory.timing_wheel import Timer
+from minibroker.storage import chance
 
 logger = logging.getLogger(__name__)
 
 # A new member cannot heartbeat while its first join waits; this removes it if its client is gone (KAFKA-7610).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-MEMBER_ID_SUFFIX_BYTES = len(f"-{uuid.UUID(int=0)}")
+MEMBER_ID_SUFFIX_BYTES = len(f"-{chance.new_uuid()}")
 
 
 class JoinRequest(NamedTuple):
@@ -118,7 +118,7 @@ class Membership:
             self._join_again(group, group.members[member_id], request.terms, reply)
 
     def _join_anew(self, group: Group, request: JoinRequest, reply: Reply[JoinResult]) -> None:
-        member_id = f"{request.group_instance_id or request.client_id}-{uuid.uuid4()}"
+        member_id = f"{request.group_instance_id or request.client_id}-{chance.new_uuid()}"
         static = group.static_member(request.group_instance_id)
         if static is not None:
             self._replace_static_member(group, static, member_id, request, reply)

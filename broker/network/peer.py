@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from minibroker.broker.network import sockets
 from minibroker.broker.network.peer_login import IN_PLAIN_TEXT, PeerLogin
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
@@ -168,7 +169,7 @@ class Peer:
         if self._stream is not None:
             return
         with trio.move_on_after(self._timeout_ms / 1000):
-            self._stream = await trio.open_tcp_stream(*self.address)
+            self._stream = await sockets.open_stream(*self.address)
             self._network.opened(self)
             if self._login.make_context is not None:
                 await self._encrypt(self._stream, self._login.make_context())

@@ -16,15 +16,16 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 import trio
 
-from minibroker.broker.network.arrivals import ARRIVED, END_EVENTS, ENDED_BY_PEER, ONCE, new_arrivals
+from minibroker.broker.network import sockets
+from minibroker.broker.network.arrivals import ARRIVED, END_EVENTS, ENDED_BY_PEER, ONCE
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.afterwards import Afterwards
+from minibroker.storage import real_time
 
 # Connections called in one pass, before the loop runs its tasks.
 MAX_CALLS_PER_PASS = 64
@@ -74,7 +75,7 @@ class Poller(trio.abc.Instrument):
         self.now_ms = Clock().monotonic_ms if now_ms is None else now_ms
         self._afterwards = Afterwards() if afterwards is None else afterwards
         self.pass_ms = 0  # when the last pass with new bytes began
-        self._epoll = new_arrivals()
+        self._epoll = sockets.new_arrivals()
         self._busy_poll_seconds = busy_poll_seconds
         self._last_bytes_at = 0.0
         self._connections: dict[int, Readable] = {}
@@ -93,7 +94,7 @@ class Poller(trio.abc.Instrument):
         trio.lowlevel.add_instrument(self)
         try:
             while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                await sockets.wait_readable(self._epoll)
                 calls_left = MAX_CALLS_PER_PASS
                 # Poll again at once: a pass of the loop costs as much as two small requests.
                 while calls_left > 0 and (called := self._call_ready(calls_left)):
@@ -111,9 +112,9 @@ class Poller(trio.abc.Instrument):
         """
         taken_seconds = 0.0
         tasks_at = 0.0
-        while (now := time.perf_counter()) < self._last_bytes_at + self._busy_poll_seconds:
+        while (now := real_time.perf_counter()) < self._last_bytes_at + self._busy_poll_seconds:
             os.sched_yield()
-            took_seconds = time.perf_counter() - now
+            took_seconds = real_time.perf_counter() - now
             if took_seconds > CORE_TAKEN_SECONDS:
                 taken_seconds += took_seconds
                 if taken_seconds > CORE_WANTED_SECONDS:
@@ -138,7 +139,7 @@ class Poller(trio.abc.Instrument):
         for start in range(0, len(ready), TOGETHER):
             self._call_together(ready[start : start + TOGETHER])
         if self._busy_poll_seconds:
-            self._last_bytes_at = time.perf_counter()
+            self._last_bytes_at = real_time.perf_counter()
         return len(ready)
 
     def _call_together(self, ready: list[tuple[int, int]]) -> None:
@@ -149,11 +150,11 @@ class Poller(trio.abc.Instrument):
             if connection is not None and connection.read(events & END_EVENTS != 0):  # None: another has ended it
                 unanswered.append(connection)
         unsent: list[Readable] = []
-        send_at = time.perf_counter() + TOGETHER_SECONDS
+        send_at = real_time.perf_counter() + TOGETHER_SECONDS
         for connection in unanswered:
             connection.answer()
             unsent.append(connection)
-            if (now := time.perf_counter()) > send_at:
+            if (now := real_time.perf_counter()) > send_at:
                 send_at = now + TOGETHER_SECONDS
                 _send_to(unsent)
         _send_to(unsent)

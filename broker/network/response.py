@@ -12,12 +12,12 @@ TCP_NODELAY again pushes it out; only then may the task wait.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import trio
 
+from minibroker.broker.network import sockets
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
@@ -63,7 +63,7 @@ def send_now(sock: socket.socket, chunks: Sequence[Chunk]) -> list[Chunk]:
         if sent < len(head):
             return [memoryview(head)[sent:], chunk, *rest]
         head = b""
-        sent = os.sendfile(sock.fileno(), chunk.fd, chunk.position, min(chunk.size_bytes, SENDFILE_PIECE_BYTES))
+        sent = sockets.send_file(sock, chunk.fd, chunk.position, min(chunk.size_bytes, SENDFILE_PIECE_BYTES))
     except BlockingIOError:
         return [head, *chunks[first:]] if head else list(chunks[first:])
     except (BrokenPipeError, ConnectionError) as error:
@@ -118,7 +118,7 @@ async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, 
         return
     rest = memoryview(data)[sent:]
     while rest:
-        await trio.lowlevel.wait_writable(sock)
+        await sockets.wait_writable(sock)
         try:
             sent = sock.send(rest, flags)
         except BlockingIOError:
@@ -144,13 +144,13 @@ async def send_converted(sock: socket.socket, chunk: ConvertedSlice) -> None:
 
 async def send_file(sock: socket.socket, chunk: FileSlice, give_way: GiveWay) -> None:
     """Send a slice of a log file straight from the page cache."""
-    out_fd, in_fd = sock.fileno(), chunk.fd
+    in_fd = chunk.fd
     position, end = chunk.position, chunk.position + chunk.size_bytes
     pieces = 0
     while position < end:
         piece_bytes = min(end - position, SENDFILE_PIECE_BYTES)
         try:
-            sent = os.sendfile(out_fd, in_fd, position, piece_bytes)
+            sent = sockets.send_file(sock, in_fd, position, piece_bytes)
             if sent == 0:
                 raise OSError(f"the log file ends at {position}, {end - position} bytes before the end of the slice")
         except BlockingIOError:
@@ -163,7 +163,7 @@ async def send_file(sock: socket.socket, chunk: FileSlice, give_way: GiveWay) ->
             return
         if sent < piece_bytes:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # push the corked tail, see above
-            await trio.lowlevel.wait_writable(sock)
+            await sockets.wait_writable(sock)
         elif pieces % PIECES_PER_TURN:
             give_way()
         else:

@@ -18,6 +18,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.open_files import descriptors_of_connections
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.settings.endpoints import Endpoint
+from minibroker.broker.network import sockets
 from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller
@@ -111,7 +112,7 @@ class Server:
 
     async def _accept(self, listener: socket.socket, endpoint: Endpoint, nursery: trio.Nursery) -> None:
         while True:
-            await trio.lowlevel.wait_readable(listener)
+            await sockets.wait_readable(listener)
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-import trio
-
 from minibroker.broker.pending import Pending
+from minibroker.broker.upkeep import threads
 from minibroker.broker.upkeep.background import Background
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
@@ -42,7 +41,7 @@ class LogFlusher:
             try:
                 if log.recovery_point < log.log_end_offset:
                     with map_storage_errors(self._log_manager):
-                        await trio.to_thread.run_sync(log.flush)
+                        await threads.run_sync(log.flush)
             except Exception as error:  # a defect, too, must fail the flushes that wait
                 for pending in served:
                     pending.fail(error)

@@ -12,6 +12,7 @@ import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep import threads
 from minibroker.protocol.text import counted
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
 from minibroker.storage.compaction.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
@@ -82,7 +83,7 @@ class Compaction:
         )
         try:
             for work in cleaning.steps():
-                await trio.to_thread.run_sync(work)
+                await threads.run_sync(work)
         except LogCleaningAbortedError as error:
             logger.info("%s", error)
             return False
@@ -97,7 +98,7 @@ class Compaction:
             cleaning.close()
         self._count(cleaning.stats)
         _report(to_clean, cleaning.stats)
-        await trio.to_thread.run_sync(self._log_manager.checkpoint_cleaner_offsets())
+        await threads.run_sync(self._log_manager.checkpoint_cleaner_offsets())
         return True
 
     def _count(self, stats: CleanerStats) -> None:

@@ -13,6 +13,7 @@ import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep import threads
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
@@ -59,7 +60,7 @@ class Upkeep:
             try:
                 work = action()
                 if work is not None:
-                    await trio.to_thread.run_sync(work)
+                    await threads.run_sync(work)
             except OSError as error:
                 self._logs.on_storage_error(error)
             except KafkaError:

@@ -8,7 +8,8 @@ exceeded that rate (as kafka 2.0.1 Throttler). Stopping the broker ends every pa
 from __future__ import annotations
 
 import threading
-import time
+
+from minibroker.storage import real_time
 
 # Another thread waits at most this long for the interpreter, and then gets it: the pause is a kernel's shortest sleep.
 _SLICE_SECONDS = 0.000_5
@@ -40,24 +41,24 @@ class CleanerPace:
 
     def begin(self) -> None:
         """Start to count, after an idle time."""
-        self._slice_began = self._period_began = time.monotonic()
+        self._slice_began = self._period_began = real_time.monotonic()
         self._period_bytes = 0
 
     def yield_gil(self) -> None:
         """Let other threads run if it is time. Raises LogCleaningAbortedError if the broker stops."""
         if self._is_stopping.is_set():
             raise LogCleaningAbortedError("the broker stops")
-        if time.monotonic() - self._slice_began > _SLICE_SECONDS:
-            time.sleep(_PAUSE_SECONDS)
-            self._slice_began = time.monotonic()
+        if real_time.monotonic() - self._slice_began > _SLICE_SECONDS:
+            real_time.sleep(_PAUSE_SECONDS)
+            self._slice_began = real_time.monotonic()
 
     def on_bytes(self, count: int) -> None:
         """Count bytes that were read or written, and wait if the rate is exceeded."""
         self._period_bytes += count
-        elapsed = time.monotonic() - self._period_began
+        elapsed = real_time.monotonic() - self._period_began
         if elapsed < _IO_CHECK_SECONDS:
             return
         ahead = self._period_bytes / max(self._max_bytes_per_second, 1.0) - elapsed
         if ahead > 0:
             self._is_stopping.wait(ahead)
-        self._period_began, self._period_bytes = time.monotonic(), 0
+        self._period_began, self._period_bytes = real_time.monotonic(), 0

@@ -16,7 +16,6 @@ checks the log: if it was truncated or deleted, or has lost a segment, the copy 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +26,7 @@ from minibroker.protocol.batches import BatchView, batch_is_valid, scan_batches
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.record import INT32_MAX
 from minibroker.protocol.record_batch import HEADER_SIZE_UP_TO_MAGIC, build_empty_batch, read_header, size_at
+from minibroker.storage import real_time
 from minibroker.storage.compaction.cleaned_segment import CleanedSegment
 from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
@@ -125,7 +125,7 @@ class LogCleaning:
         Raises LogCleaningAbortedError or OSError. So does the work, which also raises KafkaError: CORRUPT_MESSAGE,
         MESSAGE_TOO_LARGE. Call `close` at the end.
         """
-        began = time.monotonic()
+        began = real_time.monotonic()
         self._pace.begin()
         yield self._fill_offset_map
         self.stats.keys = len(self._offset_map)
@@ -147,7 +147,7 @@ class LogCleaning:
             yield partial(disk.sync_directory, self.log.directory)
         self.log.note_cleaned(end_offset)
         yield partial(self._offset_map.clear, self._pace.yield_gil)
-        self.stats.seconds = time.monotonic() - began
+        self.stats.seconds = real_time.monotonic() - began
 
     def _begin_replacement(self, group: Sequence[LogSegment]) -> None:
         cleaned = self._cleaned

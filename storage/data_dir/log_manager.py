@@ -12,7 +12,6 @@ A failing disk takes the directory offline until the next start; a full one only
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import counted, reason_of
+from minibroker.storage import chance
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
@@ -249,7 +249,7 @@ class LogManager:
                 self.checkpoint_recovery_points()()
 
     def _deleted_path(self, topic_partition: TopicPartition) -> Path:
-        return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
+        return self.log_dir / deleted_directory_name(topic_partition, chance.new_uuid().hex)
 
     def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Apply a topic's settings to its present and future logs.

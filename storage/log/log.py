@@ -12,13 +12,13 @@ leader epoch, the batches in one write, and the producers' state.
 from __future__ import annotations
 
 import logging
-import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.record import INT32_MAX, NO_OFFSET, NO_TIMESTAMP
+from minibroker.storage import real_time
 from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors, map_half_done_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
@@ -486,11 +486,11 @@ class Log:
     def _flush_below(self, offset: int) -> None:
         if offset <= self.recovery_point:
             return
-        truncations, active, began = self.truncations, self.segments.active, time.perf_counter()
+        truncations, active, began = self.truncations, self.segments.active, real_time.perf_counter()
         with map_flush_errors(self.directory):
             self._flush_segments(self.recovery_point, offset, active)
         if self._flush_times is not None:
-            self._flush_times.add(time.perf_counter() - began)
+            self._flush_times.add(real_time.perf_counter() - began)
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         with self._cutting:
             if truncations == self.truncations:

@@ -12,7 +12,6 @@ whole or not at all. Only the newest segment of a log is written; `on_become_ina
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from minibroker.protocol.batches import (
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import INT32_MAX, NO_TIMESTAMP
+from minibroker.storage import chance
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files import disk
 from minibroker.storage.files.file_names import (
@@ -122,7 +122,7 @@ class LogSegment:
         self._max_segment_bytes = config.segment_bytes
         # The jitter keeps logs that began together from rolling together.
         max_segment_ms = config.max_segment_ms
-        self._max_segment_ms = max_segment_ms - random.randint(0, min(config.segment_jitter_ms, max_segment_ms))
+        self._max_segment_ms = max_segment_ms - chance.below(min(config.segment_jitter_ms, max_segment_ms) + 1)
 
     @classmethod
     def open(

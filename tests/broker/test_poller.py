@@ -18,6 +18,7 @@ from minibroker.broker.network import arrivals
 from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.upkeep.afterwards import Afterwards
+from minibroker.storage import real_time
 from tests.without_linux import SELECT
 
 Pair = tuple[socket.socket, socket.socket]
@@ -251,7 +252,7 @@ def answering() -> Iterator[Callable[[int], Connections]]:
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time of the poller's clock, which stands still."""
     now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(real_time, "perf_counter", lambda: now[0])
     return now
 
 

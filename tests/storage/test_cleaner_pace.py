@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
+from minibroker.storage import real_time
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
 
 
 def test_compaction_waits_as_long_as_it_is_ahead_of_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     waits: list[float | None] = []
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(real_time, "monotonic", lambda: now[0])
     monkeypatch.setattr(threading.Event, "wait", lambda _, seconds=None: waits.append(seconds))
     pace = CleanerPace(max_bytes_per_second=1000.0)
     pace.begin()

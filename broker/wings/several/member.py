@@ -12,7 +12,6 @@ What others have written into the state comes here as news, and goes to `on_news
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -21,9 +20,10 @@ import trio
 
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.wings.several.directory_watch import DirectoryWatch
+from minibroker.broker.wings.several import directory_watch
 from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage import real_time
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class ClusterMember:
 
         Raises OSError where the directory cannot be watched.
         """
-        watch = DirectoryWatch(self._state.directory, self._state.directory / "brokers")
+        watch = directory_watch.DirectoryWatch(self._state.directory, self._state.directory / "brokers")
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._beat)
@@ -178,7 +178,7 @@ class ClusterMember:
                 continue
             beats, before = state.locks.beats_of(broker_id), self._still.get(broker_id)
             if before is None or before.beats != beats:
-                still = Stillness(beats, 0, time.monotonic())
+                still = Stillness(beats, 0, real_time.monotonic())
             else:
                 still = before._replace(own_beats=before.own_beats + 1)
             self._still[broker_id] = still
@@ -186,7 +186,7 @@ class ClusterMember:
                 logger.info("broker %d has ended", broker_id)
             elif still.own_beats < BEATS:
                 continue
-            elif time.monotonic() - still.since_seconds < STILL_SECONDS:
+            elif real_time.monotonic() - still.since_seconds < STILL_SECONDS:
                 is_suspicious = True
                 continue
             else:

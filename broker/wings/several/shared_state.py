@@ -21,7 +21,6 @@ What ZooKeeper's ephemeral nodes and watches are is here a broker's life, begun 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +45,7 @@ from minibroker.broker.wings.several.shared_journal import Line, SharedJournal
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
+from minibroker.storage import chance
 from minibroker.storage.files import disk
 
 COMPACTED_BYTES = 64 * 1024  # a journal up to this size is left as it is
@@ -141,12 +141,12 @@ class SharedState(StoredState):
                 f"cannot use the cluster's directory {self.directory}: {reason_of(error)}; name another"
             ) from error
         if not self.cluster_id:
-            self._put("the cluster's id", {"cluster_id": kafka_id_text(uuid.uuid4())})
+            self._put("the cluster's id", {"cluster_id": kafka_id_text(chance.new_uuid())})
 
     def register(self, broker: Broker) -> None:
         """Show this broker to the cluster, or its new endpoints. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         if not self.is_registered:
-            self._incarnation = uuid.uuid4().hex
+            self._incarnation = chance.new_uuid().hex
         self._put("this broker", life_line(self._broker_id, Life(self._incarnation, broker)))
 
     @property
@@ -367,7 +367,7 @@ class SharedState(StoredState):
             *(life_line(broker_id, life) for broker_id, life in lives.items()),
             *elections,
         ]
-        self._journal.compact(f"state.{self._broker_id}.{uuid.uuid4().hex}", lines)
+        self._journal.compact(f"state.{self._broker_id}.{chance.new_uuid().hex}", lines)
         self.look()
 
 
