@@ -21,9 +21,14 @@ from minibroker.protocol.text import reason_of
 from minibroker.storage.files.socket_path import socket_address
 
 ANSWER_SECONDS = 120.0  # of a caller without a deadline
+SIGN_SECONDS = 4.4  # for a sign of life, before such a call is made: a process that stands still answers nothing
 LIFE_SECONDS = 1.0  # for any answer at all, of a broker that others can stand in for
 CHANNEL_SECONDS = 10.0
 READ_BYTES = 1 << 16
+
+
+class NoSignOfLife(TimeoutError):
+    """A process accepts connections and answers nothing; the call was not made."""
 
 
 class Place:
@@ -70,9 +75,11 @@ class Control:
     def _exchange(self, line: bytes, seconds: float) -> bytes:
         """Raises OSError, and EOFError when the broker closes the connection without an answer."""
         with self._place.connected() as sock:
-            return ask(sock, line, seconds)
+            return ask_living(sock, line, seconds)
 
     def _why_not(self, error: Exception, seconds: float) -> str:
+        if isinstance(error, NoSignOfLife):
+            return f"the broker does not answer at its control socket {self._place.path}: {error}"
         if isinstance(error, TimeoutError):
             return f"no answer within {seconds:.0f} s at the broker's control socket {self._place.path}"
         reason = f"no answer at the broker's control socket {self._place.path} ({reason_of(error)})"
@@ -108,7 +115,7 @@ class KeptControl(Control):
 
     def _ask(self, kept: socket.socket, line: bytes, seconds: float) -> bytes:
         try:
-            return ask(kept, line, seconds)
+            return ask_living(kept, line, seconds)
         except BaseException:  # the rest of an answer would be taken for the next one
             self._drop()
             raise
@@ -164,6 +171,16 @@ def result_of(name: str, answer: bytes) -> Any:
     if "error" in fields:
         raise CallRefused(name, fields["error"], fields.get("code"))
     return fields["result"]
+
+
+def ask_living(sock: socket.socket, line: bytes, seconds: float) -> bytes:
+    """As `ask`. A call that may take long is made once the broker has shown that it lives. Raises NoSignOfLife."""
+    if seconds > SIGN_SECONDS:
+        try:
+            ask(sock, call_line("alive", {}), SIGN_SECONDS)
+        except TimeoutError:
+            raise NoSignOfLife(f"no sign of life within {SIGN_SECONDS:.0f} s") from None
+    return ask(sock, line, seconds)
 
 
 def ask(sock: socket.socket, line: bytes, seconds: float) -> bytes:

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from typer.main import get_command
 
 from benchmarks.apache_kafka import KafkaUnavailable
-from minibroker import Broker, Cluster
+from minibroker import Broker, Cluster, patience
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.transaction_admin import transaction_admin
 from minibroker.cli.app import app
@@ -32,6 +32,7 @@ from tests.console.asking import ask, get
 from tests.console.conftest import RunningConsole, console_of
 from tests.integration.any_kafka import any_kafka, names_of, untried
 from tests.integration.clusters import new_topic
+from tests.minibroker.command_sessions import run as here
 from tests.minibroker.commands import Finished, minibroker
 from tests.minibroker.forked_commands import forked_commands
 
@@ -373,3 +374,26 @@ def test_apache_kafka_is_shown_whatever_the_first_address_is(run: Run, tmp_path:
                 assert found.status == 0, (line, found.err)
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka 4.4.0 cannot be had: {reason}")
+
+
+def test_of_a_lone_slow_broker_each_command_shows_what_one_answer_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next answer would come after the deadline."""
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 2.2)
+    lines = {
+        "topics describe spread": ("0 +0 +0 +0 +\\? +\\?\n", "offsets of spread-0, spread-1 are(.*\n)*.*configs"),
+        "offsets spread": ("1 +\\? +\\?\n", "offsets of spread-0"),
+        "groups list": ("of-1 +Empty +\\?", "what it coordinates is not shown"),
+        "health": ("healthy: 1 broker", ""),
+    }
+    with Broker(control=True) as broker:
+        broker.create_topic("spread", partitions=2)
+        reset = ("groups", "reset", "of-1", "--topic", "spread", "--to", "beginning", "--execute")
+        assert minibroker(*reset, "-b", broker.bootstrap_servers).status == 0
+        with broker.faults.delay(0.8):
+            found = {line: here([*line.split(), "-b", broker.bootstrap_servers], b"") for line in lines}
+    assert [
+        (line, out, err)
+        for line, (_, out, err) in found.items()
+        if not re.search(lines[line][0], out) or not re.search(lines[line][1], err)
+    ] == []
+    assert [status for status, _, _ in found.values()] == [1, 1, 1, 0]

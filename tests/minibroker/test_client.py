@@ -19,6 +19,7 @@ from minibroker.client.connection import Connection, last_by_name, wait
 from minibroker.client.errors import NoAnswer, TooSlow, Unreachable, Unsupported
 from minibroker.client.login import WrongProtocol
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
+from minibroker.protocol.primitives import ZERO_UUID
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -82,6 +83,26 @@ def test_a_question_for_any_broker_goes_to_another_one_where_the_first_is_late(c
 
         assert len(client.metadata([]).brokers) == 3
         assert time.monotonic() - began < 5 * LATE
+
+
+def test_a_topic_exists_if_any_broker_has_heard_of_it(cluster: Cluster) -> None:
+    """The first broker does not hear the controller, and so of no new topic."""
+    addresses = [parse_address(each) for each in cluster.bootstrap_servers.split(",")]
+    cluster.wait_for(lambda: cluster.controller != 1 or cluster.move_controller() != 1)
+    cluster.isolate(cluster.controller, 1, "to")
+    try:
+        with Client(addresses[:1]) as client:
+            topic = ASKED_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")("new", 1, 1)
+            client.at_controller(ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=1000)
+
+            assert (
+                client.ask(ApiKey.METADATA, broker=1, topics=[(ZERO_UUID, "new")], allow_auto_topic_creation=False)
+                .topics[0]
+                .error_code
+            )
+            assert len(client.metadata(["new"]).topics[0].partitions) == 1
+    finally:
+        cluster.heal()
 
 
 def test_a_broker_that_stands_still_is_told_from_one_that_is_late(cluster: Cluster) -> None:

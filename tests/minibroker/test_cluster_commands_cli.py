@@ -13,7 +13,8 @@ from tests.minibroker.answering import row
 
 def a_cluster(*, leader: int = 0, isr: int = 2, controller: int = 0) -> tuple[ClusterFacts, list[Any]]:
     partition = row(partition=0, leader_id=leader, replica_nodes=[0, 1], isr_nodes=list(range(isr)))
-    return ClusterFacts("c", controller, []), [row(name="t", partitions=[partition])]
+    topics = [row(name="t", partitions=[partition])]
+    return ClusterFacts("c", controller, [], topics), topics
 
 
 def test_a_cluster_is_healthy_if_it_has_a_controller_and_every_partition_a_leader_and_replicas_enough() -> None:

@@ -23,8 +23,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("c") / "control"  # short: a socket's path has 107 bytes
 
 
+ALIVE = b'{"call": "alive", "arguments": {}}\n'
+UNKNOWN = b'{"error": "there is no call alive"}\n'
+
+
 class Broker:
-    """Answers one call with what the test says; `heard` is the line it got."""
+    """Shows that it lives, and answers one call with what the test says; `heard` is the line it got."""
+
+    answers_alive = True
 
     def __init__(self, path: Path, pieces: list[bytes]) -> None:
         self.heard = b""
@@ -40,6 +46,9 @@ class Broker:
         with connection:
             while not self.heard.endswith(b"\n"):
                 self.heard += connection.recv(4096)
+                if ALIVE in self.heard and self.answers_alive:
+                    connection.sendall(UNKNOWN)
+                    self.heard = b""
             for piece in self._pieces:
                 connection.sendall(piece)
             if not self._pieces:
@@ -108,6 +117,19 @@ def test_an_answer_is_not_waited_for_for_ever(
         Control(path, lambda: None).call("clock.advance", seconds=1)
 
 
+def test_a_broker_that_stands_still_is_not_called(
+    path: Path, answering: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "SIGN_SECONDS", 0.2)
+    monkeypatch.setattr(Broker, "answers_alive", False)
+    broker = answering()
+
+    with pytest.raises(BrokerError, match=rf"does not answer at its control socket {path}: no sign of life within 0 s"):
+        Control(path, lambda: None).call("clock.advance", seconds=1)
+
+    assert broker.heard == ALIVE
+
+
 def test_what_is_no_json_is_refused_before_anything_is_sent(path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         Control(path).call("clock.advance", seconds=object())
@@ -134,11 +156,13 @@ class Echo:
 
     def _answer(self, connection: socket.socket, number: int) -> None:
         with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as lines:
-            for line, _ in zip(lines, range(self._answers), strict=False):
+            left = self._answers
+            while left and (line := lines.readline()):
                 if number == 1:
                     time.sleep(self._late_seconds)
-                arguments = json.loads(line)["arguments"]
-                lines.write(json.dumps({"result": [number, arguments]}).encode() + b"\n")
+                left -= line != ALIVE
+                result = {"result": [number, json.loads(line)["arguments"]]}
+                lines.write(json.dumps(result).encode() + b"\n" if line != ALIVE else UNKNOWN)
                 lines.flush()
 
     def close(self) -> None:

@@ -77,11 +77,12 @@ RELEASES: tuple[tuple[tuple[int, ...], int, int], ...] = (
 
 
 class ClusterFacts(NamedTuple):
-    """A cluster; the controller is not among its brokers where processes of their own control, and below 0 for none."""
+    """A cluster with rows of Metadata. Its controller is below 0 for none, and is a process of its own in some."""
 
     cluster_id: str | None
     controller_id: int
     brokers: list[Broker]  # that are alive
+    topics: list[Any]
 
 
 @contextmanager
@@ -184,9 +185,11 @@ def topics_of(client: Client, names: Collection[str] | None = None) -> list[Any]
     return rows
 
 
-def described_cluster(client: Client) -> ClusterFacts:
-    answer = client.metadata([])
-    return ClusterFacts(answer.cluster_id, controller_of(client, answer), list(client.brokers.values()))
+def described_cluster(client: Client, topics: Sequence[str] | None = None) -> ClusterFacts:
+    """The cluster with these topics, with all without names: what one question answers."""
+    answer = client.metadata(topics)
+    brokers = list(client.brokers.values())
+    return ClusterFacts(answer.cluster_id, controller_of(client, answer), brokers, answer.topics)
 
 
 def brokers_of(client: Client) -> list[Address]:
@@ -254,10 +257,10 @@ def of_each(client: Client, questions: Mapping[K, Question], what: str) -> dict[
     return {key: answer for key, answer in answers.items() if key not in failures}
 
 
-def lacks_answer(error: Exception, what: str) -> None:
+def lacks_answer(error: Exception, what: str, be: str = "is") -> None:
     """Note that `what` is not shown, because of a NoAnswer or a refusal."""
     reason = error_name(error.code) if isinstance(error, KafkaError) else str(error)
-    lacks(f"{reason}; {what} is not shown; {advice_for(error)}")
+    lacks(f"{reason}; {what} {be} not shown; {advice_for(error)}")
 
 
 def advice_for(error: Exception) -> str:

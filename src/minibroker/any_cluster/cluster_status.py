@@ -43,7 +43,7 @@ class ClusterStatus:
         self._client = client
 
     def status(self) -> dict[str, Any]:
-        found = described_cluster(self._client)
+        found = described_cluster(self._client, [])
         return {"controller_id": found.controller_id, "brokers": [as_row(each) for each in found.brokers]}
 
     def brokers(self) -> list[dict[str, Any]]:

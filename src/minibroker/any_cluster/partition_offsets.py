@@ -167,7 +167,13 @@ def found_at(
     client: Client, partitions: Collection[TopicPartition], *times: int, committed_only: bool = False
 ) -> list[Offsets]:
     """The offsets of each of these times, all asked at once; partitions without one are noted."""
-    found, lost = offsets_at_times(client, partitions, *times, committed_only=committed_only, until=patience.until())
+    try:
+        found, lost = offsets_at_times(
+            client, partitions, *times, committed_only=committed_only, until=patience.until()
+        )
+    except NoAnswer as error:  # to the question who leads
+        lacks_answer(error, f"the offsets of {named(partitions)}", "are")
+        return [{} for _ in times]
     note_lost(lost)
     return found
 

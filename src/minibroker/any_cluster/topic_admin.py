@@ -14,6 +14,7 @@ from minibroker.any_cluster.cluster import (
     administering,
     both,
     hidden_unless,
+    lacks_answer,
     of_each,
     topics_of,
 )
@@ -31,7 +32,7 @@ from minibroker.any_cluster.partition_offsets import (
 )
 from minibroker.any_cluster.positions import Position
 from minibroker.client.client import Client, Question
-from minibroker.client.errors import error_name
+from minibroker.client.errors import NoAnswer, error_name
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
@@ -247,9 +248,7 @@ class TopicAdmin:
             raise CommandFailed(refusal(name, topic.error_code))
         rows = sorted(topic.partitions, key=lambda row: int(row.partition))
         led = [TopicPartition(name, row.partition) for row in rows if row.leader_id >= 0]
-        (earliest, latest), configs = both(
-            lambda: ends_of(self._client, led), lambda: configs_of(self._client, Subject("topic", name))
-        )
+        (earliest, latest), configs = both(lambda: ends_of(self._client, led), lambda: self._configs(name))
         return TopicDescription(
             name,
             topic.is_internal,
@@ -267,6 +266,14 @@ class TopicAdmin:
             {row.name: row.value for row in configs if source_of(row) == SET_ON_TOPIC},
             {row.name: row.value for row in configs if source_of(row) != SET_ON_TOPIC},
         )
+
+    def _configs(self, name: str) -> list[Any]:
+        """The rows of all configs; none where the broker does not answer in time, which is noted."""
+        try:
+            return configs_of(self._client, Subject("topic", name))
+        except NoAnswer as error:
+            lacks_answer(error, f"the configs of {name}", "are")
+            return []
 
 
 topic_admin = administering(TopicAdmin)

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -60,6 +60,8 @@ step; 2 usage error"""
 HELP_OPTION_NAMES = ["-h", "--help"]
 EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra argument.* \((?P<words>.*)\)")
 NO_SUCH = re.compile(r"(?P<refusal>No such (?:command|option)[: ]+'?(?P<name>[^\s']+)'?)")
+# Texts that may be empty: keys, formats and client ids are, and a job reads its arguments itself.
+MAY_BE_EMPTY = {("key", "TEXT"), ("text_format", "FORMAT"), ("client_id", "ID"), ("arguments", "[OPTION]...")}
 VALIDATION = "Value error, "  # pydantic's prefix, in typer's message about a value
 
 app = typer.Typer(
@@ -176,20 +178,34 @@ def prepare(command: Any) -> None:
     Python's types stay out of the help: `<bool>` of a flag, `<list[str]>` of an argument with a name.
     """
     context = typer.Context(command, help_option_names=HELP_OPTION_NAMES)
-    for param in command.get_params(context):  # --help among them
+    params = command.get_params(context)  # --help among them
+    for param in params:
         if param.param_type_name == "argument" or param.is_flag:
             param.display_type_rich = lambda ctx: None
-    command.callback = with_usage_errors(command.callback)
+    named = {each.name: label_of(each) for each in params if (each.name, each.metavar) not in MAY_BE_EMPTY}
+    command.callback = with_usage_errors(command.callback, named)
     for inner in getattr(command, "commands", {}).values():
         prepare(inner)
 
 
-def with_usage_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with typer's error in place of a BadValue: typer adds the command to it."""
+def label_of(param: Any) -> str:
+    return param.metavar.strip("[].") if param.param_type_name == "argument" and param.metavar else str(param.opts[0])
+
+
+def with_usage_errors(function: Callable[..., Any], named: Mapping[str, str]) -> Callable[..., Any]:
+    """The command with typer's error in place of a BadValue: typer adds the command to it.
+
+    A value that is empty is one, for the parameters that are `named`.
+    """
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         try:
+            for name, value in options.items():
+                if name in named and ("" in value if isinstance(value, list) else value == ""):
+                    raise BadValue(
+                        f"{named[name]} is empty; write a name" + ", or leave it out" * (named[name][0] == "-")
+                    )
             return function(*arguments, **options)
         except BadValue as error:
             raise typer.BadParameter(str(error)) from error

@@ -109,12 +109,12 @@ def on_served(command: Command) -> Command:
 @on_cluster
 def describe(cluster: Cluster, output: OutputOption = "text") -> int:
     """Show the brokers of any Kafka cluster with what they lead, and the partitions that lack replicas."""
-    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless, topics_of
+    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
     from minibroker.any_cluster.cluster_description import described
 
     with connected(cluster) as client:
-        topics = hidden_unless(topics_of(client), client, "topics")
-        found = described(described_cluster(client), topics)
+        facts = described_cluster(client)
+        found = described(facts, hidden_unless(facts.topics, client, "topics"))
     if output == "json":
         brokers, lacking = ([each._asdict() for each in rows] for rows in found[1:])
         print(json.dumps({"cluster_id": found.cluster_id, "brokers": brokers, "under_replicated": lacking}))

@@ -28,15 +28,16 @@ In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 @on_cluster
 def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless, topics_of
+    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
     from minibroker.any_cluster.partition_offsets import configs_of_topics
 
     with connected(cluster) as client:
-        topics = hidden_unless(topics_of(client), client, "topics")
+        cluster_facts = described_cluster(client)
+        topics = hidden_unless(cluster_facts.topics, client, "topics")
         lacking = [topic.name for topic in topics if any(map(lacks_replicas, topic.partitions))]
         configs = configs_of_topics(client, lacking, "min.insync.replicas")
         min_isr = {topic: int(each["min.insync.replicas"]) for topic, each in configs.items() if each}
-        found = health_of(described_cluster(client), topics, min_isr)
+        found = health_of(cluster_facts, topics, min_isr)
     if output == "json":
         print(json.dumps(found))
     else:
@@ -148,7 +149,7 @@ def log_dirs(
     output: OutputOption = "text",
 ) -> int:
     """Show how many bytes each partition takes, and on which broker."""
-    from minibroker.any_cluster.cluster import broker_ids, connected, of_each, topics_of
+    from minibroker.any_cluster.cluster import both, broker_ids, connected, of_each, topics_of
     from minibroker.any_cluster.partition_offsets import partitions_of
     from minibroker.client.client import Question
     from minibroker.client.topic_partition import by_topic
@@ -157,8 +158,9 @@ def log_dirs(
     with connected(cluster) as client:
         asked = list(by_topic(partitions_of(client, topics)).items()) if topics else None  # all
         questions = {each: Question(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked}, each) for each in broker_ids(client)}
-        brokers = {broker: answer.results for broker, answer in of_each(client, questions, "what it has").items()}
-        internal = set() if topics else {row.name for row in topics_of(client) if row.is_internal}
+        answers, rows = both(lambda: of_each(client, questions, "what it has"), lambda: topics_of(client))
+    brokers = {broker: answer.results for broker, answer in answers.items()}
+    internal = set() if topics else {row.name for row in rows if row.is_internal}
     if brokers and not any(brokers.values()):
         raise CommandFailed(
             "the brokers did not return their directories: that needs Describe on the cluster; ask its administrator"

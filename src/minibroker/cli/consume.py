@@ -93,8 +93,6 @@ def consume(
 ) -> int:
     """Print the records of topics."""
     check_format(text_format, output)
-    if group == "":  # at which librdkafka ends the process
-        raise BadValue("--group is empty; write the name of a group, or leave it out")
     if group is not None and (end or partitions or start.kind not in ("beginning", "end") or start.value):
         raise BadValue(
             "--group continues from the committed offsets: it takes no --partition, no --to, and --from, for "

@@ -274,7 +274,7 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
     print()
     for name, value in sorted(topic.configs.items()):
         print_line(f"{name}={'(hidden)' if value is None else value}")
-    if not topic.configs:
+    if topic.defaults and not topic.configs:  # without either the broker did not answer
         print("no configs of its own")
     if with_defaults:
         for name, value in sorted(topic.defaults.items()):

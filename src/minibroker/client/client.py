@@ -179,9 +179,21 @@ class Client:
         """Ask for all topics, or for these names without creating any; note who the brokers are."""
         row = ASKED_TABLE[ApiKey.METADATA].request.row("topics")
         rows = None if topics is None else [row(name=name) for name in topics]
-        answer = self.ask(ApiKey.METADATA, topics=rows, allow_auto_topic_creation=False)
+        body: dict[str, Any] = {"topics": rows, "allow_auto_topic_creation": False}
+        answer = self.ask(ApiKey.METADATA, **body)
         self._learn(answer)
-        return answer
+        if not topics or all(row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for row in answer.topics):
+            return answer
+        # One broker hears of a new topic before another: it does not exist where none has heard of it.
+        every = self.answers({each: Question(ApiKey.METADATA, body, each) for each in self.brokers}).values()
+        known = {
+            row.name: row
+            for each in every
+            if not isinstance(each, Exception)
+            for row in each.topics
+            if row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+        return answer._replace(topics=[known.get(row.name, row) for row in answer.topics])
 
     def leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         """The leader of each partition of these topics, below 0 for none."""
