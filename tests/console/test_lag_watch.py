@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from minibroker.any_cluster.cluster import TopicPartition
-from minibroker.console.console import Console
 from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHistory, lags_of
+from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.lag_watch import READ_SECONDS, UNSEEN_SECONDS, LagWatch
 from minibroker.errors import CommandFailed
 
@@ -19,13 +19,9 @@ pytestmark = [pytest.mark.time_jumps]
 
 
 class ReadCluster:
-    """Stands for the cluster's offsets, and the console that reads them: each reading takes a second."""
-
-    control = None
+    """Stands for the cluster's offsets: each reading takes a second."""
 
     def __init__(self) -> None:
-        self.kafka = self
-        self.lags = LagHistory()
         self.lag = 5
         self.readings = 0
         self.trouble: str | None = None
@@ -48,7 +44,7 @@ def cluster() -> ReadCluster:
 
 @pytest.fixture
 def watch(cluster: ReadCluster) -> LagWatch:
-    return LagWatch(cast(Console, cluster))
+    return LagWatch(cast(KafkaClients, cluster), None, LagHistory())
 
 
 async def heard(watch: LagWatch, count: int, topics: frozenset[str] = frozenset()) -> list[Any]:
@@ -61,7 +57,7 @@ def test_a_share_group_without_a_start_has_no_lag_and_a_consumer_without_a_commi
 ) -> None:
     groups = {"new": SimpleNamespace(group_type="classic"), "sharing": SimpleNamespace(group_type="share")}
     committed = {name: dict[Any, int]() for name in groups}
-    monkeypatch.setattr("minibroker.any_cluster.group_admin.committed_of", lambda client, names: committed)
+    monkeypatch.setattr("minibroker.console.group_offsets.committed_of", lambda client, names: committed)
     monkeypatch.setattr("minibroker.console.group_offsets.offsets_of", lambda client, partitions, spec: {})
 
     assert {name: each.lag for name, each in lags_of(None, list(groups), groups).items()} == {"new": 0, "sharing": None}

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.acl_admin import (
+    CLUSTER,
+    EVERY_HOST,
+    AclAdmin,
+    Rule,
+    Wanted,
+    principal_of,
+    refusals_explained,
+)
+from minibroker.any_cluster.outcomes import Outcome
 from minibroker.console.answers import NAME_MAX, Refused, change, get, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import text_of
-
-if TYPE_CHECKING:
-    from enum import IntEnum
-
-    from minibroker.any_cluster.acl_admin import Rule
-    from minibroker.any_cluster.outcomes import Outcome
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission
 
 COLUMNS = ("resource_type", "name", "pattern", "principal", "host", "permission", "operation")
 NEEDS = "the cluster does not list its access rules, which takes Kafka 0.11 or later"
@@ -39,8 +47,6 @@ def routes(console: Console) -> list[BaseRoute]:
         return page | {"authorizer": rules is not None}
 
     async def add(request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.acl_admin import AclAdmin, refusals_explained
-
         rule = rule_in(body, is_new=True)
 
         def act(client: Any) -> Sequence[Outcome]:
@@ -51,8 +57,6 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def remove(request: Request, body: dict[str, Any]) -> Any:
         """Remove the rule that is equal in everything."""
-        from minibroker.any_cluster.acl_admin import AclAdmin, Wanted, refusals_explained
-
         rule = rule_in(body)
 
         def act(client: Any) -> Sequence[Outcome]:
@@ -69,9 +73,6 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def rules_of(client: Any) -> list[Rule] | None:
     """All rules; None for a cluster without an authorizer. Raises CommandFailed, and Refused for an old cluster."""
-    from minibroker.any_cluster.acl_admin import AclAdmin, Wanted, refusals_explained
-    from minibroker.protocol.errors import ErrorCode, KafkaError
-
     with refusals_explained(client), needing(NEEDS):
         try:
             return AclAdmin(client).rules([Wanted()])
@@ -86,10 +87,6 @@ def rule_in(body: dict[str, Any], *, is_new: bool = False) -> Rule:
 
     Raises Refused.
     """
-    from minibroker.any_cluster.acl_admin import CLUSTER, EVERY_HOST, Rule, principal_of
-    from minibroker.protocol.resources import ResourceType
-    from minibroker.protocol.rights import Operation, Pattern, Permission
-
     resource_type = named(body, "resource_type", ResourceType, "ANY")
     if resource_type is ResourceType.CLUSTER:
         of_cluster = {"name": CLUSTER[1], "pattern": "literal"}

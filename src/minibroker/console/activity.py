@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
+from minibroker.console.console import Console
 from minibroker.console.figures import Growth
 from minibroker.console.inside_watch import InsideWatch, Row
-
-if TYPE_CHECKING:
-    from minibroker.console.console import Console
 
 LOOK_SECONDS = 2.0
 LEASE_MS = 10_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from starlette.requests import Request
@@ -12,9 +12,8 @@ from starlette.routing import BaseRoute
 from minibroker.console.answers import Refused, get, in_path, in_query, number_of
 from minibroker.console.console import Console
 from minibroker.console.inside_watch import InsideWatch
-
-if TYPE_CHECKING:
-    from minibroker.console.transcripts import TranscriptIndex
+from minibroker.console.transcripts import SHOWN, TranscriptIndex, lines_of, summary_of
+from minibroker.transcript.file import TranscriptError
 
 CONNECTION_MAX = 2**32 - 1
 FAULTS_MAX = 50  # that are looked through
@@ -50,8 +49,6 @@ class Transcripts:
 
     async def listed(self, request: Request) -> Any:
         """The newest exchanges of a connection; `read` and `size` are bytes, and differ until all is read."""
-        from minibroker.console.transcripts import SHOWN, summary_of
-
         number = connection_in(request)
         where = await self._console.call("inside.transcript")
         if where["path"] is None:
@@ -66,8 +63,6 @@ class Transcripts:
 
     async def one(self, request: Request) -> Any:
         """The exchange whose request is at that place, as `minibroker transcript` prints it."""
-        from minibroker.console.transcripts import lines_of
-
         number, at = connection_in(request), number_of(in_path(request, "at"), "at")
         is_full = in_query(request, "full") == "1"
 
@@ -82,8 +77,6 @@ class Transcripts:
 
     async def _with(self, where: dict[str, Any], work: Any) -> Any:
         """Run `work` on the index of that file. Raises Refused."""
-        from minibroker.console.transcripts import TranscriptIndex
-        from minibroker.transcript.file import TranscriptError
 
         def run() -> Any:
             if where["path"] is None:

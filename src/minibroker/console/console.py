@@ -32,15 +32,15 @@ class Console:
         self.metadata = Metadata(kafka)
         self.growth = Growth()
         self.lags = LagHistory()
-        self.lag_watch = LagWatch(self)
         self.streams = Streams()
         place = Place(*options.controls) if options.controls else None
         self.control = None if place is None else Control(place)
+        self.lag_watch = LagWatch(kafka, self.control, self.lags)
         self._kept_control = None if place is None else KeptControl(place)
         self._control_limiter = trio.CapacityLimiter(CONTROL_THREADS_MAX)
 
     async def attend(self) -> None:
-        """Import kafka-python and connect, so that the first page need not wait for it; then keep the lag of groups."""
+        """Connect, so that the first page need not wait for it; then keep the lag of groups."""
         with suppress(CommandFailed, BadValue):  # the page asks again, and shows the reason
             await self.metadata.snapshot()
         await self.lag_watch.keep()

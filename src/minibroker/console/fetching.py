@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minibroker.any_cluster.batch_fetching import Fetched, rows_of, taken
+from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, lacks_answer, of_each
 from minibroker.client.reading import PARTITION_BYTES, fetching
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import MAGIC_AT, read_header
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster import TopicPartition
 
 PARTITIONS_A_REQUEST = 200
 UNKNOWN = -1  # offset
@@ -30,8 +28,6 @@ def fetch(
     partition_bytes: int = PARTITION_BYTES,
 ) -> list[Fetched]:
     """Ask the leaders of these partitions at once. Raises NoAnswer if none answers; of one alone it is noted."""
-    from minibroker.any_cluster.cluster import of_each
-
     leaders: dict[int, list[int]] = {}
     for each in topic.partitions:
         if each.partition in positions and each.leader is not None:
@@ -70,7 +66,6 @@ def first_timestamps(
 
     What a leader refuses is left out; one that does not answer is noted.
     """
-    from minibroker.any_cluster.cluster import NoAnswer, lacks_answer
 
     def leader_of(at: TopicPartition) -> int | None:
         partitions = topics[at.topic].partitions if at.topic in topics else ()

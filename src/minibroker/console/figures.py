@@ -8,26 +8,23 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from minibroker.any_cluster.cluster import TopicPartition, all_of
+from minibroker.any_cluster.partition_offsets import asked, bytes_of
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster import TopicPartition
 
 REMEMBERED = 20_000
 SPAN_SECONDS = 10.0
 SHORTEST_SECONDS = 0.5
 
 
-Offsets = dict["TopicPartition", int]
+Offsets = dict[TopicPartition, int]
 
 
 def led_partitions(topics: Iterable[TopicRow]) -> list[TopicPartition]:
     """The partitions with a leader, which alone answers."""
-    from minibroker.any_cluster.cluster import TopicPartition
-
     return [
         TopicPartition(topic.name, each.partition)
         for topic in topics
@@ -38,8 +35,6 @@ def led_partitions(topics: Iterable[TopicRow]) -> list[TopicPartition]:
 
 def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, committed: bool = False) -> Offsets:
     """Offsets of the partitions whose leader answered; `committed` is the last stable offset."""
-    from minibroker.any_cluster.partition_offsets import asked
-
     return asked(client, partitions, spec, committed_only=committed)
 
 
@@ -54,9 +49,6 @@ class Figures(NamedTuple):
 
 def figures_of(client: Any, partitions: Sequence[TopicPartition], *, with_stable: bool = False) -> Figures:
     """Ask for all of them at once."""
-    from minibroker.any_cluster.cluster import all_of
-    from minibroker.any_cluster.partition_offsets import bytes_of
-
     return Figures(
         **all_of(
             {

@@ -11,19 +11,19 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, both, lacks_answer
+from minibroker.any_cluster.described_groups import SHARE, groups_listed, type_of
+from minibroker.any_cluster.group_admin import committed_of
 from minibroker.console.figures import Growth, offsets_of
 from minibroker.control import Control
 from minibroker.errors import BrokerError
+from minibroker.fetching_groups import FetchedPartition, fetching_groups
 from minibroker.protocol.message_values import LATEST_TIMESTAMP
 
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster import TopicPartition
-    from minibroker.fetching_groups import FetchedPartition
-
-    Fetching = Mapping[str, Sequence[FetchedPartition]]
-    Listed = Mapping[str, Any]
+Fetching = Mapping[str, Sequence[FetchedPartition]]
+Listed = Mapping[str, Any]  # the rows of ListGroups by group
 
 HISTORY_SECONDS = 600
 POINT_SECONDS = 2.0
@@ -82,19 +82,8 @@ class LagHistory:
         return None if span_ms <= 0 else (recent[-1].lag - recent[0].lag) * 1000 / span_ms
 
 
-def listed_groups(client: Any) -> Listed:
-    """The row of ListGroups of every group of the cluster, by name in order."""
-    from minibroker.any_cluster.described_groups import groups_listed
-
-    return groups_listed(client)
-
-
 def lags_of(client: Any, groups: Sequence[str], listed: Listed) -> dict[str, GroupLag]:
     """The lag of each of these groups whose coordinator answers; of the first PARTITIONS_MAX partitions of them all."""
-    from minibroker.any_cluster.cluster import NoAnswer, lacks_answer
-    from minibroker.any_cluster.described_groups import SHARE, type_of
-    from minibroker.any_cluster.group_admin import committed_of
-
     committed: dict[str, dict[TopicPartition, int]] = {}
     try:
         committed = committed_of(client, groups)
@@ -125,8 +114,6 @@ def group_lag(
 
 def with_fetches(lags: Mapping[str, GroupLag], fetching: Fetching) -> dict[str, GroupLag]:
     """Add what groups fetch without a commit."""
-    from minibroker.any_cluster.cluster import TopicPartition
-
     added = dict(lags)
     for group, rows in fetching.items():
         known = lags.get(group, GroupLag(group, 0, {}, {}, False))
@@ -140,8 +127,6 @@ def fetching_by(client: Any, control: Control | None) -> Fetching:
     """Ask for what groups only fetch; without a minibroker's control socket, or if that does not answer, nothing."""
     if control is None:
         return {}
-    from minibroker.fetching_groups import fetching_groups
-
     try:
         return fetching_groups(client, control)
     except BrokerError:  # an earlier minibroker, or one that has just ended: what Kafka's protocol has is still shown
@@ -150,9 +135,7 @@ def fetching_by(client: Any, control: Control | None) -> Fetching:
 
 def all_lags(client: Any, control: Control | None = None) -> tuple[int, dict[str, GroupLag]]:
     """Return the number of all groups, and the lag of the first ones."""
-    from minibroker.any_cluster.cluster import both
-
-    fetching, existing = both(lambda: fetching_by(client, control), lambda: listed_groups(client))
+    fetching, existing = both(lambda: fetching_by(client, control), lambda: groups_listed(client))
     every = sorted({*existing, *fetching})
     looked_through = set(every[:LOOKED_THROUGH_MAX])
     lags = lags_of(client, [each for each in existing if each in looked_through], existing)

@@ -6,30 +6,35 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.cluster import TopicPartition, both
+from minibroker.any_cluster.described_groups import Group, described, groups_listed
+from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, Move, Scope, whole_lag
 from minibroker.any_cluster.positions import parse_position
 from minibroker.console.answers import Refused, advice_of_a_page, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
-from minibroker.console.group_offsets import GroupLag, all_lags, fetching_by, lags_of, listed_groups, with_fetches
+from minibroker.console.group_offsets import (
+    Fetching,
+    GroupLag,
+    Listed,
+    all_lags,
+    fetching_by,
+    lags_of,
+    with_fetches,
+)
 from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.console.topics import existing_topic, names_in, text_of
+from minibroker.fetching_groups import ONLY_FETCHES, FetchedPartition, only_fetching
 
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster import TopicPartition
-
-    Place = tuple[TopicPartition, int]  # and an offset
-    from minibroker.any_cluster.described_groups import Group
-    from minibroker.any_cluster.group_admin import GroupDescription, Move
-    from minibroker.console.group_offsets import Fetching, Listed
-    from minibroker.fetching_groups import FetchedPartition
+Place = tuple[TopicPartition, int]  # and an offset
 
 DESCRIBED = ("state", "members", "lag", "slope")
 SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
@@ -66,9 +71,7 @@ class Groups:
         return {"total": total, "all": every, "from": wanted.start, "rows": rows}
 
     def _page(self, client: Any, wanted: Wanted) -> tuple[int, int, list[dict[str, Any]]]:
-        from minibroker.any_cluster.cluster import both
-
-        fetching, listed = both(lambda: fetching_by(client, self._console.control), lambda: listed_groups(client))
+        fetching, listed = both(lambda: fetching_by(client, self._console.control), lambda: groups_listed(client))
         every = sorted({*listed, *fetching})
         names = matching(every, wanted.filter)
         if wanted.sort == "group":
@@ -87,9 +90,6 @@ class Groups:
         )
 
     def _described(self, client: Any, names: Sequence[str], fetching: Fetching, listed: Listed) -> list[dict[str, Any]]:
-        from minibroker.any_cluster.described_groups import Group, described
-        from minibroker.fetching_groups import ONLY_FETCHES
-
         found = described(client, names, listed)
         for name in names:
             if not (name in found and found[name].exists) and name in fetching:
@@ -125,10 +125,6 @@ class Groups:
         }
 
     async def one(self, request: Request) -> Any:
-        from minibroker.any_cluster.cluster import both
-        from minibroker.any_cluster.group_admin import GroupAdmin, whole_lag
-        from minibroker.fetching_groups import only_fetching
-
         group = in_path(request, "group")
 
         def describe(client: Any) -> tuple[GroupDescription | None, Sequence[FetchedPartition]]:
@@ -213,8 +209,6 @@ class Groups:
 
     async def reset(self, request: Request, body: dict[str, Any]) -> Any:
         """The plan of a reset; `execute` carries it out."""
-        from minibroker.any_cluster.group_admin import GroupAdmin, Scope
-
         group = in_path(request, "group")
         position = parse_position(text_of(body, "to"))
         scope = Scope(tuple(names_in(body, "topics")))
@@ -230,8 +224,6 @@ class Groups:
         return {"executed": executes, "moves": [each._asdict() for each in shown]}
 
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.group_admin import GroupAdmin
-
         group = in_path(request, "group")
         return outcome_of(
             await self._console.kafka.act(lambda client: GroupAdmin(client).delete([group], may_be_absent=False)),
@@ -281,6 +273,4 @@ def timed_row(
 
 
 def topic_partition(topic: str, partition: int) -> TopicPartition:
-    from minibroker.any_cluster.cluster import TopicPartition
-
     return TopicPartition(topic, partition)

@@ -10,19 +10,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import connected, failures_explained, wait_as_asked
+from minibroker.client.client import Client
+from minibroker.client.errors import ClientError, NoAnswer, Unsupported
 from minibroker.console.answers import Refused
 from minibroker.errors import CommandFailed
 from minibroker.protocol.client_ids import OF_CONSOLE
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from minibroker.client.client import Client
 
 THREADS_MAX = 8
 PROPERTIES = {"client.id": OF_CONSOLE}
@@ -84,8 +83,6 @@ class KafkaClients:
 
     def _used(self, connected: Connected, question: Callable[[Any], T]) -> T:
         """Keep the connection unless it failed."""
-        from minibroker.any_cluster.cluster import failures_explained, wait_as_asked
-
         try:
             with failures_explained(connected.client.address):
                 wait_as_asked(self.cluster.properties)
@@ -101,16 +98,12 @@ class KafkaClients:
         return answer
 
     def _connect(self) -> Connected:
-        from minibroker.any_cluster.cluster import connected
-
         closing = ExitStack()
         return Connected(closing.enter_context(connected(self.cluster)), closing)
 
 
 def lost_connection(error: CommandFailed) -> bool:
     """Whether a connection has ended, unlike that to a broker that refused, or that is silent."""
-    from minibroker.client.errors import ClientError, NoAnswer, Unsupported
-
     cause = error.__cause__
     if isinstance(cause, NoAnswer):
         return not cause.is_silent
@@ -120,8 +113,6 @@ def lost_connection(error: CommandFailed) -> bool:
 @contextmanager
 def needing(what: str) -> Iterator[None]:
     """Raises Refused, saying what it takes, if the brokers do not know a request of the block."""
-    from minibroker.client.errors import Unsupported
-
     try:
         yield
     except Unsupported:

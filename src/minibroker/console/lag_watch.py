@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
 from minibroker.console.answers import advice_of_a_page, looked
 from minibroker.console.event_stream import Event
-from minibroker.console.group_offsets import GroupLag, all_lags, by_topic
+from minibroker.console.group_offsets import GroupLag, LagHistory, all_lags, by_topic
+from minibroker.console.kafka_clients import KafkaClients
+from minibroker.control import Control
 from minibroker.errors import BadValue, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.console.console import Console
 
 READ_SECONDS = 3.0
 UNSEEN_SECONDS = 10.0  # between two readings while no page is open
@@ -44,8 +43,10 @@ class Reading(NamedTuple):
 class LagWatch:
     """One for each console."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, kafka: KafkaClients, control: Control | None, history: LagHistory) -> None:
+        self._kafka = kafka
+        self._control = control
+        self._history = history
         self._lock = trio.Lock()
         self._latest = Reading(0, 0, {})
         self._begun = self._due = self._failed_at = -math.inf
@@ -85,7 +86,6 @@ class LagWatch:
             return self._latest
 
     def shown(self, reading: Reading, topics: Collection[str]) -> Json:
-        history = self._console.lags
         behind = sorted((each for each in reading.lags.values() if each.lag), key=lambda each: -(each.lag or 0))
         even = [each for each in reading.lags.values() if each.lag == 0]
         shown = {
@@ -96,8 +96,8 @@ class LagWatch:
                 {
                     "group": each.group,
                     "lag": each.lag,
-                    "slope": history.slope(each.group),
-                    "points": history.of(each.group),
+                    "slope": self._history.slope(each.group),
+                    "points": self._history.of(each.group),
                 }
                 for each in (behind + even)[:WORST]
             ],
@@ -122,9 +122,8 @@ class LagWatch:
         self._begun = trio.current_time()
         number = self._latest.number + 1
         try:
-            control = self._console.control
             (groups, lags), lacking = await looked(
-                lambda: self._console.kafka.ask(lambda client: all_lags(client, control))
+                lambda: self._kafka.ask(lambda client: all_lags(client, self._control))
             )
         except CommandFailed as error:
             self._latest = Reading(number, 0, {}, advice_of_a_page(str(error)))
@@ -133,7 +132,7 @@ class LagWatch:
             return
         for each in lags.values():
             if each.lag is not None:
-                self._console.lags.record(each.group, each.lag)
+                self._history.record(each.group, each.lag)
         self._latest = Reading(number, groups, lags, lacks=tuple(lacking))
         # A reading that a slow broker held up is young for those who have waited for it.
         self._due = max(self._begun + READ_SECONDS, trio.current_time() + RETRY_SECONDS)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.cluster import TopicPartition
+from minibroker.any_cluster.described_groups import Member, described, groups_listed
 from minibroker.console.answers import get
 from minibroker.console.console import Console
-from minibroker.console.group_offsets import listed_groups
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.errors import BrokerError
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster import TopicPartition
-    from minibroker.any_cluster.described_groups import Member
 
 GROUPS_MAX = 300
 CONNECTIONS_MAX = 5_000
@@ -58,9 +55,7 @@ async def every_connection(console: Console) -> list[Any]:
 
 def members(client: Any) -> tuple[int, list[dict[str, Any]]]:
     """A row of each member of the first groups, and how many groups there are."""
-    from minibroker.any_cluster.described_groups import described
-
-    listed = listed_groups(client)
+    listed = groups_listed(client)
     names = list(listed)
     rows = [
         {**member_row(member, group.protocol_type), "group": name, "state": group.state}

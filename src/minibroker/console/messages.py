@@ -14,6 +14,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from minibroker.any_cluster.batch_fetching import Found
+from minibroker.any_cluster.cluster import TopicPartition, both, connected
+from minibroker.any_cluster.partition_offsets import OffsetRange, clamped, offsets_at
 from minibroker.any_cluster.positions import Position, parse_position
 from minibroker.any_cluster.record_text import ShownRecord, as_json
 from minibroker.console.answers import (
@@ -249,8 +251,6 @@ class Tail:
     """Follows partitions from their ends, or from a cursor, over a connection of its own. Raises CommandFailed."""
 
     def __init__(self, console: Console, topic: TopicRow, query: Query) -> None:
-        from minibroker.any_cluster.cluster import connected
-
         self._topic = topic
         self._committed = query.committed
         self._cursor = query.cursor
@@ -302,8 +302,6 @@ class Reading(NamedTuple):
 
 
 def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None, budget: Budget) -> Reading:
-    from minibroker.any_cluster.cluster import both
-
     partitions = led_partitions([topic])
     starts, ends = both(
         lambda: offsets_of(client, partitions, EARLIEST_TIMESTAMP),
@@ -354,9 +352,6 @@ def starts_at(
     client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position, *, committed: bool
 ) -> dict[int, int]:
     """The offset of a position in each partition; partitions without records are left out."""
-    from minibroker.any_cluster.cluster import TopicPartition
-    from minibroker.any_cluster.partition_offsets import OffsetRange, clamped, offsets_at
-
     ranges = {
         TopicPartition(topic.name, at): OffsetRange(span.start, span.end)
         for at, span in spans.items()

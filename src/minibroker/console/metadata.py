@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import trio
 
+from minibroker.any_cluster import config_admin
+from minibroker.any_cluster.cluster import controller_of, hidden_unless, release_of
 from minibroker.any_cluster.shortfalls import lacks, noting
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.errors import CommandFailed
@@ -141,22 +143,14 @@ class Release:
         if time.monotonic() >= self._good_until and snapshot.brokers:
             broker = snapshot.brokers[0].id
             try:
-                self._known = await self._kafka.ask(lambda client: release_at(client, broker))
+                self._known = await self._kafka.ask(lambda client: config_admin.release_of(client, broker))
             except CommandFailed:  # without the right to describe a broker, its APIs are all there is to go by
                 self._known = None
             self._good_until = time.monotonic() + YOUNG_SECONDS
         return self._known or snapshot.version
 
 
-def release_at(client: Any, broker: int) -> str | None:
-    from minibroker.any_cluster.config_admin import release_of
-
-    return release_of(client, broker)
-
-
 def snapshot_of(client: Any) -> Snapshot:
-    from minibroker.any_cluster.cluster import controller_of, hidden_unless, release_of
-
     found = client.metadata()
     controller = controller_of(client, found)
     with noting() as lines:

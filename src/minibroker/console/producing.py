@@ -9,11 +9,17 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.record_lines import PARTITIONS, TIMESTAMPS_MS, Headers
+from minibroker.any_cluster.produce_refusals import refusal
+from minibroker.any_cluster.record_appends import appended
+from minibroker.any_cluster.record_lines import PARTITIONS, TIMESTAMPS_MS, Headers, NewRecord
+from minibroker.client.errors import ClientError, NoAnswer
+from minibroker.client.writing import Place
 from minibroker.console.answers import Refused, change, in_path
 from minibroker.console.console import Console
 from minibroker.console.messages import chosen, message_at
 from minibroker.console.topics import existing_topic, number_in, refuse_internal
+from minibroker.errors import CommandFailed
+from minibroker.protocol.errors import ErrorCode, KafkaError
 
 TIMES_MAX = 1_000
 HEADERS_MAX = 100
@@ -129,14 +135,6 @@ def is_encodable(name: str) -> bool:
 
 def sent(client: Any, topic: str, written: Written) -> list[dict[str, int]]:
     """Append the copies; return their places in that order. Raises CommandFailed."""
-    from minibroker.any_cluster.produce_refusals import refusal
-    from minibroker.any_cluster.record_appends import appended
-    from minibroker.any_cluster.record_lines import NewRecord
-    from minibroker.client.errors import ClientError, NoAnswer
-    from minibroker.client.writing import Place
-    from minibroker.errors import CommandFailed
-    from minibroker.protocol.errors import ErrorCode, KafkaError
-
     record = NewRecord(written.key, written.value, written.headers, written.partition, written.timestamp_ms)
     places: list[Place] = []
     try:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.quota_admin import CLIENT_ID, RATES, USER, Entity, EntityQuotas, QuotaAdmin
 from minibroker.console.answers import TEXT_MAX, Refused, change, get
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import SETTINGS_MAX, names_in
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.quota_admin import Entity, EntityQuotas
 
 NEEDS = "the cluster does not list its quotas, which takes Kafka 2.6 or later"
 LIMIT_MAX = 2**63  # nothing is faster; neither is a number that is none
@@ -22,8 +20,6 @@ LIMIT_MAX = 2**63  # nothing is faster; neither is a number that is none
 
 def routes(console: Console) -> list[BaseRoute]:
     async def listed(request: Request) -> Any:
-        from minibroker.any_cluster.quota_admin import RATES
-
         wanted = wanted_page(request, default="entity", columns=("entity", *RATES))
         found = await console.kafka.ask(quotas_of)
         by_name = wanted.sort == "entity"
@@ -41,8 +37,6 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def set_quotas(request: Request, body: dict[str, Any]) -> Any:
         """`set` has limits by the name of the quota, `unset` the names of those to remove."""
-        from minibroker.any_cluster.quota_admin import QuotaAdmin
-
         entity, limits, names = entity_in(body), limits_in(body), names_in(body, "unset")
 
         def act(client: Any) -> None:
@@ -60,16 +54,12 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def quotas_of(client: Any) -> list[EntityQuotas]:
     """Raises CommandFailed, and Refused for a cluster that cannot list them."""
-    from minibroker.any_cluster.quota_admin import QuotaAdmin
-
     with needing(NEEDS):
         return QuotaAdmin(client).quotas({})
 
 
 def entity_in(body: dict[str, Any]) -> Entity:
     """A user, a client id or both, as `{"user": "ann"}`; null is the default. Raises Refused."""
-    from minibroker.any_cluster.quota_admin import CLIENT_ID, USER, Entity
-
     value = body.get("entity")
     if not isinstance(value, dict) or not value or not value.keys() <= {USER, CLIENT_ID}:
         raise Refused(400, 'entity is not an object such as {"user": "ann"} or {"client-id": null}; correct it')

@@ -1,6 +1,6 @@
 """Serves the console until a signal, or the end of the process that started it.
 
-The page is served before kafka-python is imported: a browser that comes early has it, and waits for its first answer.
+The page is served before the cluster answers: a browser that comes early has it, and waits for its first answer.
 """
 
 from __future__ import annotations

@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import trio
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.config_admin import ConfigAdmin, Subject, meaning_of
+from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.positions import parse_position
 from minibroker.any_cluster.shortfalls import lacks, noting
+from minibroker.any_cluster.topic_admin import Deletion, TopicAdmin, internal_refusal, refusal
+from minibroker.client.errors import DENIALS
 from minibroker.console.answers import NUMBER_MAX, TEXT_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.figures import figures_of, led_partitions
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow, offline, under_replicated
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.errors import BrokerError, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.outcomes import Outcome
 
 OF_METADATA = ("name", "partitions", "replication")
 OF_FIGURES = ("messages", "bytes", "rate")
@@ -169,8 +170,6 @@ class Topics:
         return await settings_of(self._console, "topic", topic.name)
 
     async def create(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.topic_admin import TopicAdmin
-
         name = text_of(body, "name")
         outcomes = await self._console.kafka.act(
             lambda client: TopicAdmin(client).create(
@@ -184,8 +183,6 @@ class Topics:
         return self._changed(outcomes)
 
     async def grow(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.topic_admin import TopicAdmin
-
         topic = await self.topic_in(request)
         refuse_internal(topic, "`minibroker topics grow --internal` adds partitions all the same")
         partitions = number_in(body, "partitions", 0, most=PARTITIONS_MAX)
@@ -197,8 +194,6 @@ class Topics:
 
     async def delete_records(self, request: Request, body: dict[str, Any]) -> Any:
         """The plan of a deletion up to the position `to`; `before` has the offset of each partition, and deletes."""
-        from minibroker.any_cluster.topic_admin import Deletion, TopicAdmin
-
         topic = await self.topic_in(request)
         if "before" in body:
             offsets = offsets_in(body, "before", topic)
@@ -213,8 +208,6 @@ class Topics:
         return {"executed": False, "rows": [each._asdict() for each in await self._console.kafka.ask(plan)]}
 
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.topic_admin import TopicAdmin
-
         topic = await self.topic_in(request)
         refuse_internal(topic, "`minibroker topics delete --internal` deletes it all the same")
         return self._changed(
@@ -282,8 +275,6 @@ def partition_row(row: PartitionRow) -> dict[str, Any]:
 
 async def settings_of(console: Console, kind: Literal["topic", "broker"], name: str) -> Any:
     """The settings of a topic or a broker, each with what it sets where that is known."""
-    from minibroker.any_cluster.config_admin import ConfigAdmin, Subject, meaning_of
-
     configs = await console.kafka.ask(lambda client: ConfigAdmin(client).describe(Subject(kind, name)))
     return {
         "rows": [
@@ -297,8 +288,6 @@ async def change_settings_of(
     console: Console, kind: Literal["topic", "broker"], name: str, body: dict[str, Any]
 ) -> Any:
     """`set` has values by name, `unset` the names that go back to their defaults."""
-    from minibroker.any_cluster.config_admin import ConfigAdmin, Subject
-
     values, names = settings_in(body, "set"), names_in(body, "unset")
     subject = Subject(kind, name)
 
@@ -325,9 +314,6 @@ async def existing_topic(console: Console, name: str) -> TopicRow:
 
 def check_allowed(client: Any, name: str) -> None:
     """Raises CommandFailed for a topic that this user may not see."""
-    from minibroker.any_cluster.topic_admin import refusal
-    from minibroker.client.errors import DENIALS
-
     (row,) = client.metadata([name]).topics
     if row.error_code in DENIALS:
         raise CommandFailed(refusal(name, row.error_code))
@@ -335,8 +321,6 @@ def check_allowed(client: Any, name: str) -> None:
 
 def refuse_internal(topic: TopicRow, advice: str) -> None:
     """Raises Refused for an internal topic."""
-    from minibroker.any_cluster.topic_admin import internal_refusal
-
     if topic.is_internal:
         raise Refused(409, internal_refusal(topic.name, advice))
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
+from minibroker.any_cluster.transaction_admin import ActiveProducer, TransactionAdmin
 from minibroker.console.answers import change, get, in_path
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.topics import existing_topic
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.transaction_admin import ActiveProducer
+from minibroker.errors import CommandFailed
 
 DESCRIBED_MAX = 100
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -27,8 +27,6 @@ def routes(console: Console) -> list[BaseRoute]:
         return await console.kafka.ask(lambda client: transactions(console, client))
 
     async def producers(request: Request) -> Any:
-        from minibroker.any_cluster.transaction_admin import TransactionAdmin
-
         topic = await existing_topic(console, in_path(request, "topic"))
 
         def ask(client: Any) -> list[ActiveProducer]:
@@ -39,8 +37,6 @@ def routes(console: Console) -> list[BaseRoute]:
         return {"rows": [each._asdict() for each in rows]}
 
     async def abort(request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.transaction_admin import TransactionAdmin
-
         name = in_path(request, "id")
         await console.kafka.act(lambda client: TransactionAdmin(client).fence(name))
         return {"transactional_id": name}
@@ -54,10 +50,6 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def transactions(console: Console, client: Any) -> dict[str, Any]:
     """All transactional ids; open ones are described, as far as a page shows them. Raises Refused."""
-    from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
-    from minibroker.any_cluster.transaction_admin import TransactionAdmin
-    from minibroker.errors import CommandFailed
-
     admin = TransactionAdmin(client)
     with needing(NEEDS):
         listed = admin.transactions(())

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster.user_admin import BrokerCredentials, User, UserAdmin, chosen_mechanisms
 from minibroker.console.answers import NAME_MAX, Refused, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
 from minibroker.console.pages import page_of, wanted_page
 from minibroker.console.topics import names_in, number_in, text_of
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.user_admin import User
+from minibroker.protocol.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS
 
 NEEDS = "the cluster does not list its users, which takes Kafka 2.7 or later"
 
@@ -38,9 +37,6 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def add(request: Request, body: dict[str, Any]) -> Any:
         """A new user, or a new password; for both mechanisms unless one is named."""
-        from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin, chosen_mechanisms
-        from minibroker.protocol.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS
-
         user, password = text_of(body, "user", most=NAME_MAX), text_of(body, "password")
         mechanisms = chosen_mechanisms(names_in(body, "mechanisms"))
         iterations = number_in(body, "iterations", DEFAULT_ITERATIONS, most=MAX_ITERATIONS)
@@ -55,8 +51,6 @@ def routes(console: Console) -> list[BaseRoute]:
         )
 
     async def remove(request: Request, body: dict[str, Any]) -> Any:
-        from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin, chosen_mechanisms
-
         user, mechanisms = in_path(request, "user"), chosen_mechanisms(names_in(body, "mechanisms"))
         return outcome_of(
             await console.kafka.act(
@@ -75,7 +69,5 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def users_of(client: Any) -> list[User]:
     """The credentials of all users, in order. Raises Refused for a cluster that cannot list them."""
-    from minibroker.any_cluster.user_admin import BrokerCredentials, UserAdmin
-
     with needing(NEEDS):
         return UserAdmin(BrokerCredentials(client)).users()
