@@ -148,7 +148,6 @@ class Api(NamedTuple):
                         messages (`broker/apis/failures.py`); None for a request that has no answer
     joined              joins rows of a request into the first array that names the subject of the answer's rows
     is_between_brokers  brokers send it to each other: no quota holds for it, unless a client sends it
-    is_brief            its answer names only what its request does, and so is no longer
     is_unlisted         only a broker of a cluster of several serves it, and ApiVersions does not list it
     """
 
@@ -162,7 +161,6 @@ class Api(NamedTuple):
     failed: Callable[[Body, int, Body], Body | None] | None = None
     joined: Callable[[Body], Body] | None = None
     is_between_brokers: bool = False
-    is_brief: bool = False
     is_unlisted: bool = False
 
     @property
@@ -210,12 +208,12 @@ DECLARATIONS = (
     Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, since("0.10", 2, 3, 5, 6),
         rights=(WRITE.on(TRANSACTIONAL_ID).by_handler(), IDEMPOTENT_WRITE.on(CLUSTER).by_handler(),
                 WRITE.on(TOPIC).by_handler()),
-        later_codes=(storage_error_since(4), abortable_since(11)), failed=produce.failed_produce, is_brief=True),
+        later_codes=(storage_error_since(4), abortable_since(11)), failed=produce.failed_produce),
     Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, since("0.10", 3, 5, 7, 8),
         rights=(CLUSTER_ACTION.on(CLUSTER).by_handler(), READ.on(TOPIC).by_handler()),
         later_codes=(storage_error_since(6),)),
     Api(ApiKey.LIST_OFFSETS, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse, since("0.10", 1, 2, 2, 3),
-        rights=(DESCRIBE.on(TOPIC),), is_brief=True),
+        rights=(DESCRIBE.on(TOPIC),)),
     Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse, since("0.10", 2, 4, 5, 6),
         rights=(DESCRIBE.on(TOPIC).by_handler(), CREATE.on(CLUSTER).or_(CREATE.on(TOPIC)).by_handler()),
         later_codes=(LaterCode(ErrorCode.LISTENER_NOT_FOUND, 6, ErrorCode.LEADER_NOT_AVAILABLE),),
@@ -229,16 +227,16 @@ DECLARATIONS = (
     Api(ApiKey.CONTROLLED_SHUTDOWN, inter_broker.ControlledShutdownRequest, inter_broker.ControlledShutdownResponse,
         since("0.10", 1, 1, 1, 1), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True, is_unlisted=True),
     Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse, since("0.10", 2, 3, 3, 4),
-        rights=(READ.on(GROUP), READ.on(TOPIC)), is_brief=True),
+        rights=(READ.on(GROUP), READ.on(TOPIC))),
     Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse, since("0.10", 2, 3, 3, 4),
         rights=(DESCRIBE.on(GROUP).by_handler(since=8), DESCRIBE.on(TOPIC).by_handler(since=8)),
         failed=groups.failed_offset_fetch),
     Api(ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse,
-        since("0.10", 0, 1, 1, 2), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TRANSACTIONAL_ID)), is_brief=True),
+        since("0.10", 0, 1, 1, 2), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TRANSACTIONAL_ID))),
     Api(ApiKey.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse, since("0.10", 1, 2, 2, 3),
         rights=(READ.on(GROUP),), failed=groups.failed_join_group),
     Api(ApiKey.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse, since("0.10", 0, 1, 1, 2),
-        rights=(READ.on(GROUP),), is_brief=True),
+        rights=(READ.on(GROUP),)),
     Api(ApiKey.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse, since("0.10", 0, 1, 1, 2),
         rights=(READ.on(GROUP),)),
     Api(ApiKey.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse, since("0.10", 0, 1, 1, 2),
@@ -250,7 +248,7 @@ DECLARATIONS = (
     Api(ApiKey.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse,
         since("0.10", 0, 0, 1, 1), rights=()),
     Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse, since("0.10", 0, 1, 1, 2),
-        rights=(), is_brief=True),
+        rights=()),
     Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse, since("0.10", 1, 2, 2, 3),
         rights=(CREATE.on(CLUSTER).or_(CREATE.on(TOPIC)),), denials=(None, "Authorization failed.")),
     Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, since("0.10", 0, 1, 1, 2),
@@ -269,16 +267,16 @@ DECLARATIONS = (
         transactions.AddPartitionsToTxnResponse, since("0.11", 0, 0, 1),
         rights=(WRITE.on(TRANSACTIONAL_ID).until(3), WRITE.on(TOPIC).until(3).by_handler(),
                 CLUSTER_ACTION.on(CLUSTER).since(4)),
-        later_codes=(fenced_since(2),), is_brief=True),
+        later_codes=(fenced_since(2),)),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse,
         since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), READ.on(GROUP)), later_codes=(fenced_since(2),)),
     Api(ApiKey.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse, since("0.11", 0, 0, 1),
-        rights=(WRITE.on(TRANSACTIONAL_ID),), later_codes=(fenced_since(2),), is_brief=True),
+        rights=(WRITE.on(TRANSACTIONAL_ID),), later_codes=(fenced_since(2),)),
     Api(ApiKey.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse,
         since("0.11", 0, 0, 0), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True),
     Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse,
         since("0.11", 0, 0, 1), rights=(WRITE.on(TRANSACTIONAL_ID), READ.on(GROUP), READ.on(TOPIC)),
-        later_codes=(abortable_since(4),), is_brief=True),
+        later_codes=(abortable_since(4),)),
     Api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse, since("0.11", 0, 0, 1),
         rights=(DESCRIBE.on(CLUSTER),), denials=(NOT_AUTHORIZED, NOT_AUTHORIZED)),
     Api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse, since("0.11", 0, 0, 1),

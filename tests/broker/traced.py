@@ -45,7 +45,7 @@ class Traced:
     def keep_each(self, number: int) -> None:
         """From now on each `number`-th plain request is kept."""
         self.tracer.kept_every = number
-        self.tracer._distance = self.tracer._countdown = number
+        self.tracer._next = self.tracer._count + number
 
     def connect(self, client_id: str | None = None, address: str = "127.0.0.1:50001") -> Client:
         """From now on another client asks."""

@@ -3,10 +3,8 @@
     counters = Counters(parts)
     counters.start()        it looks at nothing before, or after `stop`
 
-It notes each small request when its answer is known, also one of a fault. It counts noted requests together, every
-`COUNTED_TOGETHER` of them and before each read, because loading what counting needs into the processor's caches takes
-longer than counting. It does nothing per record, and nothing per partition unless its answer has records. It does not
-count what is appended: each `Log` knows.
+It counts each request when its answer is known, also one of a fault. It does nothing per record. It does not count what
+is appended: each `Log` knows.
 
 Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`. As in Kafka, percentiles are those of
 the last 1,028 samples.
@@ -28,7 +26,7 @@ from minibroker.broker.replica.fetch import DelayedFetch
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probe
 from minibroker.broker.wings.looking.answers import ERROR_CODE, RECORDS
-from minibroker.protocol.api import API_TABLE, ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import Column, rows
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse, replica_id_of
@@ -44,13 +42,9 @@ if TYPE_CHECKING:
 SAMPLES = 1028  # as the reservoir of Kafka's histograms
 WINDOW_NS = 100_000_000
 TIMED_PER_WINDOW = 5  # of each API: the samples of a busy one are of the last 20 seconds
-REARM_MASK = 63  # after so many requests of an API that is not timed, look at the time
-COUNTED_TOGETHER = 64
-NOTED_BYTES = 4096  # a longer request is counted at once, so that its frame is not kept
 NS_PER_MS = 1_000_000
 
 FETCH = ApiKey.FETCH
-BRIEF_APIS = frozenset(key for key, api in API_TABLE.items() if api.is_brief)  # of which a note is short
 NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first of one
 # Fields are read by their places: half the time of reading them by name.
 REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
@@ -219,9 +213,7 @@ class Counters(Probe):
         self._existing: Container[str] = parts.metadata_cache.topics
         self._encrypted = encrypted
         self._tracer = tracer
-        self._noted: list[tuple[Exchange, int]] = []  # and until when its client is muted
         self._windows: dict[int, Window] = {key: Window() for key in API_TABLE}
-        self._is_timed: set[int] = set()  # the APIs of which the next request is timed
         self._timed: dict[int, Timed] = {}  # by connection, up to the response
         self._unsent: dict[int, list[Timed]] = {}  # by connection, from the response to its last byte
 
@@ -229,14 +221,8 @@ class Counters(Probe):
         if not self.is_counting:
             self.is_counting = True
             self._probes.add(self)
-        self.time_all()
-
-    def time_all(self) -> None:
-        """Time the next requests of every API."""
-        self._is_timed.update(self._windows)
 
     def stop(self) -> None:
-        self.count_noted()
         if self.is_counting:
             self.is_counting = False
             self._probes.remove(self)
@@ -246,46 +232,27 @@ class Counters(Probe):
     # -- requests ---------------------------------------------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
-        """Note a request with its answer; count at once what would keep much memory, or what a watcher looks at."""
-        noted, request, body = self._noted, exchange.request, exchange.body
+        request, body = exchange.request, exchange.body
         assert request is not None
-        noted.append((exchange, exchange.client.muted_until_ms))
         key = request.api_key
-        if (
-            len(noted) >= COUNTED_TOGETHER
-            or request.size_bytes > NOTED_BYTES
-            or (self._tracer is not None and self._tracer.is_watching)
-            or (key not in BRIEF_APIS and (key != FETCH or body[FETCH_TOPICS]))  # of a Fetch those that have rows
-        ):
-            self.count_noted()
-
-    def count_noted(self) -> None:
-        """Count what was noted; who reads the counts calls it before."""
-        notes = self._noted[:]
-        self._noted.clear()
-        counts = self.requests
-        for exchange, muted_until_ms in notes:
-            request, body = exchange.request, exchange.body
-            assert request is not None
-            key = request.api_key
-            number = key << 8 | request.api_version
-            count = counts.get(number) or counts[number]  # most often it is there
-            has_failed = False
-            if key == FETCH:
-                asked = request.body
-                if asked[REPLICA_ID] >= 0:
-                    count = counts[key_of(FETCH, request.api_version, True)]
-                if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
-                    has_failed = self._count_fetch(asked, body, exchange.client, count)
-            elif body is not None:
-                has_failed = count.count_errors(body)
-            if muted_until_ms and body is not None:
-                count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
-            if has_failed and self._tracer is not None and exchange is notes[-1][0]:
-                self._tracer.failed(exchange)  # earlier ones are of before it began to watch
-            requests = count.requests = count.requests + 1
-            if not requests & REARM_MASK:
-                self._is_timed.add(key)
+        is_fetch = key == FETCH
+        number = key << 8 | request.api_version
+        if is_fetch and request.body[REPLICA_ID] >= 0:
+            number = key_of(FETCH, request.api_version, True)
+        count = self.requests.get(number) or self.requests[number]  # most often it is there
+        count.requests += 1
+        if body is None:
+            return
+        asked = request.body
+        has_failed = False
+        if not is_fetch:
+            has_failed = count.count_errors(body)
+        elif body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
+            has_failed = self._count_fetch(asked, body, exchange.client, count)
+        if exchange.client.muted_until_ms:
+            count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
+        if has_failed and self._tracer is not None:
+            self._tracer.failed(exchange)
 
     def _count_fetch(self, asked: Body, body: Body, client: Client, count: RequestCount) -> bool:
         """Return whether the answer has an error code."""
@@ -361,18 +328,11 @@ class Counters(Probe):
     # -- times ------------------------------------------------------------------------------------------------
 
     def asked(self, exchange: Exchange) -> None:
-        request = exchange.request
-        assert request is not None
-        if request.api_key in self._is_timed:
-            self._time(exchange, request)
-
-    def _time(self, exchange: Exchange, request: Request) -> None:
         """Time a request, if its API has a place left."""
-        key, began_ns = request.api_key, time.perf_counter_ns()
-        places = self._windows[key].take_place(began_ns)
-        if places <= 1:
-            self._is_timed.discard(key)
-        if places > 0:
+        request, began_ns = exchange.request, time.perf_counter_ns()
+        assert request is not None
+        key = request.api_key
+        if self._windows[key].has_place(began_ns):
             is_from_follower = key == FETCH and replica_id_of(request.body) >= 0
             timed = Timed(request.size_bytes, self.of_api[key, is_from_follower], began_ns)
             self._timed[exchange.client.number] = timed
@@ -413,14 +373,13 @@ class Window:
         self._places = 0
         self._ends_ns = 0
 
-    def take_place(self, now_ns: int) -> int:
-        """Take a place, if there is one; return how many there were."""
+    def has_place(self, now_ns: int) -> bool:
+        """Take a place, if there is one."""
         if now_ns > self._ends_ns:
             self._ends_ns = now_ns + WINDOW_NS
             self._places = TIMED_PER_WINDOW
-        places = self._places
-        self._places = max(0, places - 1)
-        return places
+        self._places -= 1
+        return self._places >= 0
 
 
 def key_of(api_key: int, api_version: int, is_from_follower: bool = False) -> int:

@@ -80,7 +80,6 @@ class Families:
 
     def found(self) -> Iterator[Found]:
         observed, parts, counters = self._observed, self._observed.parts, self._counters
-        counters.count_noted()
         yield from broker_metrics(parts)
         yield from controller_metrics(parts)
         yield from self._topics.metrics()

@@ -3,9 +3,10 @@
 Without a lease it looks at nothing. A lease lasts for seconds, and each look renews it. Nothing is pushed: traces that
 have ended are kept in a ring, in the order of their ends, and each look pulls the new ones.
 
-Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances. Of the rest only the request
-in hand is known. Such a request gets a trace only if it is parked, wakes one of the sample, closes its connection, or
-has an error in its answer while the broker counts; it counts by the sample. A filter traces every request.
+Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances, so that each pull gets
+`SAMPLE` of them; tracing a request takes about as long as serving it. Of the rest only the request in hand is known.
+Such a request gets a trace only if it is parked, wakes one of the sample, closes its connection, or has an error in its
+answer while the broker counts; it counts by the sample. A filter traces every request.
 
 What completes a parked Fetch answers it in its own call. So the request in hand is the cause of each wait that ends.
 """
@@ -47,13 +48,11 @@ logger = logging.getLogger(__name__)
 
 RING_SIZE = 4096
 SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampling
-SHARE = 0.007  # of the time between two pulls, for the sample
-ENOUGH_TO_JUDGE = 10  # requests traced between two pulls, by which their cost is known
-SAMPLES_OVER = 2  # times the budget of a pull, before it the sample becomes thinner
-FIRST_PULL_NS = 10_000_000  # a look that begins knows nothing of the load: it keeps the sample of the one before
+SAMPLE = 20  # requests a pull
+SHORTEST_NS = 10_000_000  # between two pulls, for the rate of requests to be known
 WOKE_MAX = 32
 WANTS_MAX = 16  # filters at a time
-PULLS_A_SECOND = 10
+PULL_NS = 100_000_000  # from one pull to the next
 DEFAULT_BUDGET = 100
 RANDOM = Random()
 
@@ -133,7 +132,7 @@ class Tracer(Probe):
         self.is_watching = False
         self.now_ns = now_ns
         self.facts = FactsTaker(parts)
-        self.kept_every = 1  # of the plain exchanges each n-th is kept
+        self.kept_every = 1  # of the requests each n-th is in the sample
         self._probes = parts.probes
         self._timer = parts.timers.timer
         self._encrypted = encrypted
@@ -142,10 +141,11 @@ class Tracer(Probe):
         self._until_ns = 0  # the last of all leases
         self._seq = 0
         self._draw = distance if draw is None else draw  # from one request of the sample to the next
-        self._distance = self._countdown = 1
-        self._traced = 0  # since the last tally
-        self._budget = DEFAULT_BUDGET
-        self._thins_at = SAMPLES_OVER * DEFAULT_BUDGET
+        self._count = 0  # of all requests
+        self._counted = 0  # of them up to the last one that was traced
+        self._tallied = 0  # of them at the last tally
+        self._next = 1  # of them that is in the sample
+        self._left = SAMPLE  # of the sample, until it becomes thinner
         self._specials_left = DEFAULT_BUDGET  # traces outside of the sample, up to the next tally
         self._current: Exchange | None = None  # the request in hand
         self._in_hand: dict[int, Trace] = {}  # by connection, up to the response
@@ -155,12 +155,7 @@ class Tracer(Probe):
         self._ring: deque[Trace] = deque()
         self._by_seq: dict[int, Trace] = {}
         self._kept = 0
-        self._plain = 0
-        self._passed = 0  # before the last tally, and not traced since
-        self._requests = 0
         self._cost_ns = 0
-        self._dearest_ns = 0  # the largest part of it: other processes may have had the core meanwhile
-        self._cost_each_ns = 0.0  # of a traced request, when it was last known
         self._skipped: Counter[tuple[int, int]] = Counter()
         self._tallied_ns = now_ns()
 
@@ -178,14 +173,11 @@ class Tracer(Probe):
                 raise ValueError(f"{WANTS_MAX} filters are followed already; let one end")
             self._wants[wanted] = until_ns
         self._until_ns = max(self._pulled_until_ns, *self._wants.values(), 0)
-        if self._wants:
-            self._countdown = 1
         if not self.is_watching:
             self.is_watching = True
             self._probes.add(self)
-            self._tallied_ns = now_ns
-            self._requests = self._cost_ns = self._dearest_ns = self._plain = self._passed = self._traced = 0
-            self._skipped.clear()
+            self._counted = self._count
+            self._tally_anew(now_ns)
 
     def release(self) -> None:
         """End all leases; keep the ring."""
@@ -203,14 +195,22 @@ class Tracer(Probe):
 
     def began(self, exchange: Exchange) -> None:
         self._current = exchange
-        self._countdown -= 1
-        if self._countdown > 0:
+        self._count += 1
+        if self._count < self._next and not self._wants:
             return
         arrived_ns = self.now_ns()
         if arrived_ns > self._until_ns:
             self.release()
             return
-        self._draw_next(self._begin(exchange, arrived_ns))
+        trace = self._begin(exchange, arrived_ns)
+        trace.weight, self._counted = self._count - self._counted, self._count
+        trace.is_sampled = self._count >= self._next
+        if trace.is_sampled:
+            self._left -= 1
+            if not self._left:  # far more have come than in the interval before
+                self._left = SAMPLE
+                self.kept_every *= 2
+            self._next = self._count + self._draw(self.kept_every)
         self._spent(self.now_ns() - arrived_ns)
 
     def asked(self, exchange: Exchange) -> None:
@@ -310,22 +310,6 @@ class Tracer(Probe):
         trace = self._in_hand[exchange.client.number] = Trace(self._seq, exchange, arrived_ns)
         return trace
 
-    def _draw_next(self, trace: Trace) -> None:
-        """Choose the next request that is traced; note for how many this one stands."""
-        if self._wants:  # every one, of which the sample counts on
-            self._countdown = 1
-            self._distance -= 1
-            trace.is_sampled = self._distance <= 0
-            if trace.is_sampled:
-                self._distance = self._draw(self.kept_every)
-            return
-        trace.weight = max(1, self._distance)
-        self._distance = self._countdown = self._draw(self.kept_every)
-        self._traced += 1
-        if self._traced >= self._thins_at:  # far more than in the interval before
-            self._thins_at += self._budget
-            self.kept_every *= 2
-
     def _trace_of(self, exchange: Exchange) -> Trace | None:
         trace = self._in_hand.get(exchange.client.number)
         return trace if trace is not None and trace.exchange is exchange else None
@@ -358,8 +342,6 @@ class Tracer(Probe):
 
     def _spent(self, ns: int) -> None:
         self._cost_ns += ns
-        if ns > self._dearest_ns:
-            self._dearest_ns = ns
 
     def _note_end_of_wait(self, trace: Trace, now_ns: int) -> None:
         """Note the end of a wait that no purgatory kept."""
@@ -405,15 +387,12 @@ class Tracer(Probe):
 
     def _finish(self, trace: Trace) -> None:
         """Keep an exchange that has ended, or count it."""
-        weight = trace.weight
-        self._requests += weight
-        number = trace.client.number
+        weight, number = trace.weight, trace.client.number
         self._seen[number].note(trace)
         if self._wants:
             trace.matched = [each for each in self._wants if each.fits(trace, self.facts)]
-        is_chosen = bool(trace.matched) or self._is_special(trace)
-        is_kept = is_chosen or (trace.is_sampled and self._pulled_until_ns > trace.arrived_ns)
-        self._plain += max(0, weight - is_chosen)
+        is_pulled = trace.is_sampled and self._pulled_until_ns > trace.arrived_ns
+        is_kept = is_pulled or bool(trace.matched) or self._is_special(trace)
         if is_kept:
             self._keep(trace)
         if weight > is_kept:
@@ -474,47 +453,23 @@ class Tracer(Probe):
         return SENDING if is_unsent else trace.outcome
 
     def tally(self, budget: int) -> Tally:
-        """Return what has happened since the last tally, and choose how many plain exchanges are kept from now on.
+        """Return what has happened since the last tally, and choose the sample for the time until the next one.
 
-        The sample is at most `budget` for each of ten tallies a second.
+        It has at most `budget` requests a pull.
         """
         now_ns = self.now_ns()
-        interval_ns = max(1, now_ns - self._tallied_ns)
-        tally = Tally(
-            self._requests,
-            self._cost_ns // 1000,
-            interval_ns // 1000,
-            [(*key, count) for key, count in self._skipped.items()],
-        )
-        # Those that were passed over since the last traced one count, too: none of a thin sample may have come.
-        passed = 0 if self._wants else max(0, self._distance - self._countdown)
-        gone_by = max(0, self._plain + passed - self._passed)
-        self._passed = passed
-        plain_a_pull = gone_by * 1e9 / PULLS_A_SECOND / interval_ns
-        self._sample(plain_a_pull, budget, is_new=not self._traced and interval_ns < FIRST_PULL_NS)
-        self._requests = self._cost_ns = self._dearest_ns = self._plain = 0
-        self._skipped.clear()
-        self._tallied_ns = now_ns
+        interval_ns, requests = max(1, now_ns - self._tallied_ns), self._count - self._tallied
+        skipped = [(*key, count) for key, count in self._skipped.items()]
+        tally = Tally(requests, self._cost_ns // 1000, interval_ns // 1000, skipped)
+        self._specials_left, self._left = budget, 2 * min(budget, SAMPLE)
+        self.kept_every = max(1, -(-requests * PULL_NS // max(interval_ns, SHORTEST_NS) // min(budget, SAMPLE)))
+        self._next = self._count + self._draw(self.kept_every)
+        self._tally_anew(now_ns)
         return tally
 
-    def _sample(self, plain_a_pull: float, budget: int, *, is_new: bool) -> None:
-        """Choose how many plain exchanges are kept: `budget` in a pull, fewer if they take more than their share."""
-        affordable = budget
-        if self._traced >= ENOUGH_TO_JUDGE and self._cost_ns:
-            self._cost_each_ns = (self._cost_ns - self._dearest_ns) / self._traced
-        if self._cost_each_ns:
-            affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / self._cost_each_ns)))
-        if not is_new:
-            self.kept_every = max(1, -int(-plain_a_pull // affordable))
-        self._traced = 0
-        self._budget = self._specials_left = budget
-        self._thins_at = SAMPLES_OVER * budget
-        if not self._wants:
-            passed = max(0, self._distance - self._countdown)
-            self._countdown = self._draw(self.kept_every)
-            self._distance = passed + self._countdown
-        else:
-            self._distance = self._draw(self.kept_every)
+    def _tally_anew(self, now_ns: int) -> None:
+        self._tallied, self._tallied_ns, self._cost_ns = self._count, now_ns, 0
+        self._skipped.clear()
 
 
 def distance(mean: int) -> int:
