@@ -226,7 +226,7 @@ def test_a_library_that_shapes_code_stays_at_home(library: str, homes: list[str]
 
 
 DISK = "storage/files/disk.py"
-STORES_OF_THE_STATE = ["cluster/file_state.py", "cluster/change_journal.py"]
+STORES_OF_THE_STATE = ["cluster/file_state.py", "cluster/journal.py"]
 STORES_OF_THE_STATE += [f"wings/several/{each}.py" for each in ("shared_state", "shared_journal", "broker_locks")]
 OF_PATHS = set("exists glob is_dir is_file iterdir mkdir open read_bytes read_text rmdir stat touch unlink".split())
 OF_PATHS |= {"write_bytes", "write_text"}

@@ -1,24 +1,27 @@
 """The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
-It is written whole, to a temporary file that is fsynced and renamed; a change of few topics among many is written to
-`change_journal.py`'s file first. Both happen before the change is answered, and a broker that has stopped in order
-leaves one file. docs/log_format.md has both.
+It is written whole, to a temporary file that is fsynced and renamed. Each change since is a line of the journal
+`minibroker.changes`. The journal's first line names the file that it continues: so a journal that a crash has left
+behind is not read again. A long journal is written into the file, and a broker that has stopped in order leaves one
+file. docs/log_format.md has both.
 
 Apache Kafka ignores the file. If it is missing (Apache Kafka wrote the data directory), topics are read off the
 partition directories, with their ids where there are some (Kafka 2.8). A topic of an older file, which has no ids, gets
-one at load. The versions of partition states begin at 0 with each start.
+one at load.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minibroker.broker.cluster.change_journal import ChangeJournal
-from minibroker.broker.cluster.sections import BEING_DELETED, NEXT_PRODUCER_ID, OLD_OFFSETS, Section
+from minibroker.broker.cluster.journal import Journal
+from minibroker.broker.cluster.sections import BEING_DELETED, Section
 from minibroker.broker.cluster.state import Change, TopicState, kafka_id_text, parse_kafka_id
 from minibroker.broker.cluster.stored_state import TOPICS, Document, StoredState, parse_topic, topic_document
 from minibroker.broker.replica.decisions import Broker, PartitionState
@@ -32,10 +35,13 @@ from minibroker.storage.files.checkpoints import read_topic_id, write_atomically
 from minibroker.storage.files.file_names import PARTITION_METADATA, partition_directory_name
 from minibroker.storage.files.storage_errors import CorruptFileError
 
+logger = logging.getLogger(__name__)
+
 FILE_NAME = "minibroker.json"
+JOURNAL_NAME = "minibroker.changes"
+SINCE = "since"  # in the first line of a journal: the file that it continues
 FORMAT_VERSION = 1
-JOURNAL_BYTES = 64 * 1024  # up to this size, and to that of the file, changes are not written into the file
-JOURNALED: tuple[Section[Any], ...] = (OLD_OFFSETS, NEXT_PRODUCER_ID, BEING_DELETED)
+JOURNAL_BYTES = 64 * 1024  # a journal up to this size, or that of the file, is not written into the file
 OF_FILE = "version", "written", "cluster_id", TOPICS  # what the file has beside sections
 
 
@@ -55,7 +61,8 @@ class FileState(StoredState):
     def __init__(self, log_dir: Path, broker_id: int, sections: Iterable[Section[Any]] = ()) -> None:
         super().__init__(sections)
         self._path = log_dir / FILE_NAME
-        self._journal = ChangeJournal(log_dir)
+        self._journal_path = log_dir / JOURNAL_NAME
+        self._journal: Journal | None = None  # since the first change
         self._written = ""  # names the file as it was last written
         self._written_bytes = 0
         self._broker_id = broker_id
@@ -103,13 +110,23 @@ class FileState(StoredState):
                 content = disk.read_file(path)
                 self._parse(json.loads(content))
                 self._written_bytes = len(content)
-                path = self._journal.path
-                for change in self._journal.read(self._written) if self._written else ():
-                    self.install(self.change_of(change))
+                path = self._journal_path
+                if self._written and disk.exists(path):
+                    self._read_journal()
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise FileStateError(
                     f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error
+
+    def _read_journal(self) -> None:
+        journal = Journal(self._journal_path)
+        lines = (line for _, line in journal.read())
+        if next(lines, None) == {SINCE: self._written}:
+            self._journal = journal
+            for line in lines:
+                self.install(self.change_of(line))
+        else:
+            journal.close()
 
     def look(self) -> None:
         """Read nothing: no other broker changes this file."""
@@ -118,34 +135,31 @@ class FileState(StoredState):
         """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
         if not change.fits(self.topics):
             return False
-        before = self.install(change)
+        line = self.document_of(change)
         try:
-            self._store(change, before)
+            if not self._written:
+                self._write()
+            if self._journal is None:
+                self._journal = Journal(self._journal_path)
+            head = [] if self._journal.position else [{SINCE: self._written}]
+            self._journal.append(*head, line)
         except OSError as error:
-            self.install(before)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
+        self.install(change)
+        if self._journal.position > max(JOURNAL_BYTES, self._written_bytes):
+            try:
+                self._write()
+            except OSError as error:  # the next change tries again
+                logger.error("cannot write %s, the journal goes on: %s", self._path, reason_of(error))
         return True
 
-    def _store(self, change: Change, before: Change) -> None:
-        """Write a change to the journal if it is a small one, else the file whole. Raises OSError."""
-        topics = {name: None if topic is None else topic_document(topic) for name, topic in change.topics.items()}
-        sections = {
-            each.name: each.difference(before.sections.get(each, self.get(each)), self.get(each)) for each in JOURNALED
-        }
-        is_small = change.sections.keys() <= set(JOURNALED) and None not in sections[OLD_OFFSETS.name].values()
-        most_bytes = max(JOURNAL_BYTES, self._written_bytes)
-        if is_small and self._written and self._journal.size_bytes <= most_bytes:
-            self._journal.append(self._written, {TOPICS: topics, **sections})
-        else:
-            self._write()
-
     def close(self) -> None:
-        """Leave one file, which an older minibroker reads, too. Raises OSError; what was stored is as it was."""
-        if self._journal.size_bytes:
+        """Leave one file. Raises OSError; what was stored is as it was."""
+        if self._journal is not None:
             self._write()
 
     def _write(self) -> None:
-        """Write the file whole."""
+        """Write the file whole, and end the journal. Raises OSError."""
         written = chance.new_uuid().hex
         secret = [each for each in self.sections.values() if each.is_secret and self.get(each) != each.empty]
         public = [each for each in self.sections.values() if not each.is_secret]
@@ -159,7 +173,11 @@ class FileState(StoredState):
         content = lines_of(document).encode()
         write_atomically(self._path, content, is_private=bool(secret))
         self._written, self._written_bytes = written, len(content)
-        self._journal.remove()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        with suppress(OSError):  # what is left names an older file, and is not read
+            disk.unlink(self._journal_path)
 
     def _parse(self, document: Document) -> None:
         if document["version"] != FORMAT_VERSION:

@@ -33,25 +33,32 @@ class StoredState:
     def section_named(self, name: str) -> Section[Any]:
         return self.sections.get(name) or self.sections.setdefault(name, undeclared(name))
 
-    def install(self, change: Change) -> Change:
-        """Take a change; return the one that takes it back. Raises LookupError for an undeclared section."""
-        for section in change.sections:
-            if self.sections.get(section.name) is not section:
-                raise LookupError(f"this broker does not declare the section {section}")
-        before = Change(
-            {name: self.topics.get(name) for name in change.topics},
-            {section: self.get(section) for section in change.sections},
-        )
+    def install(self, change: Change) -> None:
+        """Take a change."""
         for name, topic in change.topics.items():
             if topic is None:
                 self.topics.pop(name, None)
             else:
                 self.topics[name] = topic
         self._values |= {section.name: value for section, value in change.sections.items()}
-        return before
+
+    def document_of(self, change: Change) -> Document:
+        """Write a change for a journal: what differs from the state as it is. Raises LookupError for an undeclared
+        section."""
+        document: Document = {}
+        for section, value in change.sections.items():
+            if self.sections.get(section.name) is not section:
+                raise LookupError(f"this broker does not declare the section {section}")
+            document[section.name] = section.difference(self.get(section), value)
+        if change.topics:
+            document[TOPICS] = {
+                name: None if topic is None else changes_of(self.topics.get(name), topic)
+                for name, topic in change.topics.items()
+            }
+        return document
 
     def change_of(self, document: Mapping[str, Any], *, controller_epoch: int | None = None) -> Change:
-        """Read the change of a journal's line: it has what differs from the state as it is."""
+        """Read a change as `document_of` has written it."""
         return Change(
             {
                 name: None if topic is None else self.changed_topic(name, topic)
@@ -87,11 +94,27 @@ def topic_document(topic: TopicState) -> Document:
                 "leader_epoch": partition.leader_epoch,
                 "replicas": partition.replicas,
                 "isr": partition.in_sync_replicas,
+                "version": partition.state_version,
+                "controller_epoch": partition.controller_epoch,
                 **({"reassignment": topic.reassignments[number]._asdict()} if number in topic.reassignments else {}),
             }
             for number, partition in topic.partitions.items()
         },
     }
+
+
+def changes_of(known: TopicState | None, topic: TopicState) -> Document:
+    """The difference to the known topic: partitions, and all else as a whole."""
+    document = topic_document(topic)
+    if known is None:
+        return document
+    before = topic_document(known)
+    changed = {
+        number: each for number, each in document["partitions"].items() if each != before["partitions"].get(number)
+    }
+    rest = {name: value for name, value in document.items() if name != "partitions"}
+    is_same = all(before.get(name) == value for name, value in rest.items())
+    return {"partitions": changed} if is_same else {**rest, "partitions": changed}
 
 
 def parse_topic(name: str, document: Mapping[str, Any]) -> TopicState:

@@ -26,6 +26,7 @@ An answer that differs by version is there once for each range of versions.
 from __future__ import annotations
 
 import math
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,6 +50,7 @@ from minibroker.protocol.primitives import ZERO_UUID, UnknownTopicById
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
+from minibroker.storage.files import disk as system_disk
 from tests.books import GOLDEN, Book, Script, as_recorded
 from tests.books.language import COMMENT, REQUEST, member
 from tests.broker.asking import batch_of, on_disk
@@ -413,10 +415,7 @@ class InMemory(Conversation):
 
     async def disk(self, state: str) -> None:
         """Have nothing be stored of topics, configs, rules and users while the disk is `full`."""
-        if state == "full":
-            self.broker.state._store = no_space  # type: ignore[method-assign, assignment]
-        else:
-            del self.broker.state._store
+        system_disk.write = no_space if state == "full" else os.write
 
     async def log(self, topic: str, partition: int, *names: str) -> Any:
         """Show what these names say of a log, or of its config."""
@@ -494,7 +493,7 @@ def shortened(value: bytes | None) -> str:
     return f"{value[:1]!r} * {len(value)}" if value.strip(value[:1]) == b"" else f"{value[:LONG]!r}... {len(value)}"
 
 
-def no_space(*_: object) -> None:
+def no_space(*_: object) -> int:
     raise OSError("no space left")
 
 
@@ -503,9 +502,12 @@ async def held(make_broker: MakeBroker, book: Book, script: Script) -> str:
     columns: list[list[list[str]]] = []
     for version in script.versions or (0,):
         conversation = InMemory(make_broker, book, script, version)
-        for step in book.steps_before(script):
-            await conversation.step(step)
-        columns.append([await conversation.step(step) for step in script.steps])
+        try:
+            for step in book.steps_before(script):
+                await conversation.step(step)
+            columns.append([await conversation.step(step) for step in script.steps])
+        finally:
+            await conversation.disk("ok")
     answers = (by_version(each, script.versions or range(1)) for each in zip(*columns, strict=True))
     return as_recorded(script, answers)
 

@@ -21,6 +21,7 @@ from minibroker.broker.wings.security.acls.rules import AclFilter, AclRule
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
+from minibroker.storage.files import disk
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = Pattern.LITERAL, Pattern.PREFIXED
@@ -249,6 +250,7 @@ def test_a_rule_is_written_under_kafkas_names(tmp_path: Path) -> None:
     store = FileState(tmp_path, 0, [ACLS])
 
     AclStore(store, Authorizer()).add([rule("o", Operation.DESCRIBE_CONFIGS, pattern=PREFIXED, host=HERE)])
+    store.close()
 
     (written,) = json.loads((tmp_path / "minibroker.json").read_text())["acls"]
     assert written == {
@@ -271,7 +273,7 @@ def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatc
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(state, "_store", fail)
+    monkeypatch.setattr(disk, "write", fail)
     with pytest.raises(KafkaError) as refused:
         store.add([rule()])
     with pytest.raises(KafkaError):

@@ -26,5 +26,6 @@ async def test_the_names_of_all_entities_are_bounded(
         codes.append(answer.entries[0].error_code)
 
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    broker.close()
     stored = json.loads((tmp_path / "data" / FILE_NAME).read_text())["client_quotas"]
     assert [list(each["entity"]) for each in stored] == [["user"]]

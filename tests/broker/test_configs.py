@@ -55,7 +55,7 @@ async def test_secrets_are_not_written_down(broker: InMemoryBroker, tmp_path: Pa
 
     assert code == ErrorCode.INVALID_REQUEST
     assert message is not None and message.endswith(": Password encoder secret not configured")
-    assert all("hunter2" not in path.read_text() for path in tmp_path.rglob("minibroker.json"))  # noqa: ASYNC240
+    assert all("hunter2" not in path.read_text() for path in tmp_path.rglob("minibroker.*"))  # noqa: ASYNC240
 
 
 async def test_a_listener_gets_another_key_store_while_it_serves(make_broker: MakeBroker, tmp_path: Path) -> None:

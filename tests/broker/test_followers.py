@@ -20,6 +20,7 @@ from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import disk
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from tests.broker.asking import LONG_MS, batch_of
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -50,8 +51,7 @@ async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broke
 
 async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await assign(broker, "t", *[[0, 1]] * 20)
-    save = Mock(wraps=broker.state._store)
-    monkeypatch.setattr(broker.state, "_store", save)
+    monkeypatch.setattr(disk, "write", save := Mock(wraps=disk.write))
 
     await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
 
@@ -67,8 +67,8 @@ async def test_row_58_records_without_a_copy_are_not_acknowledged_when_the_broke
     await follow(broker, "t", 0)
     waiting = await broker.park(broker.produce, "t", THREE, acks=ACKS_ALL)
 
-    with monkeypatch.context() as disk:
-        disk.setattr(broker.app._log_manager, "is_offline", is_disk_failed)
+    with monkeypatch.context() as failed:
+        failed.setattr(broker.app._log_manager, "is_offline", is_disk_failed)
         broker.parts.replica_manager.complete_all_delayed()
 
     expected = ErrorCode.KAFKA_STORAGE_ERROR if is_disk_failed else ErrorCode.REQUEST_TIMED_OUT

@@ -10,6 +10,7 @@ import trio
 from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.storage.files import disk
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.requests import by_name
 
@@ -49,7 +50,7 @@ async def test_older_connections_do_not_create_what_a_reset_has_just_deleted(bro
 
 
 async def test_topics_of_one_request_are_stored_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.state, "_store", save := Mock())
+    monkeypatch.setattr(disk, "write", save := Mock(wraps=disk.write))
 
     answer = await broker.call(ApiKey.METADATA, 4, topics=by_name("a", "b", "no/name"), allow_auto_topic_creation=True)
 

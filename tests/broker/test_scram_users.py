@@ -56,6 +56,7 @@ async def test_the_stored_credential_is_that_of_kafka_and_has_no_password(
 ) -> None:
     broker = make_broker(tmp_path / "d")
     await alter(broker, upsertion("grace"))
+    broker.close()
     text = (tmp_path / "d" / FILE_NAME).read_text()
     client_key = SCRAM_SHA_256.hmac(SALTED, b"Client Key")
 
@@ -77,7 +78,9 @@ def test_a_damaged_credential_is_reported_without_its_values(tmp_path: Path) -> 
     from minibroker.broker.cluster.file_state import FileStateError
 
     credentials = {"a": {"SCRAM-SHA-256": new_credential(SCRAM_SHA_256, "x")}}
-    FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY]).save("a user", StateChange(sections={CREDENTIALS: credentials}))
+    state = FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY])
+    state.save("a user", StateChange(sections={CREDENTIALS: credentials}))
+    state.close()
     document = json.loads((tmp_path / FILE_NAME).read_text())
     document["scram_credentials"]["a"]["SCRAM-SHA-256"]["stored_key"] = "hunter2"
     (tmp_path / FILE_NAME).write_text(json.dumps(document))

@@ -17,6 +17,7 @@ from minibroker.broker.replica.decisions import PartitionState
 from minibroker.broker.replica.isr import IsrChange
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import disk
 from tests.broker.conftest import InMemoryBroker
 
 T0 = TopicPartition("t", 0)
@@ -51,7 +52,7 @@ def codes(outcomes: dict[str, TopicState | KafkaError]) -> dict[str, ErrorCode |
 async def test_a_deletion_that_cannot_be_stored_changes_nothing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     admin, cache, state = parts
     make_two_topics(admin)
-    monkeypatch.setattr(state, "_store", fail)
+    monkeypatch.setattr(disk, "write", fail)
 
     outcomes = admin.delete_topics(["t", "u", "unknown"])
 
@@ -66,7 +67,7 @@ async def test_a_deletion_that_cannot_be_stored_changes_nothing(parts: Parts, mo
 async def test_topics_that_cannot_be_stored_may_be_made_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     admin, cache, state = parts
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(state, "_store", fail)
+        full_disk.setattr(disk, "write", fail)
         outcomes = admin.create_topics([new_topic("t"), new_topic("u"), new_topic("no/name")])
 
     assert codes(outcomes) == {
@@ -79,9 +80,15 @@ async def test_topics_that_cannot_be_stored_may_be_made_again(parts: Parts, monk
 
 
 async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, cache, state = parts
+    admin, cache, _ = parts
     seen_at_save: list[list[str]] = []
-    monkeypatch.setattr(state, "_store", lambda *_: seen_at_save.append(list(cache.topics)))
+    write = disk.write
+
+    def noted_write(fd: int, content: bytes) -> int:
+        seen_at_save.append(list(cache.topics))
+        return write(fd, content)
+
+    monkeypatch.setattr(disk, "write", noted_write)
 
     make_two_topics(admin)
     admin.create_partitions([NewPartitions("t", 3, None), NewPartitions("u", 2, None)])
@@ -92,9 +99,9 @@ async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypat
 
 
 async def test_nothing_is_written_down_when_nothing_changes(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, _, state = parts
+    admin, *_ = parts
     make_two_topics(admin)
-    monkeypatch.setattr(state, "_store", fail)
+    monkeypatch.setattr(disk, "write", fail)
 
     admin.create_topics([new_topic("v")], validate_only=True)
     admin.create_partitions([NewPartitions("t", 2, None)], validate_only=True)
@@ -111,7 +118,7 @@ async def test_in_sync_replicas_are_stored_before_they_are_seen(
     create_assigned(admin, {0: [0, 5], 1: [5, 6]})
     assert save_isr({T0: IsrChange((0, 5), 0, 0)}) == {T0: 1}
     assert save_isr({T0: IsrChange((0,), 0, 0)}) == {T0: None}  # stale: of the version before
-    monkeypatch.setattr(state, "_store", fail)
+    monkeypatch.setattr(disk, "write", fail)
 
     with pytest.raises(KafkaError) as raised:
         save_isr({T0: IsrChange((0,), 0, 1)})

@@ -58,7 +58,7 @@ def test_everything_of_an_open_broker_works(protocol: str, tmp_path: Path) -> No
         assert written(broker.client_settings("confluent-kafka"), "orders") is None
         broker.reset()
         assert broker.topics() == {}
-        texts = [broker.log_file.read_text(), (broker.data_dir / "minibroker.json").read_text()]
+        texts = [each.read_text() for each in (broker.log_file, *broker.data_dir.glob("minibroker.*"))]
         assert not [text for text in texts if "of alice" in text]
 
 

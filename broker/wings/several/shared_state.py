@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from minibroker.broker.cluster.journal import Line
 from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
@@ -33,15 +34,14 @@ from minibroker.broker.cluster.state import (
     Change,
     ControllerChanged,
     News,
-    TopicState,
     kafka_id_text,
 )
-from minibroker.broker.cluster.stored_state import TOPICS, StoredState, topic_document
+from minibroker.broker.cluster.stored_state import TOPICS, StoredState
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import StartError
 from minibroker.broker.wings.several.broker_locks import BrokerLocks
 from minibroker.broker.wings.several.local_disk import network_file_system
-from minibroker.broker.wings.several.shared_journal import Line, SharedJournal
+from minibroker.broker.wings.several.shared_journal import SharedJournal
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of
@@ -199,7 +199,7 @@ class SharedState(StoredState):
 
     def save(self, what: str, change: Change) -> bool:
         """Store a change; return False for a stale one. Raises KafkaError(KAFKA_STORAGE_ERROR), with `what`."""
-        line: Line = {"after": self._journal.position, "change": self._document_of(change)}
+        line: Line = {"after": self._journal.position, "change": self.document_of(change)}
         if change.controller_epoch is not None:
             line["controller_epoch"] = change.controller_epoch
         return self._put(what, line)
@@ -250,17 +250,6 @@ class SharedState(StoredState):
         finally:
             is_accepted = self._outcomes.pop(name)
         return is_accepted
-
-    def _document_of(self, change: Change) -> Line:
-        document: Line = {
-            section.name: section.difference(self.get(section), value) for section, value in change.sections.items()
-        }
-        if change.topics:
-            document[TOPICS] = {
-                name: None if topic is None else changes_of(self.topics.get(name), topic)
-                for name, topic in change.topics.items()
-            }
-        return document
 
     # -- lines ------------------------------------------------------------------------------------------------
 
@@ -363,7 +352,7 @@ class SharedState(StoredState):
         elections = [{"controller": {"id": controller_id, "epoch": epoch}}] if controller_id != NO_CONTROLLER else []
         lines = [
             {"cluster_id": self.cluster_id, "controller_epoch": epoch - len(elections)},
-            {"after": 0, "change": nothing._document_of(everything)},
+            {"after": 0, "change": nothing.document_of(everything)},
             *(life_line(broker_id, life) for broker_id, life in lives.items()),
             *elections,
         ]
@@ -392,31 +381,6 @@ def news_between(before: Known, now: Known) -> Iterator[News]:
 def topic_key(name: str) -> str:
     """Tells a topic from a section, in one dict."""
     return f"topic {name}"
-
-
-def changes_of(known: TopicState | None, topic: TopicState) -> Line:
-    """The difference to the known topic: partitions, and all else as a whole."""
-    document = versioned_document(topic)
-    if known is None:
-        return document
-    before = versioned_document(known)
-    changed = {
-        number: each for number, each in document["partitions"].items() if each != before["partitions"].get(number)
-    }
-    rest = {name: value for name, value in document.items() if name != "partitions"}
-    is_same = all(before.get(name) == value for name, value in rest.items())
-    return {"partitions": changed} if is_same else {**rest, "partitions": changed}
-
-
-def versioned_document(topic: TopicState) -> Line:
-    """A topic with the versions of its partitions' states, and the controllers that decided on them."""
-    document = topic_document(topic)
-    for number, state in topic.partitions.items():
-        document["partitions"][str(number)] |= {
-            "version": state.state_version,
-            "controller_epoch": state.controller_epoch,
-        }
-    return document
 
 
 def broker_document(broker: Broker) -> Line:

@@ -31,7 +31,8 @@ def main(directory: str) -> int:
         state = FileState(Path(directory), NO_BROKER, [CREDENTIALS, SALT_KEY])
         state.read()
         print(json.dumps(answer_to(json.load(sys.stdin), ScramUsers(state))))
-    except (LogDirectoryError, FileStateError, KafkaError) as error:
+        state.close()
+    except (LogDirectoryError, FileStateError, KafkaError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     finally:

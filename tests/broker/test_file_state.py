@@ -12,8 +12,8 @@ import pytest
 
 from minibroker.broker.app import SECTIONS_OF_WINGS
 from minibroker.broker.cluster import file_state as file_state_module
-from minibroker.broker.cluster.change_journal import FILE_NAME as CHANGES
 from minibroker.broker.cluster.file_state import FILE_NAME, FileState, FileStateError
+from minibroker.broker.cluster.file_state import JOURNAL_NAME as CHANGES
 from minibroker.broker.cluster.sections import BEING_DELETED, NEXT_PRODUCER_ID, OLD_OFFSETS
 from minibroker.broker.cluster.state import Change, TopicState
 from minibroker.broker.replica.decisions import PartitionState
@@ -28,6 +28,7 @@ def state(tmp_path: Path) -> FileState:
     """With the topics a and b in the file."""
     state = FileState(tmp_path, 0, SECTIONS_OF_WINGS)
     add(state, "a", "b")
+    state.close()
     return state
 
 
@@ -65,7 +66,6 @@ def test_a_change_is_one_line_and_leaves_the_file_as_it_is(state: FileState, tmp
     assert is_the_same(again(tmp_path), state)
 
     state.save("fewer groups", Change(sections={OLD_OFFSETS: {}}))
-    assert not (tmp_path / CHANGES).exists(), "the file was written with all changes"
     assert is_the_same(again(tmp_path), state)
 
 
@@ -133,7 +133,7 @@ def test_changes_of_an_older_file_are_not_read_again(state: FileState, tmp_path:
         add(state, name)
     left = (tmp_path / CHANGES).read_bytes()
     remove(state, *"cde")
-    state.save("no credentials", Change(sections={CREDENTIALS: {}}))
+    state.close()
     (tmp_path / CHANGES).write_bytes(left)
 
     assert [*again(tmp_path).topics] == ["a", "b"]
@@ -142,7 +142,7 @@ def test_changes_of_an_older_file_are_not_read_again(state: FileState, tmp_path:
     assert [*again(tmp_path).topics] == ["a", "b", "d"]
 
 
-@pytest.mark.parametrize("fails", ["pwrite", "fdatasync"])
+@pytest.mark.parametrize("fails", ["write", "fdatasync"])
 def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
     state: FileState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_change_that_cannot_be_stored_is_not_there_afterwards(
     plain = getattr(os, fails)
 
     def fail(fd: int, *arguments: object) -> int:
-        if fails == "pwrite":
+        if fails == "write":
             return int(plain(fd, b'{"topics"', *arguments[1:]))  # the disk had room for this
         raise OSError("full")
 
@@ -174,7 +174,7 @@ def test_a_line_that_is_no_change_is_an_error(state: FileState, tmp_path: Path) 
         again(tmp_path)
 
 
-def test_credentials_are_written_into_the_file_which_others_cannot_read(state: FileState, tmp_path: Path) -> None:
+def test_others_cannot_read_credentials_in_the_file_and_in_the_journal(state: FileState, tmp_path: Path) -> None:
     state.save(
         "users",
         Change(
@@ -182,7 +182,10 @@ def test_credentials_are_written_into_the_file_which_others_cannot_read(state: F
         ),
     )
 
-    assert not (tmp_path / CHANGES).exists()
+    assert b"alice" in (tmp_path / CHANGES).read_bytes()
+    assert stat.S_IMODE((tmp_path / CHANGES).stat().st_mode) == 0o600
+    state.close()
+    assert b"alice" in (tmp_path / FILE_NAME).read_bytes()
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
 
 
