@@ -11,7 +11,6 @@ listeners, v4 offline replicas · ControlledShutdown v0 has no client id in its 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,7 +34,6 @@ from minibroker.protocol.primitives import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-NO_TOPIC_ID = uuid.UUID(int=0)
 
 Body = Any
 
@@ -89,13 +87,8 @@ class InterBrokerApis:
     def update_metadata(self, request: Request, client: Client) -> Body:
         if request.body.partition_states:
             self._state.look()
-        decision = update_metadata_of(request.body, self._metadata_cache.topics, self._topic_id)
+        decision = update_metadata_of(request.body, self._metadata_cache.topics)
         return UpdateMetadataResponse(error_code=self._own.obey(decision).error)
-
-    def _topic_id(self, name: str) -> uuid.UUID:
-        """The id of a topic; that of none if it is no longer in the state of the cluster."""
-        topic = self._state.topics.get(name) or self._metadata_cache.topics.get(name)
-        return NO_TOPIC_ID if topic is None else topic.topic_id
 
     def controlled_shutdown(self, request: Request, client: Client) -> Body:
         """Have other brokers lead in place of one that is about to end; answer with the partitions that it leads still.

@@ -31,11 +31,12 @@ from minibroker.broker.cluster.state import (
     News,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.decisions import Broker, Decision, LeaderAndIsr, Obeyed, StopReplica, UpdateMetadata
+from minibroker.broker.replica.decisions import Broker, Decision, LeaderAndIsr, Obeyed, StopReplica
 from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,17 @@ class ControllerLoop:
             raise error
         self.go_on()
 
+    def look(self) -> None:
+        """Read what other brokers have written, so as not to decide on what the cluster was.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        try:
+            self._state.look()
+        except OSError as error:
+            message = f"cannot read the state of the cluster: {reason_of(error)}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message) from error
+
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
@@ -118,6 +130,7 @@ class ControllerLoop:
         controller, BROKER_NOT_AVAILABLE for a broker that is not alive.
         As kafka 2.0.1 KafkaController.ControlledShutdown.
         """
+        self.look()
         if not self.is_active:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, "this broker is not the controller")
         if broker_id not in self.image().brokers:
@@ -224,6 +237,7 @@ class ControllerLoop:
 
     def _stored(self, what: str, event: Callable[[Image], Plan], *, as_controller: bool = False) -> Plan:
         """Plan for an event, again if its change is stale, and store it."""
+        self.look()
         while True:
             if as_controller and not self.is_active:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -235,30 +249,7 @@ class ControllerLoop:
             unclean_elections = controller.unclean_elections(image, plan.change)
             if self._state.save(what, plan.change._replace(controller_epoch=epoch)):
                 self.unclean_elections += unclean_elections
-                return self._with_stored_ids(plan)
-
-    def _with_stored_ids(self, plan: Plan) -> Plan:
-        """Show topics with the ids that the state has given them, where it gives them."""
-        mine = self._config.broker_id
-        return plan._replace(
-            decisions={
-                broker_id: [self._with_ids(each) for each in decisions] if broker_id == mine else decisions
-                for broker_id, decisions in plan.decisions.items()
-            }
-        )
-
-    def _with_ids(self, decision: Decision) -> Decision:
-        if not isinstance(decision, UpdateMetadata):
-            return decision
-        stored = self._state.topics
-        return decision._replace(
-            topics={
-                name: shown
-                if shown is None or name not in stored or shown.topic_id == stored[name].topic_id
-                else shown._replace(topic_id=stored[name].topic_id)
-                for name, shown in decision.topics.items()
-            }
-        )
+                return plan
 
     def _have_obeyed(self, plan: Plan) -> Failures:
         for name, configs in plan.configs.items():

@@ -7,13 +7,13 @@ have neither the ids of topics nor their configs: both are in the state of the c
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.inter_broker_versions import NEWEST_PROTOCOL, inter_broker_versions
 from minibroker.broker.config.settings.endpoints import PROTOCOLS
 from minibroker.broker.replica.decisions import (
+    NO_TOPIC_ID,
     Broker,
     Decision,
     LeaderAndIsr,
@@ -59,7 +59,7 @@ def stop_replica_of(body: Body) -> StopReplica:
     return StopReplica(body.controller_id, body.controller_epoch, body.delete_partitions, partitions)
 
 
-def update_metadata_of(body: Body, known: Topics, topic_id_of: Callable[[str], uuid.UUID]) -> UpdateMetadata:
+def update_metadata_of(body: Body, known: Topics) -> UpdateMetadata:
     """Make a decision on whole topics, of those that this broker shows and of the partitions in the message."""
     changed: dict[str, dict[int, Body]] = {}
     for row in body.partition_states:
@@ -80,7 +80,7 @@ def update_metadata_of(body: Body, known: Topics, topic_id_of: Callable[[str], u
             if down:
                 offline[number] = down
         in_order = {number: partitions[number] for number in sorted(partitions)}
-        topics[name] = TopicMetadata(name, topic_id_of(name), in_order, offline) if in_order else None
+        topics[name] = TopicMetadata(name, NO_TOPIC_ID, in_order, offline) if in_order else None
     return UpdateMetadata(body.controller_id, body.controller_epoch, brokers, topics)
 
 

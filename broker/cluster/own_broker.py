@@ -11,7 +11,7 @@ from minibroker.broker.cluster.controller import logs_of
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.state import ClusterState
-from minibroker.broker.replica.decisions import Decision, Obeyed, StopReplica, UpdateMetadata
+from minibroker.broker.replica.decisions import Decision, Obeyed, StopReplica, TopicMetadata, UpdateMetadata
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -57,7 +57,8 @@ class OwnBroker:
             return Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {})
         self._controller_epoch = decision.controller_epoch
         if isinstance(decision, UpdateMetadata):
-            deleted = self._metadata_cache.update(decision)
+            topics = {name: topic and self._with_stored_id(topic) for name, topic in decision.topics.items()}
+            deleted = self._metadata_cache.update(decision._replace(topics=topics))
             self.knows_cluster.set()
             self._note_decided(())
             for listener in self._on_deleted if deleted else ():
@@ -70,6 +71,12 @@ class OwnBroker:
                 for topic_partition in topic_partitions:
                     notice(topic_partition, is_leader)
         return obeyed
+
+    def _with_stored_id(self, topic: TopicMetadata) -> TopicMetadata:
+        """A topic with its id in the state, which decisions of Kafka 2.0.1 do not have; with the id that it had, if the
+        state has it no longer."""
+        stored = self._state.topics.get(topic.name) or self._metadata_cache.topics.get(topic.name) or topic
+        return topic if stored.topic_id == topic.topic_id else topic._replace(topic_id=stored.topic_id)
 
     def _note_decided(self, topic_partitions: Iterable[TopicPartition]) -> None:
         if self.has_roles.is_set():

@@ -62,7 +62,11 @@ class TopicAdmin:
         self._internal_topics = internal_topics(config, is_alone=not state.is_shared)
 
     def check_is_controller(self) -> None:
-        """Raises KafkaError(NOT_CONTROLLER), as Kafka without a message: clients ask the controller then."""
+        """Raises KafkaError(NOT_CONTROLLER), as Kafka without a message: clients ask the controller then.
+
+        Checks that follow are on what all brokers have written until now.
+        """
+        self._controller.look()
         if not self._controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
@@ -98,11 +102,16 @@ class TopicAdmin:
         perform, create = self._controller.perform, controller.create_topics
         if not self._controller.is_active:
             perform, create = self._controller.enter, controller.enter_topics
-        made = self._performed("the topic", request.made, lambda image: create(image, request.made), perform)
+        taken: Collection[str] = ()
+
+        def event(image: Image) -> Plan:
+            nonlocal taken
+            taken = image.topics.keys() & request.made.keys()  # another broker was faster
+            return create(image, request.made)
+
+        made = self._performed("the topic", request.made, event, perform)
+        made |= {name: already_exists(name) for name in taken if name in done(made)}
         for topic in done(made).values():
-            if self._state.topics[topic.name].topic_id != topic.topic_id:  # another broker was faster
-                made[topic.name] = already_exists(topic.name)
-                continue
             logger.info("created topic %s with %s", topic.name, counted(len(topic.partitions), "partition"))
         return outcomes | made
 

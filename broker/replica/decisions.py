@@ -49,6 +49,9 @@ class Broker(NamedTuple):
     security_protocols: Mapping[str, str] = {}
 
 
+NO_TOPIC_ID = uuid.UUID(int=0)
+
+
 class TopicMetadata(NamedTuple):
     """A topic as clients see it. `offline_replicas` are, by partition, those on live brokers that do not serve."""
 

@@ -31,6 +31,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.network.peer import Peer
 from minibroker.broker.replica.decisions import (
+    NO_TOPIC_ID,
     Broker,
     Decision,
     LeaderAndIsr,
@@ -53,11 +54,10 @@ DECISION_APIS: dict[str, Callable[[Any], Decision]] = {
     "LeaderAndIsr": leader_and_isr_of,
     "StopReplica": stop_replica_of,
 }
-NO_ID = uuid.UUID(int=0)
 
 
 def taken(cache: MetadataCache, body: Any) -> UpdateMetadata:
-    update = update_metadata_of(body, cache.topics, lambda name: NO_ID)
+    update = update_metadata_of(body, cache.topics)
     cache.update(update)
     return update
 
@@ -116,7 +116,7 @@ def test_a_partition_is_shown_again_when_a_replica_goes_offline() -> None:
 
     shown = Shown()
     states = {number: PartitionState(1, 4, (1,), replicas) for number, replicas in enumerate([(1, 2), (1, 3)])}
-    topic = TopicMetadata("t", NO_ID, states)
+    topic = TopicMetadata("t", NO_TOPIC_ID, states)
 
     assert rows({1, 2, 3}, topic) == [("t", 0, 1, ()), ("t", 1, 1, ())]
     assert rows({1, 2, 3}, topic) == []

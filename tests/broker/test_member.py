@@ -13,11 +13,15 @@ import trio
 
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.state import BrokerGone, BrokerReturned, Change, ControllerChanged, News, TopicState
+from minibroker.broker.cluster.topic_admin import TopicAdmin
+from minibroker.broker.cluster.topic_changes import NewTopic
+from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState, StopReplica
 from minibroker.broker.wings.several.member import ClusterMember
 from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files import disk
 
 SESSION_TIMEOUT_MS = 600
@@ -228,3 +232,36 @@ async def test_a_controller_catches_up_once_it_can_write_again(tmp_path: Path, m
     controlled.loop.catch_up()
 
     assert controlled.in_sync()[1] == (1, (1,))
+
+
+async def test_a_controller_decides_on_what_others_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controlled = Controlled(tmp_path)
+    first, second, loop = controlled.first.state, controlled.second.state, controlled.loop
+    config = KafkaConfig({"broker.id": "1"})
+    admin = TopicAdmin(config=config, dynamic_config=DynamicConfig(config), state=first, controller_loop=loop)
+    states = {0: PartitionState(2, 0, (2,), (2,))}
+
+    def elsewhere(name: str) -> None:
+        second.look()
+        assert second.save("a topic", Change({name: TopicState(name, states, {}, uuid.uuid4())}))
+
+    elsewhere("moved")
+    assert loop.reassign([(TopicPartition("moved", 0), [1])]) == [(ErrorCode.NONE, None)]
+    elsewhere("deleted")
+    admin.check_is_controller()
+    assert isinstance(admin.delete_topics(["deleted"])["deleted"], TopicState)
+    Member(tmp_path, 3).member.join()
+    assert loop.shut_down(3) == []
+
+    save = first.save
+
+    def save_later(what: str, change: Change) -> bool:
+        monkeypatch.undo()
+        elsewhere("made")
+        return save(what, change)
+
+    monkeypatch.setattr(first, "save", save_later)
+    outcome = admin.create_topics([NewTopic("made", 1, 1, {}, {})])["made"]
+    assert isinstance(outcome, KafkaError) and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
