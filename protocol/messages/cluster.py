@@ -38,7 +38,7 @@ DescribeClusterResponse = versions("DescribeClusterResponse", 0, 2,
         "port" / Int32sb,
         "rack" / NullableString,
         "is_fenced" / Boolean @ since(2, default=False)),
-    "cluster_authorized_operations" / Int32sb,
+    "cluster_authorized_operations" / Int32sb @ default(-(2**31)),
     flexible=0,
 )  # fmt: skip
 

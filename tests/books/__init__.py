@@ -33,6 +33,7 @@ class Script(NamedTuple):
     answers: list[list[str]]  # of each step
     marks: list[dict[str, list[str]]]  # the answers of releases of Apache Kafka that answer otherwise
     rows: list[str]  # of docs/differences.md that say why
+    said: dict[str, str]  # the first words of its heads, with what follows
     configs: Mapping[str, str] = MappingProxyType({})
 
     def changed(self, name: str) -> Script:
@@ -108,6 +109,7 @@ def read_script(text: str) -> Script:
         answers=answers,
         marks=marks,
         rows=[line.removeprefix("row ") for line in heads if line.startswith("row ")],
+        said=said,
     )
 
 

@@ -23,7 +23,7 @@ import builtins
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
@@ -49,7 +49,7 @@ from tests.conformance.steps import (
 )
 from tests.requests import At, fetch_body
 
-REQUEST = re.compile(r"(again )?(?:from (\S+) )?(start )?(?:(\w+): )?(\w+)(?: (.*))?", re.DOTALL)
+LINE = re.compile(r"(again )?(?:from (\S+) )?(start )?(?:(\w+): )?(\w+)(?: (.*))?", re.DOTALL)
 EACH = re.compile(r"for ([^:]*): (.*)", re.DOTALL)
 COMMENT = re.compile(r"  # [^\n]*")
 PLACE = "$"
@@ -156,7 +156,6 @@ def steps_of(book: Book, script: Script) -> list[Step]:
 
 
 def each_of(text: str) -> Iterator[str]:
-    text = COMMENT.sub("", text)
     found = EACH.fullmatch(text)
     if found is None:
         yield text
@@ -164,27 +163,55 @@ def each_of(text: str) -> Iterator[str]:
         yield from (found[2].replace(PLACE, value) for value in found[1].split())
 
 
-def step_of(text: str, defaults: Mapping[str, str], known: Mapping[str, Any]) -> Step:
-    found = REQUEST.fullmatch(text)
+class Line(NamedTuple):
+    """A step as it is written."""
+
+    again: bool
+    source: str
+    start: bool
+    name: str
+    word: str
+    rest: str
+
+    @property
+    def version(self) -> str:
+        """The version of a request: a number, or `*`."""
+        return self.rest.partition(" ")[0]
+
+    def body(self, defaults: Mapping[str, str], known: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a request."""
+        texts = defaults.get(self.word, ""), self.rest.partition(" ")[2]
+        found: dict[str, Any] = {}
+        for text in texts:
+            found |= eval(f"dict({text})", {}, known)
+        return found
+
+    def arguments(self, known: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a verb."""
+        found: tuple[tuple[Any, ...], dict[str, Any]]
+        found = eval(f"(lambda *args, **options: (args, options))({self.rest})", {}, known)
+        return found
+
+
+def line_of(text: str) -> Line:
+    found = LINE.fullmatch(COMMENT.sub("", text))
     assert found is not None, text
     again, source, start, name, word, rest = found.groups()
-    options: dict[str, Any] = {"name": name or ""} | (
-        {"retry": tuple(map(int, UNFINISHED.get(word, OF_COORDINATORS)))} if again else {}
-    )
-    options |= {"connection": source} if source else {}
-    options |= {"connection": source or name, "kind": "park"} if start else {}
-    if word in KEYS:
-        version, _, fields = (rest or "").partition(" ")
-        body = fields_of(defaults.get(word, ""), known) | fields_of(fields, known)
-        return call(word, int(version), **(options | body))
-    arguments, more = eval(f"(lambda *args, **options: (args, options))({rest or ''})", {}, known)
-    step: Step = VERBS[word](*arguments, **({} if word in OF_CONNECTIONS else options), **more)
+    return Line(bool(again), source or "", bool(start), name or "", word, rest or "")
+
+
+def step_of(text: str, defaults: Mapping[str, str], known: dict[str, Any]) -> Step:
+    line = line_of(text)
+    options: dict[str, Any] = {"name": line.name}
+    if line.again:
+        options["retry"] = tuple(map(int, UNFINISHED.get(line.word, OF_COORDINATORS)))
+    if line.source or line.start:
+        options |= {"connection": line.source or line.name, "kind": "park" if line.start else "call"}
+    if line.word in KEYS:
+        return call(line.word, int(line.version), **(options | line.body(defaults, known)))
+    arguments, more = line.arguments(known)
+    step: Step = VERBS[line.word](*arguments, **({} if line.word in OF_CONNECTIONS else options), **more)
     return step
-
-
-def fields_of(text: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = eval(f"dict({text})", {}, known)
-    return found
 
 
 def create(topic: str, partitions: int = 1, *, name: str = "", **configs: Any) -> Step:

@@ -1,11 +1,8 @@
 """python -m tests.conformance: the same conversations with Apache Kafka 2.0.1 and minibroker, until they differ.
 
 Scripted conversations first, then one for every seed. What differs is shrunk and printed as a script, which
-`--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/; with
-`--only TITLE` to that one, and to those that have no recording yet. `--release 4.4.0` holds the conversations of the
-consumer protocol, which that release brought; there `--only` may be a seed. Of a subject (`rights`, `logins`,
-`throttling`, `quotas`, `assignments`, `settings`, `encrypted-settings`) the cases are compared instead, from `--seed`
-on where they are drawn.
+`--script FILE` holds again. `--release 4.4.0` holds the conversations of the consumer protocol, which that release
+brought; there `--only` may be a seed. `python -m tests.books` records the answers to the scripted ones.
 """
 
 from __future__ import annotations
@@ -21,11 +18,10 @@ from minibroker.protocol.text import counted
 from tests.conformance import consumer_groups, recordings
 from tests.conformance.generator import FAMILIES, generated
 from tests.conformance.pair import Pair, running_pair
-from tests.conformance.recording import record
+from tests.conformance.recordings import Subject
 from tests.conformance.scripts import OF_KAFKA_2_0, OF_KAFKA_4_4
 from tests.conformance.shrinking import shrunk
 from tests.conformance.steps import Script, read_script, script_text
-from tests.conformance.subjects import SUBJECTS
 
 MAX_REPORTED = 10
 CONVERSATIONS = 100
@@ -34,15 +30,11 @@ CONVERSATIONS = 100
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
-        if options.subject:
-            subject = SUBJECTS[options.subject]
-            seeds = range(options.seed, options.seed + options.seeds) if options.seeds else subject.seeds
-            return recordings.compare(options.subject, subject._replace(seeds=seeds), is_recorded=options.record)
         if options.release == consumer_groups.RELEASE or options.only in OF_KAFKA_4_4:
-            return consumer_groups.main(options.only, is_recorded=options.record)
+            names = [options.only] if options.only else [*OF_KAFKA_4_4, *map(str, consumer_groups.SEEDS)]
+            found = Subject("", lambda seeds: consumer_groups.compared(names))
+            return recordings.compare(consumer_groups.RELEASE, found, is_recorded=False)
         with tempfile.TemporaryDirectory() as directory, running_pair(Path(directory)) as pair:
-            if options.record:
-                return record(pair.kafka, options.only)
             return compare(pair, options)
     except KafkaUnavailable as reason:
         print(f"Apache Kafka cannot be had: {reason}", file=sys.stderr)
@@ -51,14 +43,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
-    parser.add_argument("subject", nargs="?", choices=SUBJECTS, help="compare this instead of conversations")
-    parser.add_argument("--seeds", type=int, help="how many generated conversations, or drawn cases of a subject")
+    parser.add_argument("--seeds", type=int, help="how many generated conversations")
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--family", default="", choices=FAMILIES, help="only conversations of this family")
     parser.add_argument("--release", default="2.0.1", choices=("2.0.1", consumer_groups.RELEASE))
     parser.add_argument("--only", help="one scripted conversation, by its title")
     parser.add_argument("--script", type=Path, help="a conversation from a file, as this program prints them")
-    parser.add_argument("--record", action="store_true", help="record the scripted ones anew, or the --only one")
     return parser
 
 

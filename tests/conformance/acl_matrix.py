@@ -3,7 +3,7 @@
 Made from `protocol/api_table.py`. All clients are ANONYMOUS, and rules name their hosts: so one broker without SASL
 serves all rows of the matrix at once. The connection of a step is the address that it comes from.
 
-What Apache Kafka 2.0.1 answers is kept in tests/golden/: python -m tests.conformance rights --record
+What Apache Kafka 2.0.1 answers is kept in tests/golden/: python -m tests.books kafka-2.0.1 rights --record
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Assignments of replicas by Apache Kafka 2.0.1's own classes, for drawn clusters, and those of `assignment.py`.
 
-To record anew: python -m tests.conformance assignments --record
+To record anew: python -m tests.books kafka-2.0.1 assignments --record
 """
 
 from __future__ import annotations

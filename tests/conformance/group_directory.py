@@ -1,6 +1,7 @@
 """A data directory that Apache Kafka 4.4.0 wrote while groups of the consumer protocol were alive, and how it goes on.
 
-`python -m tests.conformance.group_directory` records it anew in tests/golden/: without indexes, which recovery makes.
+`python -m tests.books kafka-4.4.0 kafka-4.4.0-directory/group_directory --record` records it anew in tests/golden/:
+without indexes, which recovery makes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from benchmarks.later_kafka import LaterKafka
 from tests.conformance.answers import Plain
 from tests.conformance.consumer_groups import KAFKA_SETTINGS, SETTINGS
 from tests.conformance.conversation import SocketPeer
-from tests.conformance.pair import wait_for_coordinator
-from tests.conformance.recordings import GOLDEN
+from tests.conformance.pair import first_difference, wait_for_coordinator
+from tests.conformance.recordings import GOLDEN, Comparison
 from tests.conformance.scripts import conversations
 from tests.conformance.steps import Script
 
@@ -28,8 +29,8 @@ LEFT_OUT = (".index", ".timeindex", ".lock")
 BOOK = conversations("kafka-4.4.0-directory")
 
 
-def record() -> None:
-    """Raises KafkaUnavailable."""
+def compared(seeds: range) -> Comparison:
+    """Have a live Apache Kafka write a directory anew, and go on with it. Raises KafkaUnavailable."""
     settings = {name: str(value) for name, value in (SETTINGS | KAFKA_SETTINGS | PATIENT).items()}
     packed = io.BytesIO()
     with tempfile.TemporaryDirectory() as directory, LaterKafka(Path(directory), settings, release="4.4.0") as kafka:
@@ -40,11 +41,16 @@ def record() -> None:
                 if path.is_file() and path.suffix not in LEFT_OUT and path.name not in LEFT_OUT:
                     archive.add(path, path.relative_to(directory))
             kafka.restart()
-            text = json.dumps(held(kafka, BOOK["after"]())).encode()
+            answers = held(kafka, BOOK["after"]())
+            text = json.dumps(answers).encode()
             found = tarfile.TarInfo(ANSWERS)
             found.size = len(text)
             archive.addfile(found, io.BytesIO(text))
-    (GOLDEN / RECORDED).write_bytes(packed.getvalue())
+    with tarfile.open(GOLDEN / RECORDED) as archive:
+        kept = archive.extractfile(ANSWERS)
+        assert kept is not None
+        difference = first_difference(BOOK["after"](), json.load(kept), answers)
+    return Comparison(packed.getvalue(), 1, [] if difference is None else [str(difference)])
 
 
 def held(kafka: LaterKafka, script: Script) -> list[Plain]:
@@ -54,7 +60,3 @@ def held(kafka: LaterKafka, script: Script) -> list[Plain]:
         return peer.hold(script, PREFIX)
     finally:
         peer.close()
-
-
-if __name__ == "__main__":
-    record()

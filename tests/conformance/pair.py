@@ -125,9 +125,12 @@ class Pair:
         return again
 
 
-def first_difference(script: Script, kafkas: list[Plain], ours: list[Plain]) -> Difference | None:
+def first_difference(
+    script: Script, kafkas: list[Plain], ours: list[Plain], *, strict: bool = True
+) -> Difference | None:
+    """The first answer that differs. Raises ValueError if there are not as many, unless `strict` is off."""
     answered = (step for step in script if step.kind != "drop")
-    for number, (step, theirs, mine) in enumerate(zip(answered, kafkas, ours, strict=True)):
+    for number, (step, theirs, mine) in enumerate(zip(answered, kafkas, ours, strict=strict)):
         found = differences(theirs, mine)
         if found:
             return Difference(number, step, found)

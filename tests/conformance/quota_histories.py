@@ -2,7 +2,7 @@
 
 A history is drawn from a seed: a kind of quota with its window, then steps on a clock that stands still between them.
 `QuotaHistories.java` plays histories on Kafka's quota managers. To record anew: python -m
-tests.conformance quotas --record
+tests.books kafka-2.0.1 throttle-times --record
 """
 
 from __future__ import annotations

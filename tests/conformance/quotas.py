@@ -1,7 +1,7 @@
 """Conversations of clients that exceed their quotas: answers, throttle times, and when each answer comes.
 
 Held with Apache Kafka 2.0.1, whose quotas are written into its ZooKeeper before it starts, and with minibroker. To
-record anew: python -m tests.conformance throttling --record
+record anew: python -m tests.books kafka-2.0.1 throttling --record
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
+from pathlib import Path
 
 from tests.conformance.answers import Plain
-from tests.conformance.conversation import SocketPeer
-from tests.conformance.recordings import keep, read
+from tests.conformance.pair import first_difference, running_pair
+from tests.conformance.recordings import Comparison, read
 from tests.conformance.scripts import OF_KAFKA_2_0
 
 RECORDED = "kafka-2.0.1-conformance.json.gz"
@@ -35,18 +37,25 @@ def abridged(answer: Plain) -> Plain:
     return answer
 
 
-def record(kafka: SocketPeer, only: str | None = None) -> int:
-    """Hold every script with Apache Kafka, or `only` one, and keep its answers; those of the others stay."""
-    before = recorded() if only else {}
-    answers = {
-        name: before[name]
-        if name in before and name != only
-        else [abridged(answer) for answer in kafka.hold(script(), prefix_of(name))]
-        for name, script in OF_KAFKA_2_0.items()
+def compared(titles: list[str]) -> Comparison:
+    """Hold these with a live Apache Kafka; what it answers otherwise than was recorded. Raises KafkaUnavailable."""
+    with tempfile.TemporaryDirectory() as directory, running_pair(Path(directory)) as pair:
+        scripts = {title: OF_KAFKA_2_0[title]() for title in titles}
+        found = {
+            title: [abridged(answer) for answer in pair.kafka.hold(script, prefix_of(title))]
+            for title, script in scripts.items()
+        }
+    before = recorded()
+    differences = {
+        title: first_difference(script, before.get(title, []), found[title], strict=False)
+        for title, script in scripts.items()
     }
-    keep(RECORDED, answers)
-    print(f"{sum(map(len, answers.values()))} answers")
-    return 0
+    kept = before | found
+    return Comparison(
+        {title: kept[title] for title in OF_KAFKA_2_0},
+        len(titles),
+        [f"{title}: {each}" for title, each in differences.items() if each is not None],
+    )
 
 
 def recorded() -> dict[str, list[Plain]]:

@@ -1,7 +1,8 @@
-"""Recordings of Apache Kafka 2.0.1 in tests/golden/, and the one way to make them: hold, compare, print, keep.
+"""Recordings of Apache Kafka in tests/golden/, and the one way to make them: hold, compare, print, keep.
 
-`python -m tests.conformance NAME` compares a subject with a live Apache Kafka: `rights`, `logins`, `throttling`,
-`quotas`, `assignments`, `settings` or `encrypted-settings`. `--record` keeps what Kafka answered.
+`python -m tests.books RELEASE NAME` compares one of `subjects.py` with a live Apache Kafka: `rights`, `logins`,
+`throttling`, `throttle-times`, `assignments`, `settings`, `encrypted-settings`, or a book such as
+`kafka-2.0.1/sessions`. `--record` keeps what Kafka answered.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def read(file_name: str) -> Any:
 
 def keep(file_name: str, recording: Any) -> None:
     """Write a recording. It holds no time: the same answers are the same bytes."""
+    if isinstance(recording, bytes):
+        (GOLDEN / file_name).write_bytes(recording)
+        return
     text = json.dumps(recording, separators=(",", ":"))
     (GOLDEN / file_name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 

@@ -1,6 +1,6 @@
 """Conversations of clients that authenticate, right and wrong: held with Apache Kafka 2.0.1 and with minibroker.
 
-`python -m tests.conformance logins --record` records Kafka's answers in tests/golden/, which a test compares. A
+`python -m tests.books kafka-2.0.1 logins --record` records Kafka's answers in tests/golden/, which a test compares. A
 conversation is a list of steps; each step sends one message, or several in one write, and its outcome is the answer, or
 that the broker closed. Steps that depend on an earlier answer (SCRAM) get it.
 """

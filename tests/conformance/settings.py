@@ -1,7 +1,8 @@
-"""Properties files drawn from seeds, started by Apache Kafka 2.0.1 and read here: python -m tests.conformance settings.
+"""Properties files drawn from seeds, started by Apache Kafka 2.0.1 and read here.
 
-`--record` keeps the files and Kafka's verdicts in tests/golden/, which a fast test compares. A verdict is `started`, or
-the error with which the broker did not start. `encrypted-settings` are files about listeners with TLS.
+`python -m tests.books kafka-2.0.1 settings` compares; `--record` keeps the files and Kafka's verdicts in tests/golden/,
+which a fast test compares. A verdict is `started`, or the error with which the broker did not start.
+`encrypted-settings` are files about listeners with TLS.
 """
 
 from __future__ import annotations

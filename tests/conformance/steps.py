@@ -313,7 +313,8 @@ def resolved(value: Any, prefix: str, now_ms: int, sessions: Mapping[str, Any]) 
     if isinstance(value, dict):
         return {key: resolved(each, prefix, now_ms, sessions) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [resolved(each, prefix, now_ms, sessions) for each in value]
+        items = [resolved(each, prefix, now_ms, sessions) for each in value]
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
     return value
 
 

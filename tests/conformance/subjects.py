@@ -1,18 +1,30 @@
-"""The subjects compared with a live Apache Kafka 2.0.1, beside conversations: each has its recording."""
+"""Recordings of Apache Kafka beside the books that have their answers, by name (`python -m tests.books`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.conformance import acl_matrix, assignments, quota_histories, quotas, sasl, settings
-from tests.conformance.recordings import Subject
+from tests.books import GOLDEN, read_book
+from tests.conformance import (
+    acl_matrix,
+    assignments,
+    consumer_groups,
+    group_directory,
+    quota_histories,
+    quotas,
+    recording,
+    sasl,
+    settings,
+)
+from tests.conformance.recordings import Comparison, Subject
 
 FILES, OTHER_FILES = range(1, settings.FILES + 1), range(1000, 1020)
 SUBJECTS = {
     "rights": Subject(acl_matrix.RECORDED, acl_matrix.compared),
     "logins": Subject(sasl.RECORDED, sasl.compared),
     "throttling": Subject(quotas.RECORDED, quotas.compared),
-    "quotas": Subject(
+    "throttle-times": Subject(
         quota_histories.RECORDED, quota_histories.compared, range(quota_histories.HISTORIES), range(10_000, 12_000)
     ),
     "assignments": Subject(assignments.RECORDED, assignments.compared, range(assignments.CASES), range(10_000, 14_000)),
@@ -20,4 +32,25 @@ SUBJECTS = {
     "encrypted-settings": Subject(
         settings.RECORDED_ENCRYPTED, partial(settings.compared, encrypted=True), FILES, OTHER_FILES
     ),
+}
+
+
+def scripted(folder: str, file_name: str, compared: Callable[[list[str]], Comparison]) -> Iterator[tuple[str, Subject]]:
+    """The books of a folder of tests/golden/conversations/, whose answers lie in one file."""
+    for path in sorted((GOLDEN / "conversations" / folder).glob("*.txt")):
+        titles = list(read_book(path).scripts)
+        yield f"{folder}/{path.stem}", Subject(file_name, partial(of_titles, compared, titles))
+
+
+def of_titles(compared: Callable[[list[str]], Comparison], titles: list[str], seeds: range) -> Comparison:
+    return compared(titles)
+
+
+RECORDED = {
+    "kafka-2.0.1": SUBJECTS | dict(scripted("kafka-2.0.1", recording.RECORDED, recording.compared)),
+    "kafka-4.4.0": {
+        **dict(scripted("kafka-4.4.0", consumer_groups.RECORDED, consumer_groups.compared)),
+        "kafka-4.4.0/generated": Subject(consumer_groups.RECORDED, consumer_groups.compared_generated),
+        "kafka-4.4.0-directory/group_directory": Subject(group_directory.RECORDED, group_directory.compared),
+    },
 }

@@ -1,6 +1,6 @@
 """Replicas of new partitions in 400 drawn clusters: those of Apache Kafka 2.0.1's own classes, recorded and live.
 
-To record anew: python -m tests.conformance assignments --record
+To record anew: python -m tests.books kafka-2.0.1 assignments --record
 """
 
 from __future__ import annotations

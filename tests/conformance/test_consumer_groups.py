@@ -1,6 +1,6 @@
 """Groups of the consumer protocol as Apache Kafka 4.4.0 coordinated them: every answer is the recorded one.
 
-To record anew: python -m tests.conformance --release 4.4.0 --record
+To record anew: python -m tests.books kafka-4.4.0 kafka-4.4.0/BOOK --record
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance import group_directory
 from tests.conformance.consumer_groups import (
+    LATER_IN_KAFKA,
     SETTINGS,
     of_groups,
     prefix_of,
@@ -49,10 +50,6 @@ async def peer(make_broker: MakeBroker, tmp_path: Path, nursery: trio.Nursery) -
     broker = started()
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key="any", key_type=0)
     return InMemoryPeer(broker, nursery, started)
-
-
-# An assignment by a changed regular expression is there one heartbeat later in Kafka (docs/differences.md).
-LATER_IN_KAFKA = {"a regular expression beside names": 11}
 
 
 async def difference(peer: InMemoryPeer, name: str) -> Difference | None:

@@ -1,6 +1,6 @@
 """Throttle times of 300 drawn histories: those of Apache Kafka 2.0.1's own classes, recorded and live.
 
-To record anew: python -m tests.conformance quotas --record
+To record anew: python -m tests.books kafka-2.0.1 throttle-times --record
 """
 
 from __future__ import annotations

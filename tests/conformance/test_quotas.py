@@ -1,6 +1,6 @@
 """Clients that exceed their quotas: what Apache Kafka 2.0.1 answered to them, and when; recorded and live.
 
-To record anew: python -m tests.conformance throttling --record
+To record anew: python -m tests.books kafka-2.0.1 throttling --record
 """
 
 from __future__ import annotations

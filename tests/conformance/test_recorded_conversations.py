@@ -1,6 +1,6 @@
 """The scripted conversations as Apache Kafka 2.0.1 answered them: every answer of this broker is the recorded one.
 
-To record anew: python -m tests.conformance --record
+To record anew: python -m tests.books kafka-2.0.1 kafka-2.0.1/BOOK --record
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which settings a broker starts with: the verdicts of Apache Kafka 2.0.1 on 200 drawn files, recorded and live.
 
-And on 200 files with listeners that encrypt. To record anew: python -m tests.conformance settings --record, and again
-with encrypted-settings.
+And on 200 files with listeners that encrypt. To record anew: python -m tests.books
+kafka-2.0.1 settings --record, and again with encrypted-settings.
 """
 
 from __future__ import annotations

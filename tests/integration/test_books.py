@@ -39,8 +39,8 @@ def test_a_subject_answers_as_the_book_says(book: Book, name: str) -> None:
 
 def differences(name: str, book: Book, *, is_slow: bool) -> list[str]:
     return [
-        each.shown(name, book, script)
-        for scripts in groups_of(name, book, is_slow=is_slow)
-        for script, found in held_by(name, book, scripts)
-        for each in found
+        each
+        for group in groups_of(name, [book], is_slow=is_slow)
+        for held in held_by(name, group)
+        for each in held.shown(name)
     ]
