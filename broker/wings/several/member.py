@@ -1,28 +1,27 @@
-"""This broker as a member of a cluster on one machine: it lives, sees the others live and end, and may be elected.
+"""This broker as a member of a cluster on one machine: it sees others end by their locks and heartbeats.
 
 A broker that has died is found at once, by its lock. One that stands still is found by its heartbeats: each broker
 counts `BEATS` of them in zookeeper.session.timeout.ms, and one that has counted none while this one has counted that
 many has expired. So a machine that was suspended expires none; and no clock that tests turn does, since the others have
 some real time to turn theirs. A broker that finds itself expired begins another life, as after an expired session of
 ZooKeeper.
-
-What others have written into the state comes here as news, and goes to `on_news` in its order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import trio
 
-from minibroker.broker.cluster.state import NO_CONTROLLER, News
+from minibroker.broker.cluster.member import Member
+from minibroker.broker.cluster.state import News
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.wings.several import directory_watch
 from minibroker.broker.wings.several.shared_state import SharedState
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import KafkaError
 from minibroker.storage import real_time
 
 logger = logging.getLogger(__name__)
@@ -32,8 +31,6 @@ T = TypeVar("T")
 BEATS = 6
 STILL_SECONDS = 0.2  # of real time
 SUSPICION_POLL_SECONDS = 0.05
-LEAVE_ATTEMPTS = 40
-LEAVE_RETRY_SECONDS = 0.05
 UNLOCKING_POLL_SECONDS = 0.001  # the kernel shows the close of a file before it drops its locks
 UNLOCKING_POLLS = 50
 
@@ -46,9 +43,8 @@ class Stillness(NamedTuple):
     since_seconds: float
 
 
-class ClusterMember:
-    """`broker` is how this broker shows itself. `on_news` gets news in the order of the journal; `on_beat` is called
-    with each heartbeat, to try again what has failed."""
+class ClusterMember(Member[SharedState]):
+    """`on_beat` is called with each heartbeat, to try again what has failed."""
 
     def __init__(
         self,
@@ -60,15 +56,10 @@ class ClusterMember:
         on_news: Callable[[News], None],
         on_beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._state = state
-        self._broker_id = broker_id
-        self._broker = broker
+        super().__init__(state, broker_id=broker_id, broker=broker, on_news=on_news)
         self._beat_seconds = session_timeout_ms / BEATS / 1000
-        self._on_news = on_news
         self._on_beat = on_beat
         self._has_joined = False
-        self._is_leaving = False
-        self._stands_back = False  # in the next election of a controller
         self._still: dict[int, Stillness] = {}
 
     async def run(self) -> None:
@@ -88,35 +79,10 @@ class ClusterMember:
         finally:
             watch.close()
 
-    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
-        """Have others lead in place of this broker, and control; it joins no more.
-
-        `shut_down` asks a controller for that, and returns whether it has answered: it may be about to end, too.
-        """
-        self._is_leaving = True
-        for _ in range(LEAVE_ATTEMPTS):
-            self.look()
-            if set(self._state.lives) <= {self._broker_id}:
-                return
-            if self._state.controller_id != NO_CONTROLLER and await shut_down(self._state.controller_id):
-                break
-            await trio.sleep(LEAVE_RETRY_SECONDS)
-        self._state.resign_controller()
-
-    def hand_over_control(self) -> None:
-        """Have another broker elected as the controller. Raises KafkaError, also if this broker is not it, or alone."""
-        state = self._state
-        if not state.is_controller:
-            message = f"broker {self._broker_id} is not the controller, broker {state.controller_id} is"
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-        if set(state.lives) <= {self._broker_id}:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no other broker is alive to control; start one first")
-        self._stands_back = True
-        state.resign_controller()
-        self.look()
-
     def join(self) -> None:
         """Show this broker to the cluster. Raises KafkaError."""
+        if self._has_joined and not self._state.is_registered:
+            logger.warning("this broker stood still for too long: the others took it for dead; it joins again")
         self._state.register(self._broker())
         self._has_joined = True
 
@@ -124,24 +90,6 @@ class ClusterMember:
         """Have the controller give this broker its roles again, those that it had to refuse too."""
         self._try_to(self.join)
         self._try_to(self.look)
-
-    def look(self) -> None:
-        """Read the journal, and hand on its news, those of this broker's own changes too."""
-        state = self._state
-        state.look()
-        if not (self._has_joined or self._is_leaving):
-            self.join()
-        while state.has_news:
-            for each in state.take_news():
-                self._on_news(each)
-            if self._is_leaving:
-                continue
-            if not state.is_registered:
-                logger.warning("this broker stood still for too long: the others took it for dead; it joins again")
-                self.join()
-            self._stands_back = self._stands_back and state.controller_id == NO_CONTROLLER and len(state.lives) > 1
-            if state.controller_id == NO_CONTROLLER and not self._stands_back and state.claim_controller():
-                logger.info("broker %d is the controller, in epoch %d", self._broker_id, state.controller_epoch)
 
     async def _end_life_of(self, broker_id: int) -> None:
         """End the life of a broker, if it has dropped its lock."""

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.broker.cluster.journal import Line
+from minibroker.broker.cluster.member import StateOfSeveral
 from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
@@ -36,7 +37,7 @@ from minibroker.broker.cluster.state import (
     News,
     kafka_id_text,
 )
-from minibroker.broker.cluster.stored_state import TOPICS, StoredState
+from minibroker.broker.cluster.stored_state import TOPICS
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import StartError
 from minibroker.broker.wings.several.broker_locks import BrokerLocks
@@ -71,10 +72,9 @@ class Known(NamedTuple):
     everything: Change
 
 
-class SharedState(StoredState):
+class SharedState(StateOfSeveral):
     """`open` it, `register` this broker, and `close` it."""
 
-    is_shared = True
     is_beside_kafka = False
 
     def __init__(self, directory: Path, broker_id: int, sections: Iterable[Section[Any]] = ()) -> None:
@@ -86,7 +86,6 @@ class SharedState(StoredState):
         self._incarnation = ""
         self._line_count = 0
         self._outcomes: dict[str, bool] = {}  # of own lines that were read
-        self._news: list[News] = []
         self._journal: SharedJournal
         self.is_open = False
 
@@ -94,8 +93,6 @@ class SharedState(StoredState):
         """Know nothing of the journal."""
         super().__init__(self.sections.values())
         self.lives: dict[int, Life] = {}
-        self.controller_id = NO_CONTROLLER
-        self.controller_epoch = 0
         self._changed_at: dict[str, int] = {}  # by section or topic, the position of its last change
 
     # -- life -------------------------------------------------------------------------------------------------
@@ -165,10 +162,6 @@ class SharedState(StoredState):
         """Whether this broker is the controller."""
         return self.controller_id == self._broker_id and self.is_registered
 
-    @property
-    def has_news(self) -> bool:
-        return bool(self._news)
-
     def end_life_of(self, broker_id: int) -> None:
         """A broker was found dead: show that to all. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
         life = self.lives.get(broker_id)
@@ -227,11 +220,6 @@ class SharedState(StoredState):
     def _known(self) -> Known:
         everything = Change(self.topics, {section: self.get(section) for section in self.sections.values()})
         return Known(self.lives, self.controller_id, self.controller_epoch, everything)
-
-    def take_news(self) -> list[News]:
-        """Take the changes since the last call, this broker's too, in the order of the journal."""
-        news, self._news = self._news, []
-        return news
 
     def _put(self, what: str, line: Line) -> bool:
         """Append a line, and read up to it; return whether it was accepted."""

@@ -1,13 +1,10 @@
-"""This broker as a member of a cluster in ZooKeeper: it is registered, sees the others, and may be elected.
+"""This broker as a member of a cluster in ZooKeeper: its life is a session.
 
 A broker that finds its id taken waits for that session to end, and one whose session has expired begins another: it
 registers again, and takes part in the election again. A broker that has started registers anew if its controller gives
 it no roles: one of Apache Kafka 2.0.1 compares ids, and does not see that a broker was gone for some milliseconds. It
-controls no more from the moment when its session may have
-ended, which is before ZooKeeper elects another. Without a connection it serves on, as Kafka does; what needs the state
-fails meanwhile.
-
-What others have changed comes here as news, and goes to `on_news` in its order.
+controls no more from the moment when its session may have ended, which is before ZooKeeper elects another. Without a
+connection it serves on, as Kafka does; what needs the state fails meanwhile.
 """
 
 from __future__ import annotations
@@ -16,12 +13,13 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import trio
 
+from minibroker.broker.cluster.member import Member
 from minibroker.broker.cluster.state import NO_CONTROLLER, News
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.wings.zookeeper_nodes.zookeeper_state import UNREADABLE, ZooKeeperState
@@ -37,13 +35,10 @@ RETRY_SECONDS: Final = 0.1
 HIDDEN_SECONDS: Final = 0.5  # in which a controller that is not busy sees that a broker is gone
 NOTICED_SECONDS: Final = 2.0  # in which it sees a broker, and gives it its roles
 ISR_CHECK_SECONDS: Final = 2.5
-LEAVE_ATTEMPTS: Final = 40
-LEAVE_RETRY_SECONDS: Final = 0.05
 
 
-class ZooKeeperMember:
-    """`broker` is how this broker shows itself. `on_news` gets news in the order in which they were seen.
-    `on_connected` is called once what was missed has been read. `has_roles` is whether a controller has given this
+class ZooKeeperMember(Member[ZooKeeperState]):
+    """`on_connected` is called once what was missed has been read. `has_roles` is whether a controller has given this
     broker its roles, since it started."""
 
     def __init__(
@@ -56,17 +51,13 @@ class ZooKeeperMember:
         on_connected: Callable[[], None],
         has_roles: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._state = state
+        super().__init__(state, broker_id=broker_id, broker=broker, on_news=on_news)
         self._client = state.client
-        self._broker_id = broker_id
-        self._broker = broker
-        self._on_news = on_news
         self._on_connected = on_connected
         self._has_roles = has_roles
         self._is_hidden = False
         self._registrations = 0
         self._must_rejoin = False
-        self._is_leaving = False
         self._is_waiting_for_id = False
         self._woken = trio.Event()
         self._client.listen(self._wake)
@@ -86,23 +77,9 @@ class ZooKeeperMember:
                 connection.start_soon(self._act)
                 connection.start_soon(self._be_noticed)
 
-    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
-        """Have others lead in place of this broker, and control; it joins no more.
-
-        `shut_down` asks a controller for that, and returns whether it has answered: it may be about to end, too.
-        """
-        self._is_leaving = True
-        for _ in range(LEAVE_ATTEMPTS):
-            if self._state.brokers.keys() <= {self._broker_id} or not self._client.is_connected:
-                break
-            if self._state.controller_id != NO_CONTROLLER and await shut_down(self._state.controller_id):
-                break
-            await trio.sleep(LEAVE_RETRY_SECONDS)
-        try:
-            self._state.resign_controller()
-        except KafkaError as error:
-            logger.info("another broker controls once the session of this one has ended: %s", error)
-        self._tell()
+    @property
+    def _is_alone(self) -> bool:
+        return not self._client.is_connected or super()._is_alone
 
     # -- news -------------------------------------------------------------------------------------------------
 
@@ -121,29 +98,12 @@ class ZooKeeperMember:
                 self._woken.set()
 
     def look(self) -> None:
-        """Take what the watches have shown, hand on the news, those of this broker's own changes too, and join.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
-        """
+        """Look, and again if another broker was the controller, and has gone meanwhile. Raises KafkaError."""
+        super().look()
         state = self._state
-        state.look()
-        self._tell()
-        if not (self._is_leaving or state.is_registered or self._is_hidden):
-            self._register()
-        may_control = state.is_registered and not self._is_leaving
-        if may_control and state.controller_id == NO_CONTROLLER and state.claim_controller():
-            logger.info("broker %d is the controller, in epoch %d", self._broker_id, state.controller_epoch)
-        self._tell()
-        if may_control and state.controller_id == NO_CONTROLLER:  # another one was it, and has gone meanwhile
+        may_control = state.is_registered and not (self._is_leaving or self._stands_back)
+        if may_control and state.controller_id == NO_CONTROLLER:
             self._woken.set()
-
-    def _tell(self) -> None:
-        while self._state.has_news:
-            for each in self._state.take_news():
-                try:
-                    self._on_news(each)
-                except KafkaError as error:  # such as a setting that this broker does not take
-                    logger.error("cannot take a change of the cluster: %s", error)
 
     def rejoin(self) -> None:
         """Have the controller give this broker its roles again, as after a start."""
@@ -178,7 +138,10 @@ class ZooKeeperMember:
                 self._wake()
             wait_seconds *= 2
 
-    def _register(self) -> None:
+    def join(self) -> None:
+        """Show this broker to the cluster, unless it has to be away for a moment. Raises KafkaError."""
+        if self._is_hidden:
+            return
         is_registered = self._state.register(self._broker())
         self._registrations += is_registered
         if not (is_registered or self._is_waiting_for_id):

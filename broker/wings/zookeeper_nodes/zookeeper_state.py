@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from minibroker.broker.cluster.member import StateOfSeveral
 from minibroker.broker.cluster.sections import ASKED_ELECTIONS, ASKED_MOVES, OLD_OFFSETS, Section
 from minibroker.broker.cluster.state import (
     NO_CONTROLLER,
@@ -30,7 +31,7 @@ from minibroker.broker.cluster.state import (
     News,
     kafka_id_text,
 )
-from minibroker.broker.cluster.stored_state import StoredState, Value
+from minibroker.broker.cluster.stored_state import Value
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import StartError
 from minibroker.broker.wings.zookeeper_nodes import nodes
@@ -78,11 +79,11 @@ class ZooKeeperStateError(StartError):
     """ZooKeeper cannot be used; the message names it and the next step."""
 
 
-class ZooKeeperState(StoredState):
+class ZooKeeperState(StateOfSeveral):
     """`load` it, `register` this broker, and `close` it. Its `client` has events when `look` is due."""
 
-    is_shared = True
     is_beside_kafka = True
+    brokers: Mapping[int, Broker] = {}
 
     def __init__(
         self,
@@ -97,13 +98,9 @@ class ZooKeeperState(StoredState):
         super().__init__((ASKED_ELECTIONS, ASKED_MOVES, *sections))
         self.ensemble = ensemble
         self.client = ZooKeeperClient(ensemble.root, session_timeout_ms=session_timeout_ms)
-        self.brokers: Mapping[int, Broker] = {}
-        self.controller_id = NO_CONTROLLER
-        self.controller_epoch = 0
         self.changed_isrs: set[TopicPartition] = set()  # by leaders of this broker, not shown to the controller yet
         self._broker_id = broker_id
         self._connection_timeout_ms = connection_timeout_ms
-        self._news: list[News] = []
         self._topics = TopicNodes(self.client, self, self._note, self._take)
         self._settings = SettingNodes(
             self.client,
@@ -277,15 +274,6 @@ class ZooKeeperState(StoredState):
             with failing("elect a controller"):
                 self._multi([Check(nodes.CONTROLLER_EPOCH, self._epoch_version), Delete(nodes.CONTROLLER)])
                 self._read_controller()
-
-    @property
-    def has_news(self) -> bool:
-        return bool(self._news)
-
-    def take_news(self) -> list[News]:
-        """Return the changes since the last call, those of this broker too."""
-        news, self._news = self._news, []
-        return news
 
     # -- changes ----------------------------------------------------------------------------------------------
 
