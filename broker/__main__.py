@@ -28,6 +28,7 @@ from minibroker.storage.quick_groups import QUICK_GROUPS
 if TYPE_CHECKING:
     from minibroker.broker.cluster.first_topics import FirstTopic
     from minibroker.broker.config.kafka_config import KafkaConfig
+    from minibroker.broker.wings.images.images import Images
     from minibroker.broker.wings.testing.control.console_child import ConsoleChild
     from minibroker.broker.wings.testing.control.control_server import ControlServer
     from minibroker.broker.wings.testing.control.metrics_endpoint import MetricsEndpoint
@@ -322,21 +323,21 @@ def start_and_run(options: argparse.Namespace) -> None:
         threading.Thread(target=stop_with_parent, args=[options.parent_pid], daemon=True).start()
     from minibroker.broker.config.kafka_config import ConfigError, load_config, log_warnings
 
+    images = images_of(options)
     try:
         config = load_config(
             options.config,
             settings_of(options),
             listen=options.listen,
             data_dir=options.data_dir,
-            environment=os.environ if options.environment else {},
+            images=images,
             profile=EVERYTHING if options.act_as is None else profile_of(options.act_as),
-            is_alone=options.cluster is None and options.zookeeper is None,
         )
     except ConfigError as error:
         if options.check:
             log_warnings(error)
         raise StartError(str(error)) from error
-    topics = topics_to_create(options, config)
+    topics = topics_to_create(options, config, images)
     zookeeper = zookeeper_of(options, config)
     if options.cluster is not None or zookeeper is not None:
         check_between_brokers(config)
@@ -385,13 +386,22 @@ def start_and_run(options: argparse.Namespace) -> None:
         )
 
 
-def topics_to_create(options: argparse.Namespace, config: KafkaConfig) -> list[FirstTopic]:
-    """The topics of --create-topics, else of the environment. Raises StartError."""
-    from minibroker.broker.config.other_images import CREATE_TOPICS, CREATE_TOPICS_SEPARATOR
+def images_of(options: argparse.Namespace) -> Images | None:
+    """The settings in the form of other images, if there may be any."""
+    if not options.environment and options.config is None:
+        return None
+    from minibroker.broker.wings.images.images import Images
 
+    return Images(
+        os.environ if options.environment else {}, is_alone=options.cluster is None and options.zookeeper is None
+    )
+
+
+def topics_to_create(options: argparse.Namespace, config: KafkaConfig, images: Images | None) -> list[FirstTopic]:
+    """The topics of --create-topics, else of the environment. Raises StartError."""
     source, text, separators = "--create-topics", options.create_topics, None
-    if text is None and options.environment:
-        source, text, separators = CREATE_TOPICS, os.environ.get(CREATE_TOPICS), os.environ.get(CREATE_TOPICS_SEPARATOR)
+    if text is None and images is not None:
+        source, text, separators = images.topics()
     if not text:
         return []
     from minibroker.broker.cluster.first_topics import SEPARATORS, first_topics
@@ -438,7 +448,7 @@ def zookeeper_of(options: argparse.Namespace, config: KafkaConfig) -> str | None
         return None
     if options.cluster is not None:
         raise StartError("--cluster and --zookeeper are clusters of two kinds; give one of them")
-    from minibroker.broker.config.inter_broker_versions import is_joinable
+    from minibroker.broker.wings.several.inter_broker_versions import is_joinable
     from minibroker.zookeeper.session import parse_ensemble
 
     protocol = config.inter_broker_protocol_version

@@ -18,14 +18,12 @@ from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.features import FeatureApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import GroupApis
-from minibroker.broker.apis.inter_broker import InterBrokerApis
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
-from minibroker.broker.cluster.broker_channels import BrokerChannels
 from minibroker.broker.cluster.controller_loop import ControllerLoop
 from minibroker.broker.cluster.features import SUPPORTED, Features
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
@@ -43,13 +41,12 @@ from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.connection import Connection
-from minibroker.broker.network.peer import PeerError
-from minibroker.broker.network.peers import Peers
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.leading import ACKS_ALL
+from minibroker.broker.replica.other_broker import OtherBrokers
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.shared_settings import SharedSettings
@@ -91,8 +88,7 @@ class BrokerParts:
     options: ServeOptions
     dynamic_config: DynamicConfig
     state: ClusterState
-    channels: BrokerChannels | None  # of a cluster of several brokers
-    peers: Peers
+    others: OtherBrokers
     shared_settings: SharedSettings
     timers: TimerLoop
     background: Background
@@ -133,8 +129,6 @@ class BrokerParts:
         """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.background.run)
-        if self.channels is not None:
-            nursery.start_soon(self.channels.run)
         nursery.start_soon(self._watch_followers)
         self.marker_channels.start(nursery)
         self.addition_channels.start(nursery)
@@ -150,13 +144,13 @@ class BrokerParts:
                 self.controller_loop.shut_down(me)
                 return True
             broker = self.metadata_cache.brokers[controller_id]
-            peer = self.peers.at(*broker.endpoints[self.config.inter_broker_listener])
+            peer = self.others.at(*broker.endpoints[self.config.inter_broker_listener])
             try:
                 with trio.fail_after(self.config.zookeeper_session_timeout_ms / 1000):  # then others take it for dead
                     answer = await peer.ask(ApiKey.CONTROLLED_SHUTDOWN, 1, ControlledShutdownRequest(broker_id=me))
             finally:
                 peer.close()
-        except (PeerError, KafkaError, KeyError, trio.TooSlowError) as error:
+        except (ConnectionError, KafkaError, KeyError, trio.TooSlowError) as error:
             logger.info(
                 "the controller, broker %d, has not had others lead: %s", controller_id, str(error) or "no answer"
             )
@@ -197,7 +191,7 @@ def build(
     afterwards = Afterwards()
     metadata_cache = MetadataCache(state.cluster_id)
     probes = Probes()
-    peers = Peers(config, metadata_cache)
+    others = OtherBrokers()
     replica_manager = ReplicaManager(
         config=config,
         log_manager=log_manager,
@@ -206,11 +200,10 @@ def build(
         background=background,
         save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
         is_alive=metadata_cache.is_broker_alive,
-        connect_to=peers.to,
         is_known=metadata_cache.is_known,
         observer=probes,
     )
-    dynamic_config.on_change.extend([replica_manager.fetchers.spread, replica_manager.take_replication_rates])
+    dynamic_config.on_change.append(replica_manager.take_replication_rate)
     group_log = CoordinatorLog(
         GROUP_METADATA_TOPIC,
         replica_manager=replica_manager,
@@ -239,8 +232,8 @@ def build(
         required_acks=ACKS_ALL,
         timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
     )
-    marker_channels = MarkerChannels(peers.to, client_id=f"broker-{config.broker_id}-txn-marker-sender")
-    addition_channels = AdditionChannels(peers.to, client_id=f"AddPartitionsToTxnSenderThread-{config.broker_id}")
+    marker_channels = MarkerChannels(others.to, client_id=f"broker-{config.broker_id}-txn-marker-sender")
+    addition_channels = AdditionChannels(others.to, client_id=f"AddPartitionsToTxnSenderThread-{config.broker_id}")
     markers = MarkerWriter(
         replica_manager,
         clock,
@@ -288,14 +281,7 @@ def build(
         on_leadership=(groups.on_leadership, transactions.on_leadership),
         on_deleted=(groups.on_partitions_deleted, fetch_positions.forget),
     )
-    channels = BrokerChannels(
-        own_id=config.broker_id,
-        connect=peers.at,
-        listener=config.inter_broker_listener,
-        on_answer=lambda *answer: controller_loop.on_answer(*answer),
-        protocol_version=config.inter_broker_protocol_version,
-    )
-    controller_loop = ControllerLoop(config=config, state=state, own=own, channels=channels)
+    controller_loop = ControllerLoop(config=config, state=state, own=own)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
 
     def lead() -> None:
@@ -348,7 +334,6 @@ def build(
         TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
         DescribeTransactionApis(transactions, replica_manager, clock),
         FeatureApis(features),
-        InterBrokerApis(own=own, metadata_cache=metadata_cache, state=state, controller_loop=controller_loop),
     )
     for family in families:
         handlers.add(family.routes())
@@ -357,8 +342,7 @@ def build(
         options=options,
         dynamic_config=dynamic_config,
         state=state,
-        channels=channels if state.is_shared else None,
-        peers=peers,
+        others=others,
         shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, wings=wings),
         timers=timers,
         background=background,

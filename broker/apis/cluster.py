@@ -1,11 +1,10 @@
 """DescribeCluster, DescribeLogDirs, ElectLeaders and the like: the APIs about brokers and replicas.
 
-Each broker has one log directory; only the controller elects leaders and moves partitions.
+Each broker has one log directory; only the controller elects leaders.
 
 DescribeCluster v0-v2 (v1 endpoint type, v2 fenced brokers, of which there are none). DescribeLogDirs v0-v5: v2
 flexible, v3 error code, v4 size of the disk.
 AlterReplicaLogDirs v0-v2 (v2 flexible). ElectLeaders v0-v2: v1 unclean elections, v2 flexible.
-AlterPartitionReassignments v0-v1 (v1 may keep the number of replicas), ListPartitionReassignments v0.
 As Kafka 2.0.1 where it has them, as later Kafka else.
 """
 
@@ -28,12 +27,10 @@ from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.cluster import (
-    AlterPartitionReassignmentsResponse,
     AlterReplicaLogDirsResponse,
     DescribeClusterResponse,
     DescribeLogDirsResponse,
     ElectLeadersResponse,
-    ListPartitionReassignmentsResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
 
@@ -68,8 +65,6 @@ class ClusterApis:
             ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
             ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
             ApiKey.ELECT_LEADERS: self.elect_leaders,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_partition_reassignments,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_partition_reassignments,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
         }
 
@@ -191,46 +186,6 @@ class ClusterApis:
             if wanted is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
                 topics.setdefault(name, []).append((partition, code, message))
         return ElectLeadersResponse(topics=list(topics.items()))
-
-    def alter_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """Begin to move partitions, or cancel that; each is on its way once this is answered."""
-        self._topic_admin.check_is_controller()
-        may_change_count = request.body.allow_replication_factor_change
-        outcomes = iter(
-            self._controller.reassign(
-                [
-                    (TopicPartition(name, partition), replicas)
-                    for name, partitions in request.body.topics
-                    for partition, replicas in partitions
-                ],
-                may_change_count=may_change_count,
-            )
-        )
-        topics = [
-            (name, [(partition, *next(outcomes)) for partition, _ in partitions])
-            for name, partitions in request.body.topics
-        ]
-        return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_count, topics=topics)
-
-    def list_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """Answer with the partitions that move, all or those named: the replicas with those that come and go."""
-        self._topic_admin.check_is_controller()
-        asked = request.body.topics
-        named = (
-            None if asked is None else {TopicPartition(name, number) for name, numbers in asked for number in numbers}
-        )
-        topics = [
-            (
-                topic.name,
-                [
-                    (number, (*move.replicas, *move.removing), move.adding, move.removing)
-                    for number, move in sorted(topic.reassignments.items())
-                    if named is None or TopicPartition(topic.name, number) in named
-                ],
-            )
-            for topic in self._topic_admin.topics()
-        ]
-        return ListPartitionReassignmentsResponse(topics=[(name, rows) for name, rows in topics if rows])
 
 
 def disk_sizes(path: str) -> tuple[int, int]:

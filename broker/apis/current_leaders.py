@@ -10,7 +10,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.follower import Follower
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
@@ -39,7 +39,7 @@ class CurrentLeaders:
 
     def _known(self, topic_partition: TopicPartition) -> tuple[int, int]:
         role = self._partitions.any(topic_partition)
-        if isinstance(role, Following):
+        if isinstance(role, Follower):
             return role.leader_id, role.leader_epoch
         topic = self._metadata_cache.topics.get(topic_partition.topic)
         state = None if topic is None else topic.partitions.get(topic_partition.partition)

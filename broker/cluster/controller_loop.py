@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from minibroker.broker.cluster import controller, reassignment
+from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import NOTHING, Image, Plan, Replica
 from minibroker.broker.cluster.own_broker import OwnBroker
-from minibroker.broker.cluster.reassignment import Outcome, Wanted
-from minibroker.broker.cluster.sections import ASKED_ELECTIONS, ASKED_MOVES, BEING_DELETED, Section
+from minibroker.broker.cluster.sections import ASKED_ELECTIONS, BEING_DELETED, Section
 from minibroker.broker.cluster.state import (
     BrokerGone,
     BrokerReturned,
@@ -40,8 +39,6 @@ from minibroker.protocol.text import reason_of
 
 logger = logging.getLogger(__name__)
 
-ASKED_OF_CONTROLLER: tuple[Section[Any], ...] = (BEING_DELETED, ASKED_MOVES, ASKED_ELECTIONS)
-
 Failures = Mapping[TopicPartition, KafkaError]
 
 
@@ -58,20 +55,47 @@ class Channels(Protocol):
         """Have a broker obey, in order, and until it has; return at once."""
 
 
+class NoChannels:
+    """The channels of a broker that is alone."""
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        pass
+
+    def forget(self, broker_id: int) -> None:
+        pass
+
+    def send(self, broker_id: int, decisions: Sequence[Decision]) -> None:
+        pass
+
+
 class ControllerLoop:
     """The controller, if this broker is it; `own` is this broker as it obeys."""
 
-    def __init__(self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker, channels: Channels) -> None:
+    def __init__(self, *, config: KafkaConfig, state: ClusterState, own: OwnBroker) -> None:
         self._config = config
         self._state = state
         self._own = own
-        self._channels = channels
+        self._channels: Channels = NoChannels()
+        self._steps: list[Callable[[Image], Plan]] = [self._end_deletions]
+        self._asked: dict[Section[Any], Callable[[Image, Any], Plan]] = {ASKED_ELECTIONS: controller.elect_preferred}
         self._ended: set[int] = set()  # brokers that have ended, and not returned
         self._leaving: set[int] = set()  # brokers that are about to end, and have not yet
         self._is_behind = False  # whether a plan could not be stored
         self._offline: set[Replica] = set()  # in log directories of live brokers that have failed
         self._deleted: set[Replica] = set()  # of topics that are being deleted
         self.unclean_elections = 0  # of partitions, that this broker has decided on as the controller
+
+    def reach_by(self, channels: Channels) -> None:
+        """Send decisions to the other brokers by these channels, from now on."""
+        self._channels = channels
+
+    def add_step(self, step: Callable[[Image], Plan]) -> None:
+        """Take this step too whenever it is due (`go_on`), before the steps that are known already."""
+        self._steps.insert(0, step)
+
+    def obey(self, section: Section[Any], plan: Callable[[Image, Any], Plan]) -> None:
+        """Plan for what Kafka's tools ask of the controller in a section of the state."""
+        self._asked[section] = plan
 
     def image(self) -> Image:
         config, state = self._config, self._state
@@ -162,19 +186,6 @@ class ControllerLoop:
             self.go_on()
         return outcomes
 
-    def reassign(self, wanted: Sequence[Wanted], *, may_change_count: bool = True) -> list[Outcome]:
-        """Begin to move partitions to other brokers, None to move one back. Raises KafkaError as `perform`."""
-        outcomes: list[Outcome] = []
-
-        def begin(image: Image) -> Plan:
-            nonlocal outcomes
-            plan, outcomes = reassignment.reassign(image, wanted, may_change_count=may_change_count)
-            return plan
-
-        self.perform("the reassignment", begin)
-        self.go_on()
-        return outcomes
-
     def rebalance_leaders(self) -> None:
         """Have the preferred replicas lead, where a broker leads too few."""
         if self.is_active:
@@ -182,20 +193,24 @@ class ControllerLoop:
             self._react(partial(controller.rebalance_leaders, percentage=percentage))
 
     def go_on(self) -> None:
-        """Take the steps of reassignments and deletions that are due: after in-sync replicas or brokers have changed,
-        or a broker has deleted replicas. Raises KafkaError as `perform`."""
+        """Take the steps that are due after in-sync replicas or brokers have changed, or a broker has deleted replicas.
+
+        Raises KafkaError as `perform`.
+        """
         is_due = True
 
         def next_step(image: Image) -> Plan:
             nonlocal is_due
-            plan = reassignment.continue_reassignments(image)
-            plan = controller.replicas_deleted(image, self._deleted) if plan is NOTHING else plan
+            plan = next((plan for step in self._steps if (plan := step(image)) is not NOTHING), NOTHING)
             is_due = plan is not NOTHING
             return plan
 
         while is_due:
-            self.perform("the reassignment", next_step)
+            self.perform("the next step", next_step)
         self._deleted = {replica for replica in self._deleted if replica[0].topic in self._state.get(BEING_DELETED)}
+
+    def _end_deletions(self, image: Image) -> Plan:
+        return controller.replicas_deleted(image, self._deleted)
 
     def on_answer(self, broker_id: int, decision: Decision, obeyed: Obeyed) -> None:
         """Another broker has obeyed: a topic is gone once all brokers have deleted their replicas of it.
@@ -304,7 +319,7 @@ class ControllerLoop:
         if change.topics:
             self._react(partial(controller.topics_appeared, names=change.topics.keys()))
             self._react(partial(controller.isr_changed, names=change.topics.keys()))
-        if any(change.sections.get(section) for section in ASKED_OF_CONTROLLER):
+        if any(change.sections.get(section) for section in (BEING_DELETED, *self._asked)):
             self._do_as_asked()
 
     def _do_as_asked(self) -> None:
@@ -317,10 +332,13 @@ class ControllerLoop:
         ]
         if deleted:
             self._react(partial(controller.delete_topics, names=deleted))
-        if moves := list(state.get(ASKED_MOVES).items()):
-            self._react(lambda image: reassignment.as_asked(image, moves))
-        if asked := state.get(ASKED_ELECTIONS):
-            self._react(partial(controller.elect_preferred, asked=asked))
+        for section, plan in self._asked.items():
+            if asked := state.get(section):
+                self._react(partial(self._plan_as_asked, plan, asked))
+
+    @staticmethod
+    def _plan_as_asked(plan: Callable[[Image, Any], Plan], asked: Any, image: Image) -> Plan:
+        return plan(image, asked)
 
     def catch_up(self) -> None:
         """Try again what could not be stored."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.settings.changeable import SETTINGS, overridden
@@ -359,39 +359,36 @@ def suggestion(name: str) -> str:
     return f"; did you mean {candidates[0]}?" if candidates else ""
 
 
+class Images(Protocol):
+    """Settings in the form of other images of Kafka (`wings/images/`)."""
+
+    def file(self) -> Path | None:
+        """Return the server.properties that such an image reads."""
+
+    def add(self, given: dict[str, str], sources: dict[str, str]) -> tuple[list[str], list[str]]:
+        """Add settings to those of the file, with their sources; return warnings and notes. Raises ConfigError."""
+
+
 def load_config(
     path: Path | None,
     assignments: Iterable[str],
     *,
     listen: str | None,
     data_dir: str | None,
-    environment: Mapping[str, str] | None = None,
+    images: Images | None = None,
     profile: Profile = EVERYTHING,
-    is_alone: bool = True,
 ) -> KafkaConfig:
-    """Read server.properties, KAFKA_* variables and the command line; log warnings and notes. Raises ConfigError.
-
-    `is_alone`: the broker joins no other, so settings of a quorum with other nodes are an error.
-    """
+    """Read server.properties, what `images` add, and the command line; log warnings and notes. Raises ConfigError."""
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     notes: list[str] = []
-    if path is None and environment:
-        from minibroker.broker.config.other_images import mounted_file
-
-        path = mounted_file(environment)
+    if path is None and images is not None:
+        path = images.file()
         notes += [] if path is None else [f"settings are read from {path}, and variables win over it"]
     warnings = [] if path is None else _read_file(path, given, sources)
-    if "process.roles" in given:  # a file of Kafka 4
-        notes.append(_leave_quorum_out(given, sources, is_alone=is_alone))
-    if environment:
-        from minibroker.broker.config.environment import settings_of_environment
-
-        found = settings_of_environment(environment, is_alone=is_alone, of_file=given)
-        warnings += found.warnings
-        notes += found.notes
-        for name, (value, variable) in found.settings.items():
-            given[name], sources[name] = value, variable
+    if images is not None:
+        for messages, added in zip((warnings, notes), images.add(given, sources), strict=True):
+            messages += added
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
@@ -415,20 +412,6 @@ def load_config(
     config.warnings[:0], config.notes[:0] = warnings, notes
     log_warnings(config)
     return config
-
-
-def _leave_quorum_out(given: dict[str, str], sources: dict[str, str], *, is_alone: bool) -> str:
-    """Drop the settings of Kafka 4's quorum from a file's; return a note. Raises ConfigError."""
-    from minibroker.broker.config.environment import check_quorum, without_quorum
-
-    found = {name: (value, sources[name]) for name, value in given.items()}
-    check_quorum(found, is_alone=is_alone)
-    kept = without_quorum(found)
-    left_out = sorted(given.keys() - kept.keys() - {"node.id"})
-    given.clear()
-    for name, (value, source) in kept.items():
-        given[name], sources[name] = value, source
-    return f"{', '.join(left_out)}: no effect, this broker is its own controller"
 
 
 def drop_other_listeners(given: dict[str, str], names: Collection[str]) -> None:

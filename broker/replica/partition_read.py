@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from minibroker.broker.replica.fetched_partition import NO_PREFERRED_REPLICA, NO_RECORDS, FetchedPartition
-from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.follower import Follower
 from minibroker.broker.replica.leading import ZSTD, Leading
 from minibroker.broker.replica.reading import check_leader_epoch, diverging_epoch
 from minibroker.broker.replica.replica_selector import RackAwareSelector
@@ -61,7 +61,7 @@ class FetchRow(NamedTuple):
 
 
 def read_partition(
-    partition: Leading | Following, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
+    partition: Leading | Follower, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
 ) -> FetchedPartition:
     """Read from the fetch offset on, at most `bytes_left` and the row's own limit.
 

@@ -1,4 +1,4 @@
-"""The partitions of this broker by name: each has a log and a role, `Leading` or `Following`.
+"""The partitions of this broker by name: each has a log and a role, `Leading` or `Follower`.
 
 A controller decides on the roles, and `apply` obeys. Everything else asks for the leader of a partition (`led`), or for
 what is here of it (`any`).
@@ -7,11 +7,10 @@ what is here of it (`any`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import LeaderAndIsr, Obeyed, PartitionState, RoleDecision, StopReplica
-from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.follower import Fetchers, Follower, NoFetchers
 from minibroker.broker.replica.leading import Leadership, Leading
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -20,25 +19,14 @@ from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.storage_errors import map_storage_errors
 from minibroker.storage.log.log import Log
 
-Role = Leading | Following
+Role = Leading | Follower
 NO_ROLES: Mapping[TopicPartition, Role] = {}
-
-
-class Fetchers(Protocol):
-    """Copies the records of leaders into the logs that follow them."""
-
-    def add(self, topic_partition: TopicPartition, following: Following) -> None:
-        """Fetch from the leader, if there is one, and from no other any more."""
-
-    def remove(self, topic_partition: TopicPartition) -> None:
-        """Fetch a partition no more, if it is fetched."""
 
 
 class Partitions:
     """The roles of this broker. Calls `on_change` with a partition whose role has changed or ended.
 
-    `fetchers` get the partitions that follow, as long as they do. `is_known` is whether a partition is in the metadata:
-    clients ask for its leader again then.
+    `is_known` is whether a partition is in the metadata: clients ask for its leader again then.
     """
 
     __slots__ = ("_clock", "_config", "_fetchers", "_is_known", "_log_manager", "_on_change", "_roles", "refused")
@@ -49,18 +37,21 @@ class Partitions:
         config: KafkaConfig,
         log_manager: LogManager,
         clock: Clock,
-        fetchers: Fetchers,
         on_change: Callable[[TopicPartition], None],
         is_known: Callable[[TopicPartition], bool],
     ) -> None:
         self._is_known = is_known
         self._config = config
-        self._fetchers = fetchers
+        self._fetchers: Fetchers = NoFetchers()
         self._log_manager = log_manager
         self._clock = clock
         self._on_change = on_change
         self._roles: dict[TopicPartition, Role] = {}
         self.refused: set[TopicPartition] = set()  # whose roles this broker could not take, for want of room or files
+
+    def follow_by(self, fetchers: Fetchers) -> None:
+        """Have these copy the partitions that follow, from now on."""
+        self._fetchers = fetchers
 
     # -- asking -----------------------------------------------------------------------------------------------
 
@@ -87,7 +78,7 @@ class Partitions:
     def to_read(self, topic_partition: TopicPartition, *, of_followers: bool) -> Role:
         """Return the role of which a client reads the log, the leader or a follower too. Raises KafkaError as `led`."""
         role = self.readable().get(topic_partition) if of_followers else None
-        return role if isinstance(role, Following) else self.led(topic_partition)
+        return role if isinstance(role, Follower) else self.led(topic_partition)
 
     def any(self, topic_partition: TopicPartition) -> Role | None:
         """Return the role in a partition, whichever it is; None if the partition is not on this broker."""
@@ -147,12 +138,9 @@ class Partitions:
             if decided.leader == broker_id:
                 self._fetchers.remove(topic_partition)
                 self._roles[topic_partition] = self._leading(log, role, decided)
-            elif not isinstance(role, Following):
-                following = Following(log, leader_id=decided.leader, leader_epoch=decided.leader_epoch)
-                self._roles[topic_partition] = following
-                self._fetchers.add(topic_partition, following)
-            elif role.follow(decided.leader, decided.leader_epoch):
-                self._fetchers.add(topic_partition, role)
+            else:
+                before = role if isinstance(role, Follower) else None
+                self._roles[topic_partition] = self._fetchers.follow(topic_partition, log, decided, before)
         if role is not None:
             self._on_change(topic_partition)
 

@@ -21,16 +21,14 @@ from minibroker.broker.replica.delete_records import (
 )
 from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
 from minibroker.broker.replica.fetched_partition import FetchedPartition
-from minibroker.broker.replica.fetcher_manager import ConnectTo, FetcherManager, not_connected
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.isr import SaveIsr, saved
 from minibroker.broker.replica.leading import ACKS_ALL, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.partitions import Partitions
-from minibroker.broker.replica.replication_quota import FOLLOWER_RATE, LEADER_RATE, ReplicationQuota, names_replica
+from minibroker.broker.replica.replication_quota import LEADER_RATE, ReplicationQuota, names_replica, window_of
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.time.sampled_rate import SampleWindow
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -54,7 +52,7 @@ class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
     `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up, `is_known` whether metadata have
-    a partition; `connect_to` connects to a leader.
+    a partition.
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class ReplicaManager:
         background: Background,
         save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
-        connect_to: ConnectTo = not_connected,
         is_known: Callable[[TopicPartition], bool] = lambda topic_partition: False,
         observer: Observer | None = None,
     ) -> None:
@@ -75,27 +72,13 @@ class ReplicaManager:
         self.log_manager = log_manager
         self._clock = clock
         self.is_alive = is_alive
-        window = SampleWindow(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
-        self.leader_quota = ReplicationQuota(window)
-        self.follower_quota = ReplicationQuota(window)
-        self.take_replication_rates()
-        self._flusher = LogFlusher(log_manager, background)
-        self.fetchers = FetcherManager(
-            connect_to=connect_to,
-            config=config,
-            clock=clock,
-            log_manager=log_manager,
-            flusher=self._flusher,
-            background=background,
-            quota=self.follower_quota,
-            on_offline=self.complete_all_delayed,
-            on_progress=self.complete_delayed,
-        )
+        self.leader_quota = ReplicationQuota(window_of(config))
+        self.take_replication_rate()
+        self.flusher = LogFlusher(log_manager, background)
         self.partitions = Partitions(
             config=config,
             log_manager=log_manager,
             clock=clock,
-            fetchers=self.fetchers,
             on_change=self.complete_delayed,
             is_known=is_known,
         )
@@ -176,7 +159,7 @@ class ReplicaManager:
 
         def flush_next(_: None) -> Pending[None] | None:
             following = next(partitions, None)
-            return None if following is None else self._flusher.flush(following.log).then(flush_next)
+            return None if following is None else self.flusher.flush(following.log).then(flush_next)
 
         def serve(_: None) -> None:
             for partition in unflushed:
@@ -184,7 +167,7 @@ class ReplicaManager:
                 if self.partitions.any(topic_partition) is partition:
                     self._commit_append(topic_partition, partition)
 
-        return self._flusher.flush(next(partitions).log).then(flush_next).then(serve)
+        return self.flusher.flush(next(partitions).log).then(flush_next).then(serve)
 
     def _commit_append(self, topic_partition: TopicPartition, partition: Leading) -> None:
         """Complete the fetches that read to the log end; move the high watermark, complete what waits for it."""
@@ -241,10 +224,9 @@ class ReplicaManager:
 
     # -- replication quotas -----------------------------------------------------------------------------------
 
-    def take_replication_rates(self) -> None:
-        """Take the limits from the changed settings of this broker (those of all brokers set none, as in 2.0.1)."""
+    def take_replication_rate(self) -> None:
+        """Take the limit from the changed settings of this broker (those of all brokers set none, as in 2.0.1)."""
         self.leader_quota.set_limit(self._config.of_broker, LEADER_RATE)
-        self.follower_quota.set_limit(self._config.of_broker, FOLLOWER_RATE)
 
     def is_throttled(self, topic_partition: TopicPartition) -> bool:
         """Return whether this broker, as its leader, throttles a partition."""

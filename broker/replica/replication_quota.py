@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.time.sampled_rate import SampledRate, SampleWindow
 
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -47,6 +48,11 @@ class ReplicationQuota:
         if rate is None:
             rate = self._rate = SampledRate(now_ms)
         return rate
+
+
+def window_of(config: KafkaConfig) -> SampleWindow:
+    """The time over which rates are measured."""
+    return SampleWindow(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
 
 
 def names_replica(replicas: Sequence[str], partition: int, broker_id: int) -> bool:

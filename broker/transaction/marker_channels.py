@@ -14,8 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import trio
 
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.fetcher_manager import ConnectTo
-from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.replica.other_broker import ConnectTo, OtherBroker
 from minibroker.broker.transaction.transaction import ProducerIdentity
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, known_error

@@ -20,9 +20,10 @@ from minibroker.broker.replica.decisions import (
     TopicMetadata,
     UpdateMetadata,
 )
-from minibroker.broker.replica.fetcher_manager import FetcherManager
-from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.wings.several.fetcher_manager import FetcherManager
+from minibroker.broker.wings.several.following import Following
+from minibroker.broker.wings.several.wing import SeveralWing
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
@@ -83,7 +84,7 @@ class Side:
 
     @property
     def fetchers(self) -> FetcherManager:
-        return self.broker.parts.replica_manager.fetchers
+        return next(each.fetchers for each in self.broker.parts.wings if isinstance(each, SeveralWing))
 
     def _connect(self, broker_id: int, client_id: str) -> Heard:
         self.connected.append((broker_id, client_id))

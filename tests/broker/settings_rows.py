@@ -31,9 +31,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.settings.changeable import SETTINGS, InvalidDynamicConfig
+from minibroker.broker.wings.images.environment import settings_of_environment
 from minibroker.broker.wings.security.principal_mapping import InvalidRules, NoMatchingRule, parse_rules, user_of
 from minibroker.broker.wings.security.tls import problems_of
 from minibroker.protocol.jaas import JaasError, parse_jaas

@@ -11,7 +11,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from minibroker.broker.cluster.broker_channels import BrokerChannels
 from minibroker.broker.cluster.controller import (
     Image,
     Plan,
@@ -20,16 +19,8 @@ from minibroker.broker.cluster.controller import (
     delete_topics,
     new_partition,
 )
-from minibroker.broker.cluster.decision_messages import (
-    PLAINTEXT,
-    Shown,
-    leader_and_isr_of,
-    stop_replica_of,
-    update_metadata_of,
-)
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.state import TopicState
-from minibroker.broker.network.peer import Peer
 from minibroker.broker.replica.decisions import (
     NO_TOPIC_ID,
     Broker,
@@ -41,6 +32,15 @@ from minibroker.broker.replica.decisions import (
     TopicMetadata,
     UpdateMetadata,
 )
+from minibroker.broker.wings.several.broker_channels import BrokerChannels
+from minibroker.broker.wings.several.decision_messages import (
+    PLAINTEXT,
+    Shown,
+    leader_and_isr_of,
+    stop_replica_of,
+    update_metadata_of,
+)
+from minibroker.broker.wings.several.peer import Peer
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, joined
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition

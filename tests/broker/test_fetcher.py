@@ -13,11 +13,12 @@ import trio.testing
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.peers import Peers
 from minibroker.broker.replica.decisions import Broker, UpdateMetadata
-from minibroker.broker.replica.fetcher_manager import number_of
-from minibroker.broker.replica.following import State
-from minibroker.broker.replica.holds import Hold, Place
+from minibroker.broker.replica.replication_quota import ReplicationQuota, window_of
+from minibroker.broker.wings.several.fetcher_manager import number_of
+from minibroker.broker.wings.several.following import State
+from minibroker.broker.wings.several.holds import Hold, Place
+from minibroker.broker.wings.several.peers import Peers
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -461,13 +462,12 @@ async def test_throttled_replicas_that_are_not_in_sync_are_copied_at_the_rate_of
 async def test_the_window_of_the_throttles_is_that_of_the_settings(
     make_broker: MakeBroker, settings: dict[str, object], held_back_ms: int
 ) -> None:
-    manager = make_broker(**settings).parts.replica_manager
-    for quota in (manager.leader_quota, manager.follower_quota):
-        quota.set_limit({"rate": "10"}, "rate")
-        quota.record(301, 0)
+    quota = ReplicationQuota(window_of(make_broker(**settings).parts.config))
+    quota.set_limit({"rate": "10"}, "rate")
+    quota.record(301, 0)
 
-        assert quota.is_exceeded(held_back_ms)
-        assert not quota.is_exceeded(held_back_ms + 1 + 3000)
+    assert quota.is_exceeded(held_back_ms)
+    assert not quota.is_exceeded(held_back_ms + 1 + 3000)
 
 
 async def test_partitions_are_spread_over_fetchers_also_when_their_number_changes(cluster_of: ClusterOf) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.replica.fetch_session import MAX_EPOCH
-from minibroker.broker.replica.follower_session import FollowerSession, SessionFetch
-from minibroker.broker.replica.following import AskRecords
+from minibroker.broker.wings.several.follower_session import FollowerSession, SessionFetch
+from minibroker.broker.wings.several.following import AskRecords
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 

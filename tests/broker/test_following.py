@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minibroker.broker.replica.following import (
+from minibroker.broker.wings.several.following import (
     Append,
     AskEpochEnd,
     AskOffset,

@@ -18,6 +18,7 @@ from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER, KafkaSettings
 from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
+from minibroker.broker.wings.images.images import Images
 from minibroker.storage.config import LogConfig
 from tests.conformance.kafka_versions import is_later
 
@@ -150,7 +151,7 @@ def test_a_file_of_kafka_4_is_read_without_its_quorum_of_controllers(
     )
 
     with caplog.at_level(logging.INFO):
-        config = load_config(path, [], listen=None, data_dir="d")
+        config = load_config(path, [], listen=None, data_dir="d", images=Images({}))
 
     assert (config.broker_id, config.listen_addresses) == (7, [("127.0.0.1", 5)])
     assert [record.getMessage() for record in caplog.records] == [

@@ -19,6 +19,8 @@ from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.decisions import Broker, Obeyed, PartitionState, StopReplica
 from minibroker.broker.wings.several.member import ClusterMember
+from minibroker.broker.wings.several.reassignment import continue_reassignments
+from minibroker.broker.wings.several.reassignment_apis import begin
 from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -154,7 +156,6 @@ class Controlled:
             config=KafkaConfig({"broker.id": "1"}),
             state=self.first.state,
             own=Mock(obey=lambda decision: Obeyed(ErrorCode.NONE, {})),
-            channels=Mock(),
         )
         self.first.on_news = self.loop.on_news
         states = {0: PartitionState(1, 0, (1, 2), (1, 2)), 1: PartitionState(2, 0, (2, 1), (1, 2))}
@@ -238,6 +239,7 @@ async def test_a_controller_decides_on_what_others_have_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controlled = Controlled(tmp_path)
+    controlled.loop.add_step(continue_reassignments)
     first, second, loop = controlled.first.state, controlled.second.state, controlled.loop
     config = KafkaConfig({"broker.id": "1"})
     admin = TopicAdmin(config=config, dynamic_config=DynamicConfig(config), state=first, controller_loop=loop)
@@ -248,7 +250,7 @@ async def test_a_controller_decides_on_what_others_have_written(
         assert second.save("a topic", Change({name: TopicState(name, states, {}, uuid.uuid4())}))
 
     elsewhere("moved")
-    assert loop.reassign([(TopicPartition("moved", 0), [1])]) == [(ErrorCode.NONE, None)]
+    assert begin(loop, [(TopicPartition("moved", 0), [1])]) == [(ErrorCode.NONE, None)]
     elsewhere("deleted")
     admin.check_is_controller()
     assert isinstance(admin.delete_topics(["deleted"])["deleted"], TopicState)

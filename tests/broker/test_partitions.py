@@ -8,8 +8,8 @@ import pytest
 
 from minibroker.broker.cluster.state import BrokerReturned
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState, StopReplica
-from minibroker.broker.replica.following import Following, State
 from minibroker.broker.replica.leading import Leading
+from minibroker.broker.wings.several.following import Following, State
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition

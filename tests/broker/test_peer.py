@@ -13,9 +13,9 @@ import trio.testing
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.peer import Peer, PeerError
-from minibroker.broker.network.peers import Peers
 from minibroker.broker.replica.decisions import Broker, UpdateMetadata
+from minibroker.broker.wings.several.peer import Peer, PeerError
+from minibroker.broker.wings.several.peers import Peers
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_response
 from tests.requests import framed
 

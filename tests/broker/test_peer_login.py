@@ -11,10 +11,10 @@ import trio
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.sasl import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE, SaslError, setting_of
-from minibroker.broker.network.peer import PeerError
-from minibroker.broker.network.peers import Peers
 from minibroker.broker.wings.security.key_stores import KeyStoreError
 from minibroker.broker.wings.security.peer_login import peer_login
+from minibroker.broker.wings.several.peer import PeerError
+from minibroker.broker.wings.several.peers import Peers
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.jaas import written_jaas
 from tests.broker.conftest import InMemoryBroker
@@ -50,9 +50,7 @@ def settings(certificates: Certificates, protocol: str, mechanism: str = "", **o
 
 async def asked(port: int, config: KafkaConfig, host: str = LISTENING) -> Any:
     """The answer that a broker with this configuration gets from the one at the port. Raises PeerError."""
-    peers = Peers(config, MetadataCache(""))
-    peers.log_in_by(peer_login(config))
-    peer = peers.at(host, port)
+    peer = Peers(config, MetadataCache(""), peer_login(config)).at(host, port)
     try:
         for _ in range(2):  # over one connection
             answer = await peer.ask(ApiKey.METADATA, 1, METADATA.request(topics=None))

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.config import other_images
-from minibroker.broker.config.environment import settings_of_environment
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
+from minibroker.broker.wings.images import other_images
+from minibroker.broker.wings.images.environment import settings_of_environment
+from minibroker.broker.wings.images.images import Images
 from minibroker.protocol.jaas import parse_jaas
 from minibroker.protocol.java_properties import parse_properties
 from tests.sources import ROOT
@@ -45,7 +46,7 @@ OF_THE_IMAGES_DOCUMENTATION = {
 
 
 def test_variables_that_start_the_image_start_this_broker() -> None:
-    config = load_config(None, [], listen=None, data_dir=None, environment=OF_THE_IMAGES_DOCUMENTATION)
+    config = load_config(None, [], listen=None, data_dir=None, images=Images(OF_THE_IMAGES_DOCUMENTATION))
 
     assert config.broker_id == 1
     assert config.listen_addresses == [("localhost", 9092)]
@@ -82,7 +83,7 @@ def service_variables(service: str, host: str = "10.0.35.234") -> dict[str, str]
 def test_variables_of_kubernetes_services_are_one_note_and_no_settings(services: dict[str, str]) -> None:
     given = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_ADVERTISED_HOST_NAME": "kafka", "PORT": "tcp://10.0.0.1:80"}
 
-    config = load_config(None, [], listen=None, data_dir=None, environment=services | given)
+    config = load_config(None, [], listen=None, data_dir=None, images=Images(services | given))
 
     assert (config.num_partitions, config.advertised_host_name) == (3, "kafka")
     assert config.warnings == []
@@ -95,13 +96,13 @@ def test_variables_of_kubernetes_services_are_one_note_and_no_settings(services:
 def test_a_port_that_a_variable_names_is_a_setting() -> None:
     given = {"KAFKA_PORT": "9099", "KAFKA_ADVERTISED_PORT": "9098"}
 
-    config = load_config(None, [], listen=None, data_dir=None, environment=given)
+    config = load_config(None, [], listen=None, data_dir=None, images=Images(given))
 
     assert (config.listen_addresses, config.advertised_port, config.notes) == ([("", 9099)], 9098, [])
 
 
 def configured(environment: dict[str, str]) -> KafkaConfig:
-    return load_config(None, [], listen=None, data_dir=None, environment=environment)
+    return load_config(None, [], listen=None, data_dir=None, images=Images(environment))
 
 
 def test_variables_of_bitnamis_image_are_settings_and_its_users_log_in_by_plain(tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ def test_variables_of_other_images_that_cannot_be_followed_end_the_start(
 
 def test_the_command_line_wins_over_the_environment() -> None:
     config = load_config(
-        None, ["num.partitions=5"], listen=None, data_dir=None, environment={"KAFKA_NUM_PARTITIONS": "3"}
+        None, ["num.partitions=5"], listen=None, data_dir=None, images=Images({"KAFKA_NUM_PARTITIONS": "3"})
     )
 
     assert config.num_partitions == 5
@@ -319,4 +320,4 @@ def test_the_command_line_wins_over_the_environment() -> None:
 
 def test_an_error_names_the_variable_of_a_wrong_value() -> None:
     with pytest.raises(ConfigError, match="KAFKA_NUM_PARTITIONS"):
-        load_config(None, [], listen=None, data_dir=None, environment={"KAFKA_NUM_PARTITIONS": "many"})
+        load_config(None, [], listen=None, data_dir=None, images=Images({"KAFKA_NUM_PARTITIONS": "many"}))

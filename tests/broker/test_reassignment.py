@@ -9,11 +9,11 @@ import pytest
 
 from minibroker.broker.cluster.controller import NOTHING, Image, brokers_changed, change_isr, delete_topics
 from minibroker.broker.cluster.file_state import FileState
-from minibroker.broker.cluster.reassignment import as_asked, continue_reassignments, reassign
 from minibroker.broker.cluster.sections import ASKED_MOVES
 from minibroker.broker.cluster.state import Change, Reassignment
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.broker.replica.isr import IsrChange
+from minibroker.broker.wings.several.reassignment import as_asked, continue_reassignments, reassign
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.controlled import T0, image_of, played, sent
@@ -156,14 +156,13 @@ def test_a_reassignment_is_refused_or_not_needed(
 
 def test_moves_that_kafkas_tool_asks_for_begin_once_and_refused_ones_are_dropped() -> None:
     image = image_of(PartitionState(1, 0, (1,), (1,)))
-    asked = [(T0, (2,)), (TopicPartition("unknown", 0), (1,)), (TopicPartition("t", 1), (9,))]
+    refused = {TopicPartition("unknown", 0): (1,), TopicPartition("t", 1): (9,)}
 
-    plan = as_asked(image, asked)
+    plan = as_asked(image, {T0: (2,), **refused})
 
     assert plan.change is not None
     assert plan.change.sections == {ASKED_MOVES: {}}  # the state keeps those that go on, by their topics
     assert plan.change.topics["t"] is not None
     assert plan.change.topics["t"].reassignments == {0: Reassignment((2,), (1,), (1,))}
-    assert as_asked(played(image, plan), [(T0, (2,))]) is NOTHING
-    refused = as_asked(image, asked[1:])
-    assert refused == NOTHING._replace(change=Change(sections={ASKED_MOVES: {}}))
+    assert as_asked(played(image, plan), {T0: (2,)}) is NOTHING
+    assert as_asked(image, refused) == NOTHING._replace(change=Change(sections={ASKED_MOVES: {}}))

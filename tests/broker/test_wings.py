@@ -16,7 +16,7 @@ from tests.sources import ROOT
 # The books of the core, without the conversations that ask a wing, or list all APIs.
 BOOKS = (
     "(fetching or producing or sessions or topics or groups or offsets or followers or epochs or transactions)"
-    " and not (authorization or delegation or turned or level or becomes)"
+    " and not (authorization or delegation or turned or level or becomes or reassign)"
 )
 # The folder of each wing in broker/wings/, with the name by which app.WINGS has it.
 WINGS = {
@@ -28,6 +28,7 @@ WINGS = {
     "consumer": "ConsumerWing",
     "several": "SeveralWing",
     "zookeeper_nodes": "ZooKeeperWing",
+    "images": "Images",  # which serve asks before there is a broker
 }
 
 

@@ -14,12 +14,12 @@ import trio
 from confluent_kafka import Producer
 
 from benchmarks.apache_kafka import ApacheKafka
-from minibroker.broker.cluster.broker_channels import BrokerChannels
 from minibroker.broker.cluster.controller import Image, Plan, create_topics, delete_topics, new_partition
 from minibroker.broker.cluster.state import TopicState
-from minibroker.broker.network.peer import Peer
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
 from minibroker.broker.transaction.marker_channels import Marker, MarkerChannels
+from minibroker.broker.wings.several.broker_channels import BrokerChannels
+from minibroker.broker.wings.several.peer import Peer
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition

@@ -7,7 +7,7 @@ its login module names for `sasl.mechanism.inter.broker.protocol`.
 from __future__ import annotations
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.peer_login import IN_PLAIN_TEXT, PeerLogin
+from minibroker.broker.wings.several.peer_login import IN_PLAIN_TEXT, PeerLogin
 
 
 def peer_login(config: KafkaConfig) -> PeerLogin:

@@ -41,10 +41,6 @@ class SecurityWing(Wing):
 
             self.tls = tls_listeners(config)
             parts.dynamic_config.checks.append(problems_of)
-        if parts.state.is_shared:
-            from minibroker.broker.wings.security.peer_login import peer_login
-
-            parts.peers.log_in_by(peer_login(config))
 
     @classmethod
     def problems(cls, config: KafkaConfig, options: ServeOptions) -> Sequence[str]:

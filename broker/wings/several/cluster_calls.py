@@ -17,13 +17,14 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.group.coordinator import GroupCoordinator
-from minibroker.broker.network.peers import Peers
-from minibroker.broker.replica.holds import Hold, Place
 from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.partitions import Role
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.several.fetcher_manager import FetcherManager
+from minibroker.broker.wings.several.holds import Hold, Place
 from minibroker.broker.wings.several.member import ClusterMember
+from minibroker.broker.wings.several.peers import Peers
 from minibroker.broker.wings.several.shared_state import SharedState
 from minibroker.broker.wings.testing.control.control_server import ControlError
 from minibroker.protocol.errors import KafkaError
@@ -46,6 +47,7 @@ class ClusterCalls:
         state: SharedState,
         member: ClusterMember,
         peers: Peers,
+        fetchers: FetcherManager,
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
         controller_loop: ControllerLoop,
@@ -61,6 +63,7 @@ class ClusterCalls:
         self._state = state
         self._member = member
         self._peers = peers
+        self._fetchers = fetchers
         self._replicas = replica_manager
         self._metadata = metadata_cache
         self._controller_loop = controller_loop
@@ -124,7 +127,7 @@ class ClusterCalls:
         seen = self._metadata.topics.get(topic_partition.topic)
         state = None if seen is None else seen.partitions.get(topic_partition.partition)
         known = () if state is None else state.in_sync_replicas
-        hold = self._replicas.fetchers.hold_of(topic_partition)
+        hold = self._fetchers.hold_of(topic_partition)
         return {
             "role": "leader" if isinstance(role, Leading) else "follower",
             "leader": self._broker_id if isinstance(role, Leading) else role.leader_id,
@@ -199,11 +202,11 @@ class ClusterCalls:
             raise ControlError(f"records is a whole number above 0, not {records!r}")
         if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds <= SECONDS_MAX):
             raise ControlError(f"seconds is a number above 0 and at most {SECONDS_MAX:.0f}, not {seconds!r}")
-        self._replicas.fetchers.hold(Hold(place_of(topic, partition), records=records, seconds=seconds))
+        self._fetchers.hold(Hold(place_of(topic, partition), records=records, seconds=seconds))
 
     def release(self, topic: str | None = None, partition: int | None = None) -> None:
         """Follow as usual again. Raises ControlError."""
-        self._replicas.fetchers.release(place_of(topic, partition))
+        self._fetchers.release(place_of(topic, partition))
 
     def cut_off(self, broker_id: int) -> None:
         """Reach another broker no more. Raises ControlError."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ZooKeeperWing(Wing):
-    """A broker of `--zookeeper`."""
+    """A broker of `--zookeeper`, which the wing `several` has follow and be followed."""
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts

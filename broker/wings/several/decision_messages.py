@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from minibroker.broker.config.inter_broker_versions import NEWEST_PROTOCOL, inter_broker_versions
 from minibroker.broker.config.settings.endpoints import PROTOCOLS
 from minibroker.broker.replica.decisions import (
     NO_TOPIC_ID,
@@ -23,6 +22,7 @@ from minibroker.broker.replica.decisions import (
     TopicMetadata,
     UpdateMetadata,
 )
+from minibroker.broker.wings.several.inter_broker_versions import NEWEST_PROTOCOL, inter_broker_versions
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError, known_error
 from minibroker.protocol.messages.inter_broker import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest

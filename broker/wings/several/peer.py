@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from minibroker.broker.network import sockets
-from minibroker.broker.network.peer_login import IN_PLAIN_TEXT, PeerLogin
+from minibroker.broker.wings.several.peer_login import IN_PLAIN_TEXT, PeerLogin
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.framing import LENGTH, LENGTH_BYTES

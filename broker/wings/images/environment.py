@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import ConfigError
-from minibroker.broker.config.other_images import (
+from minibroker.broker.wings.images.other_images import (
     CFG,
     LISTENERS,
     is_of_another_image,

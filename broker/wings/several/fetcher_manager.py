@@ -9,25 +9,21 @@ from collections.abc import Callable
 from functools import partial
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.replica.fetcher import Fetcher
+from minibroker.broker.replica.decisions import PartitionState
 from minibroker.broker.replica.flusher import LogFlusher
-from minibroker.broker.replica.following import Following
-from minibroker.broker.replica.holds import Hold, Holds, Place
-from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.replica.follower import Follower
+from minibroker.broker.replica.other_broker import ConnectTo
 from minibroker.broker.replica.replication_quota import ReplicationQuota
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
+from minibroker.broker.wings.several.fetcher import Fetcher
+from minibroker.broker.wings.several.following import Following
+from minibroker.broker.wings.several.holds import Hold, Holds, Place
 from minibroker.protocol.java_hash import abs_of, as_int, java_hash
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.data_dir.log_manager import LogManager
-
-# Makes a connection to a broker, with a client id; raises ConnectionError while the broker's address is unknown.
-ConnectTo = Callable[[int, str], OtherBroker]
-
-
-def not_connected(broker_id: int, client_id: str) -> OtherBroker:
-    raise ConnectionError(f"the address of broker {broker_id} is not known")
+from minibroker.storage.log.log import Log
 
 
 class FetcherManager:
@@ -58,6 +54,17 @@ class FetcherManager:
         self._on_progress = on_progress
         self._fetchers: dict[tuple[int, int], Fetcher] = {}  # by leader and number
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
+
+    def follow(
+        self, topic_partition: TopicPartition, log: Log, decided: PartitionState, before: Follower | None
+    ) -> Follower:
+        """Fetch a partition from its leader; begin anew for one that this broker did not follow so far."""
+        if not isinstance(before, Following):
+            before = Following(log, leader_id=decided.leader, leader_epoch=decided.leader_epoch)
+            self.add(topic_partition, before)
+        elif before.follow(decided.leader, decided.leader_epoch):
+            self.add(topic_partition, before)
+        return before
 
     def add(self, topic_partition: TopicPartition, following: Following) -> None:
         """Fetch a partition from its leader, if it has one, and from no other any more."""

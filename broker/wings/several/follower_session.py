@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, NO_SESSION_ID, next_epoch
-from minibroker.broker.replica.following import AskRecords
+from minibroker.broker.wings.several.following import AskRecords
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 

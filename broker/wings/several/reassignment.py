@@ -62,14 +62,14 @@ def reassign(image: Image, wanted: Iterable[Wanted], *, may_change_count: bool =
     return moved(image, states, moves), outcomes
 
 
-def as_asked(image: Image, asked: Iterable[tuple[TopicPartition, Sequence[int]]]) -> Plan:
+def as_asked(image: Image, asked: Mapping[TopicPartition, Sequence[int]]) -> Plan:
     """Kafka's tool asks for these moves, in the state: begin those that do not go on, and drop those that are refused.
 
     As kafka 2.0.1 KafkaController.maybeTriggerPartitionReassignment.
     """
     wanted: list[Wanted] = []
     going_on: dict[TopicPartition, tuple[int, ...]] = {}
-    for topic_partition, replicas in asked:
+    for topic_partition, replicas in asked.items():
         topic = image.kept_topics.get(topic_partition.topic)
         move = None if topic is None else topic.reassignments.get(topic_partition.partition)
         if move is not None and move.replicas == tuple(replicas):

@@ -13,10 +13,10 @@ from typing import Any
 
 import trio
 
-from minibroker.broker.cluster.decision_messages import Message, Shown, obeyed_of
-from minibroker.broker.config.inter_broker_versions import NEWEST_PROTOCOL
 from minibroker.broker.replica.decisions import Broker, Decision, Obeyed
 from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.wings.several.decision_messages import Message, Shown, obeyed_of
+from minibroker.broker.wings.several.inter_broker_versions import NEWEST_PROTOCOL
 from minibroker.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.peer import Address, Network, Peer
-from minibroker.broker.network.peer_login import IN_PLAIN_TEXT, PeerLogin
+from minibroker.broker.wings.several.peer import Address, Network, Peer
+from minibroker.broker.wings.several.peer_login import IN_PLAIN_TEXT, PeerLogin
 
 
 class Peers(Network):
     """Makes peers, which connect when they are first asked."""
 
-    def __init__(self, config: KafkaConfig, metadata_cache: MetadataCache) -> None:
+    def __init__(self, config: KafkaConfig, metadata_cache: MetadataCache, login: PeerLogin = IN_PLAIN_TEXT) -> None:
         self._config = config
-        self._login = IN_PLAIN_TEXT
+        self._login = login
         self._metadata_cache = metadata_cache
         self._open: set[Peer] = set()
         self._cut_off: dict[int, set[Address]] = {}  # where each broker was known since
-
-    def log_in_by(self, login: PeerLogin) -> None:
-        """Get into the listeners of the others in this way from now on."""
-        self._login = login
 
     def at(self, host: str, port: int) -> Peer:
         """A connection of this broker as a controller, or to one."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from minibroker.broker.replica.follower import Follower
 from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET, EpochEndOffset
 from minibroker.storage.log.log import Log
@@ -77,15 +78,11 @@ class Append(NamedTuple):
 Change = TruncateTo | StartAt | Append
 
 
-class Following:
+class Following(Follower):
     """A follower of `leader_id` in its `leader_epoch`."""
 
-    __slots__ = ("_asked", "_leaders_high_watermark", "leader_epoch", "leader_id", "log", "state")
-
     def __init__(self, log: Log, *, leader_id: int, leader_epoch: int) -> None:
-        self.log = log
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+        super().__init__(log, leader_id=leader_id, leader_epoch=leader_epoch)
         self.begin_anew()
 
     def begin_anew(self) -> None:

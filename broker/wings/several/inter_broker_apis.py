@@ -17,11 +17,11 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller_loop import ControllerLoop
-from minibroker.broker.cluster.decision_messages import leader_and_isr_of, stop_replica_of, update_metadata_of
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.own_broker import OwnBroker
 from minibroker.broker.cluster.state import ClusterState
 from minibroker.broker.replica.decisions import Obeyed
+from minibroker.broker.wings.several.decision_messages import leader_and_isr_of, stop_replica_of, update_metadata_of
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.inter_broker import (

@@ -24,11 +24,13 @@ from typing import Any, TypeVar
 
 import trio
 
-from minibroker.broker.config.inter_broker_versions import inter_broker_versions
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.flusher import LogFlusher
-from minibroker.broker.replica.follower_session import FollowerSession
-from minibroker.broker.replica.following import (
+from minibroker.broker.replica.other_broker import OtherBroker
+from minibroker.broker.replica.replication_quota import ReplicationQuota, names_replica
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.several.follower_session import FollowerSession
+from minibroker.broker.wings.several.following import (
     Append,
     AskEpochEnd,
     AskOffset,
@@ -38,10 +40,8 @@ from minibroker.broker.replica.following import (
     StartAt,
     TruncateTo,
 )
-from minibroker.broker.replica.holds import Holds, cut
-from minibroker.broker.replica.other_broker import OtherBroker
-from minibroker.broker.replica.replication_quota import ReplicationQuota, names_replica
-from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.several.holds import Holds, cut
+from minibroker.broker.wings.several.inter_broker_versions import inter_broker_versions
 from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_UNCOMMITTED
