@@ -25,15 +25,13 @@ from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.wings.consumer.assignors import ASSIGNORS
 from minibroker.broker.wings.consumer.group import ConsumerGroupState
-from minibroker.broker.wings.consumer.member import ConsumerMember, MemberState
+from minibroker.broker.wings.consumer.member import ConsumerMember
 from minibroker.broker.wings.consumer.member_counts import MemberCounts
 from minibroker.broker.wings.consumer.topics import topic_hash
 from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.consumer_protocol import read_assignment, write_assignment
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.resources import ResourceType
-from minibroker.protocol.rights import Operation, Pattern, Permission
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import subscription
 
@@ -142,57 +140,6 @@ async def members(make_broker: MakeBroker) -> Members:
 # -- deadlines ------------------------------------------------------------------------------------------------
 
 
-async def test_a_member_that_is_not_heard_from_is_removed_and_the_others_get_its_partitions(
-    make_broker: MakeBroker,
-) -> None:
-    members = await members_of(make_broker(**SETTINGS, group_consumer_session_timeout_ms=10_000))
-    await members.join("a")
-    await members.join("b")
-    await members.beat("a")
-    await members.has("a", 0, 1)
-    await members.beat("b")
-    assert await members.owned() == {"a": [0, 1], "b": [2, 3]}
-
-    for _ in range(3):
-        await trio.sleep(4)
-        await members.beat("a")
-
-    assert await members.owned() == {"a": [0, 1, 2, 3]}
-    assert (await members.beat("b")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    group = members.broker.parts.groups.get("g")
-    assert group is not None
-    assert (group.rebalance_reason, list(group.missed_members)) == (
-        "member b is removed: its session has ended",
-        ["b"],
-    )
-
-
-async def test_a_member_that_does_not_revoke_in_time_is_removed_though_it_heartbeats(members: Members) -> None:
-    await members.join("a", rebalance_timeout_ms=5000)
-    await members.join("b")
-    await members.beat("a")
-
-    for _ in range(3):
-        await trio.sleep(2)
-        last = await members.has("a", 0, 1, 2, 3)
-        await members.beat("b")
-
-    assert last.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert (await members.beat("b")).error_code == ErrorCode.NONE
-    assert await members.owned() == {"b": [0, 1, 2, 3]}
-
-
-async def test_a_static_member_that_left_for_a_while_keeps_its_partitions_for_its_session(members: Members) -> None:
-    await members.join("a", instance_id="i")
-    left = await members.beat("a", -2, instance_id="i")
-    await trio.sleep(44)
-    kept = await members.owned()
-    await trio.sleep(2)
-
-    assert (left.member_epoch, kept, await members.owned()) == (-2, {"a": [0, 1, 2, 3]}, {})
-    assert await members.listed() == [("Empty", "consumer")]
-
-
 async def test_deadlines_leave_the_timer_with_their_members(members: Members) -> None:
     timer = members.broker.timers.timer
     before = len(timer)
@@ -207,39 +154,6 @@ async def test_deadlines_leave_the_timer_with_their_members(members: Members) ->
 
 
 # -- settings -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "seen"),
-    [
-        ({}, (5000, "uniform", ErrorCode.NONE, 3)),
-        ({"group_consumer_heartbeat_interval_ms": 700}, (700, "uniform", ErrorCode.NONE, 3)),
-        ({"group_consumer_assignors": "range,uniform"}, (5000, "range", ErrorCode.NONE, 3)),
-        ({"group_consumer_max_size": 1}, (5000, "uniform", ErrorCode.GROUP_MAX_SIZE_REACHED, 2)),
-        ({"group_consumer_assignment_interval_ms": 1000}, (5000, "uniform", ErrorCode.NONE, 2)),
-    ],
-)
-async def test_a_setting_of_consumer_groups_bites(
-    make_broker: MakeBroker, settings: dict[str, object], seen: tuple[Any, ...]
-) -> None:
-    members = await members_of(make_broker(**SETTINGS | settings))
-
-    first = await members.join("a")
-    second = await members.join("b")
-    group = await members.describe()
-
-    assert (first.heartbeat_interval_ms, group.assignor_name, second.error_code, group.assignment_epoch) == seen
-
-
-async def test_the_next_assignment_comes_with_a_heartbeat_after_the_interval(make_broker: MakeBroker) -> None:
-    members = await members_of(make_broker(**SETTINGS | {"group_consumer_assignment_interval_ms": 1000}))
-    await members.join("a")
-    await members.join("b")
-    soon = await members.beat("a")
-    members.broker.clock.wall_now_ms += 1000
-
-    assert soon.assignment is None
-    assert (await members.beat("a")).assignment.topic_partitions[0].partitions == [0, 1]
 
 
 async def test_topics_of_an_expression_are_looked_up_when_there_are_new_ones_and_after_the_interval(
@@ -346,53 +260,6 @@ def test_counts_are_of_the_members_as_they_are() -> None:
 # -- the log --------------------------------------------------------------------------------------------------
 
 
-def state_of(members: Members) -> Any:
-    group = group_of(members)
-    resolved = {regex: each._replace(version=0) for regex, each in group.resolved.items()}
-    return group.epoch, group.metadata_hash, group.assignment_epoch, group.members, group.targets, resolved
-
-
-async def test_a_restarted_broker_has_the_group_as_it_was_and_its_members_go_on(
-    make_broker: MakeBroker, tmp_path: Path
-) -> None:
-    members = await members_of(make_broker(tmp_path, **SETTINGS))
-    await members.join("a", rack_id="r")
-    await members.join("b", instance_id="i", subscribed_topic_regex="t")
-    await members.join("c", server_assignor="range")
-    joined = await members.join_classic()
-    await members.beat("a")
-    await members.commit("a", 2)
-    before = state_of(members)
-    members.broker.close()
-    again = Members(make_broker(tmp_path, **SETTINGS))
-    again.epochs = members.epochs
-
-    assert state_of(again) == before
-    assert group_of(again).members["a"].state is MemberState.UNREVOKED_PARTITIONS
-    assert [(await again.beat(each)).error_code for each in "abc"] == [ErrorCode.NONE] * 3
-    assert await again.beat_classic(joined) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-    await trio.sleep(46)
-    assert await again.listed() == [("Empty", "consumer")]
-
-
-@pytest.mark.parametrize("ends", ["deleted", "empty"])
-async def test_a_deleted_group_stays_deleted_and_an_empty_one_stays(
-    make_broker: MakeBroker, tmp_path: Path, ends: str
-) -> None:
-    members = await members_of(make_broker(tmp_path, **SETTINGS))
-    await members.join("a", subscribed_topic_regex="t")
-    await members.commit("a", members.epochs["a"])
-    refused = await members.broker.call(ApiKey.DELETE_GROUPS, 1, group_names=["g"])
-    await members.beat("a", -1)
-    if ends == "deleted":
-        await members.broker.call(ApiKey.DELETE_GROUPS, 1, group_names=["g"])
-    members.broker.close()
-    again = Members(make_broker(tmp_path, **SETTINGS))
-
-    assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
-    assert await again.listed() == ([] if ends == "deleted" else [("Empty", "consumer")])
-
-
 @pytest.mark.pure
 async def test_a_change_that_cannot_be_stored_changes_nothing(
     members: Members, monkeypatch: pytest.MonkeyPatch
@@ -429,6 +296,9 @@ async def test_a_removal_that_cannot_be_stored_is_tried_again(
     await trio.sleep(1)
 
     assert (kept, await members.listed()) == ([("Stable", "consumer")], [("Empty", "consumer")])
+    group = group_of(members)
+    assert group.rebalance_reason == "member a is removed: its session has ended"
+    assert list(group.missed_members) == ["a"]
 
 
 async def test_a_group_in_use_keeps_the_offsets_of_its_topics_and_an_unused_one_loses_them(members: Members) -> None:
@@ -441,15 +311,6 @@ async def test_a_group_in_use_keeps_the_offsets_of_its_topics_and_an_unused_one_
     members.broker.parts.groups.offsets.expire()
 
     assert (in_use, await members.listed()) == (1, [])
-
-
-async def test_a_topic_that_is_deleted_goes_from_the_members(members: Members) -> None:
-    await members.join("a")
-    await members.broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
-
-    told = await members.beat("a")
-
-    assert (list(told.assignment.topic_partitions), await members.owned()) == ([], {"a": []})
 
 
 async def test_a_member_commits_in_an_older_epoch_what_it_had_then_and_has_still(members: Members) -> None:
@@ -485,31 +346,10 @@ async def test_a_member_commits_in_an_older_epoch_what_it_had_then_and_has_still
     assert fetched[0].topics[0].partitions[0].committed_offset == 5
 
 
-async def test_an_epoch_that_is_not_the_members_is_fenced_unless_its_last_answer_may_be_lost(members: Members) -> None:
-    await members.join("a")
-    await members.broker.create_topic("u")
-    await members.beat("a", subscribed_topic_names=["t", "u"])
-    t = members.topic_id()
-    owned: list[Any] = [None, [(t, [0, 1])], [(t, [0, 9])], [(bytes(16), [0])]]
-
-    errors = [(await members.beat("a", 2, topic_partitions=each)).error_code for each in owned]
-
-    fenced = ErrorCode.FENCED_MEMBER_EPOCH
-    assert errors == [fenced, ErrorCode.NONE, fenced, fenced]
-    assert [(await members.beat("a", epoch)).error_code for epoch in (1, 4)] == [fenced, fenced]
-
-
-async def test_a_topic_that_grows_is_assigned_anew_and_its_hash_is_that_of_kafka(members: Members) -> None:
-    await members.join("a")
-    before = group_of(members).metadata_hash
-    await members.broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 5, None)], timeout_ms=1000)
-
-    told = await members.beat("a")
-
-    assert (told.member_epoch, told.assignment.topic_partitions[0].partitions) == (3, [0, 1, 2, 3, 4])
-    assert group_of(members).metadata_hash != before
+def test_the_hash_of_a_topic_is_that_of_kafka() -> None:
     replicas = {number: PartitionState(0, 0, (0, 1), (0, 1)) for number in range(3)}
     topic = TopicMetadata("flights-é", uuid.UUID(int=0x0123456789ABCDEF_FEDCBA9876543210), replicas)
+
     assert [topic_hash(topic, racks) for racks in ({}, {0: "b", 1: "a"})] == KAFKAS_HASHES
 
 
@@ -676,35 +516,6 @@ async def test_beside_apache_kafka_2_0_there_are_no_such_groups(make_broker: Mak
 
 
 # -- rights ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_member_needs_the_right_to_read_the_group_and_to_describe_its_topics(make_broker: MakeBroker) -> None:
-    authorizer = "kafka.security.auth.SimpleAclAuthorizer"
-    broker = make_broker(**SETTINGS, authorizer_class_name=authorizer, super_users="User:ANONYMOUS")
-    members = await members_of(broker)
-    await broker.create_topic("u")
-    await members.join("a", subscribed_topic_regex=".")
-    await members.beat("a")
-    broker.client.principal = broker.client.principal._replace(name="alice")
-    found = [(await members.join("b")).error_code]
-
-    async def allow(resource: ResourceType, name: str, operation: Operation) -> None:
-        broker.client.principal = broker.client.principal._replace(name="ANONYMOUS")
-        rule = (resource, name, Pattern.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
-        await broker.call(ApiKey.CREATE_ACLS, 1, creations=[rule])
-        broker.client.principal = broker.client.principal._replace(name="alice")
-
-    await allow(ResourceType.GROUP, "g", Operation.READ)
-    found.append((await members.join("b")).error_code)
-    hidden = await members.describe()
-    await allow(ResourceType.TOPIC, "t", Operation.DESCRIBE)
-    found.append((await members.join("b")).error_code)
-
-    assert found == [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE]
-    assert (hidden.error_code, list(hidden.members)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
-    await members.join("c", subscribed_topic_regex="[tu]")
-    await members.beat("c")
-    assert group_of(members).resolved["."].topics == {"t", "u"}
 
 
 async def test_the_configs_of_all_groups_are_bounded(make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:

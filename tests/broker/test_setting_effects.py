@@ -348,9 +348,7 @@ SEEN_ELSEWHERE = {
     " leader.replication.throttled.replicas follower.replication.throttled.replicas",
     "integration/test_mixed_controllers.py": "inter.broker.protocol.version",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
-    "broker/test_consumer_groups.py": "group.consumer.session.timeout.ms group.consumer.heartbeat.interval.ms"
-    " group.consumer.max.size group.consumer.assignors group.consumer.assignment.interval.ms"
-    " group.consumer.migration.policy group.consumer.regex.refresh.interval.ms"
+    "broker/test_consumer_groups.py": "group.consumer.migration.policy group.consumer.regex.refresh.interval.ms"
     " group.consumer.min.session.timeout.ms group.consumer.max.session.timeout.ms"
     " group.consumer.min.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms"
     " group.consumer.min.assignment.interval.ms group.consumer.max.assignment.interval.ms",

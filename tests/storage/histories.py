@@ -25,6 +25,7 @@ from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log import Log
 from tests.books import GOLDEN, Book, Script, as_recorded, record_books
 from tests.protocol.batch_bytes import records_in
+from tests.storage.cleaning import aborted_in, assert_sound, commit, shown, take
 from tests.storage.logs import (
     EPOCH,
     NOW_MS,
@@ -173,6 +174,21 @@ class History:
 
     def look(self) -> list[str]:
         return told_of(self._log)
+
+    def compacted(self, steps: str) -> list[str]:
+        """Take the steps; show the batches that are left, and the aborted transactions that readers are told of."""
+        take(self._log, steps)
+        assert_sound(self._log)
+        left, aborted, stable = shown(self._log), aborted_in(self._log), self._log.last_stable_offset
+        self._log.close()
+        for is_after_clean_stop in (True, False):
+            self._log = open_log(self._directory, self._config, is_after_clean_stop=is_after_clean_stop)
+            commit(self._log)
+            assert (shown(self._log), self._log.last_stable_offset >= stable) == (left, True)
+            # After a crash the transaction index is made again, of the batches that are left.
+            assert not is_after_clean_stop or aborted_in(self._log) == aborted
+            self._log.close()
+        return [left or "nothing", *([f"aborted {aborted}"] if aborted else [])]
 
     # -- what becomes of its directory ----------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import batch_is_valid, iter_all_records
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
@@ -21,7 +20,9 @@ from tests.protocol.batch_bytes import views_of
 from tests.refusals import refusal_of
 from tests.storage.cleaning import (
     COMPACTED,
+    aborted_in,
     age_segments,
+    assert_sound,
     clean,
     cleaning_of,
     commit,
@@ -30,15 +31,15 @@ from tests.storage.cleaning import (
     put_segment,
     roll,
     roll_and_clean,
+    shown,
     survivors,
+    take,
 )
 from tests.storage.file_limits import no_space_in
 from tests.storage.logs import (
     NOW_MS,
     UNBOUNDED,
-    batch_of,
     batches_of,
-    end_transaction,
     names_in,
     offsets_of,
     open_log,
@@ -62,253 +63,27 @@ def unfinished_in(directory: Path) -> list[str]:
     return [name for name in names_in(directory) if name.endswith((".cleaned", ".swap"))]
 
 
-def assert_sound(log: Log) -> None:
-    """Every batch has a right CRC and records at rising offsets inside it."""
-    last_offset = -1
-    for segment in log.segments:
-        data = segment.path.read_bytes()
-        for view in views_of(data):
-            assert batch_is_valid(data, view)
-            for record in iter_all_records(data, view, max_decompressed_bytes=UNBOUNDED):
-                assert last_offset < record.offset <= view.last_offset
-                last_offset = record.offset
-        for index in (segment.offset_index, segment.time_index, segment.transaction_index):
-            index.sanity_check()
-
-
-def take(log: Log, steps: str) -> None:
-    """Take the steps, as `TestHistories` describes them."""
-    for step in steps.split("; "):
-        match step.split():
-            case ["roll"]:
-                roll(log)
-            case ["clean"]:
-                roll_and_clean(log)
-            case ["compact"]:
-                clean(log)
-            case ["age", *count]:
-                age_segments(log, 2 * DAY_MS, count=int((count or "0")[0]))
-            case ["forget"]:
-                log.producer_state.remove_expired(1 << 60)
-            case ["sweep"]:
-                log.producer_state.remove_expired(0)
-            case ["uncommitted"]:
-                send(log, batch_of(["2"], key=b"a"))
-            case [producer, "commits" | "aborts" as end, *epoch]:
-                end_transaction(log, int(producer), is_commit=end == "commits", epoch=int((epoch or "0")[0]))
-                commit(log)
-            case [producer, *pairs] if producer[:1].isdigit():
-                number, _, epoch_of = producer.rstrip(":").partition(".")
-                known = log.producer_state.producers.get(int(number))
-                epoch_number = int(epoch_of or "0")
-                is_known = known is not None and known.epoch == epoch_number
-                put(
-                    log,
-                    *map(pair_of, pairs),
-                    producer_id=int(number),
-                    sequence=known.last_sequence + 1 if known is not None and is_known else 0,
-                    epoch=epoch_number,
-                    is_transactional=producer.endswith(":"),
-                )
-            case pairs:
-                put(log, *map(pair_of, pairs))
-
-
-def pair_of(text: str) -> tuple[str, str | None]:
-    key, is_given, value = text.partition("=")
-    return key, value.replace("V", "v" * 60) if is_given else None
-
-
-def shown(log: Log) -> str:
-    """Return the batches of a log, as `TestHistories` describes them."""
-    texts, records = [], records_of(log)
-    for batch in batches_of(log):
-        of_batch = [each for each in records if batch.base_offset <= each.offset <= batch.last_offset]
-        empty = f"{batch.base_offset}!" if batch.is_control else f"{batch.base_offset}()"
-        texts.append(" ".join(map(text_of, of_batch)) or empty)
-    return "; ".join(texts)
-
-
-def text_of(record: Record) -> str:
-    value = "" if record.value is None else "=" + record.value.decode().replace("v" * 60, "V")
-    return f"{record.offset}{(record.key or b'').decode()}{value}"
-
-
-def aborted_in(log: Log) -> str:
-    """Return the aborted transactions that a read_committed fetch of everything gets."""
-    found = log.segments.collect_aborted_txns(log.log_start_offset, log.log_end_offset, 0)
-    return ", ".join(f"{txn.producer_id} {txn.first_offset}-{txn.last_offset}" for txn in found)
-
-
-def history(directory: Path, steps: str, aborted: str | None = "", **config: object) -> str:
-    """Take the steps in a new log; return the log, which must be sound, and the same when it is opened again."""
-    log = open_log(directory / "log", config_of(**config))
-    take(log, steps)
-    expected = shown(log)
-    assert_sound(log)
-    assert aborted is None or aborted_in(log) == aborted
-    stable = log.last_stable_offset
+def test_a_producer_goes_on_where_it_was_even_without_snapshots(log: Log) -> None:
+    take(log, "7. a=1; 7. a=2; a=3; clean")
     log.close()
-    for is_after_clean_stop in (True, False):
-        again = open_log(directory / "log", config_of(**config), is_after_clean_stop=is_after_clean_stop)
-        commit(again)
-        assert (shown(again), again.last_stable_offset >= stable) == (expected, True)
-        # After a crash the transaction index is made again, of the batches that are left.
-        assert aborted is None or not is_after_clean_stop or aborted_in(again) == aborted
-        again.close()
-    return expected
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
 
+    again = open_log(log.directory, COMPACTED)
 
-class TestHistories:
-    """Steps that lead to a log, and the log: a record as offset, key and value, `()` for an empty batch, `!` a marker.
-
-    `a=1` is a record, `a` a tombstone; `7:` begins a batch of a transaction of producer 7, `7.` one outside of any.
-    """
-
-    @pytest.mark.parametrize(
-        ("steps", "expected"),
-        [
-            pytest.param("compact", "", id="nothing to compact"),
-            pytest.param("a=1 b=1 a=2; c=1 b=2; clean; a=3", "2a=2; 3c=1 4b=2; 5a=3", id="the newest value stays"),
-            pytest.param("a=1 b=1; clean; a=2 a=3; compact", "0a=1 1b=1; 2a=2 3a=3", id="the active segment stays"),
-            pytest.param("a=1 b=1; clean; a=2 a=3; compact; clean", "1b=1; 3a=3", id="what was compacted before goes"),
-            pytest.param("a=1 b=1 a; clean", "1b=1 2a", id="a tombstone stays and its key goes"),
-            pytest.param("a=1; roll; uncommitted; roll; compact", "0a=1; 1a=2", id="what is uncommitted removes none"),
-        ],
+    assert refusal_of(lambda: put(again, ("a", "x"), producer_id=7, sequence=3)) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     )
-    def test_plain_records(self, tmp_path: Path, steps: str, expected: str) -> None:
-        assert history(tmp_path, steps) == expected
+    assert put(again, ("a", "4"), producer_id=7, sequence=2).first_offset == 3
 
-    @pytest.mark.parametrize(
-        ("steps", "expected"),
-        [
-            pytest.param("a=1 a; clean; age; b=1; clean", "1a; 2b=1", id="not before a round has passed it"),
-            pytest.param("a=1 a; clean; age; b=1; clean; c=1; clean", "2b=1; 3c=1", id="a round after the retention"),
-        ],
-    )
-    def test_a_tombstone_goes_with_its_retention(self, tmp_path: Path, steps: str, expected: str) -> None:
-        assert history(tmp_path, steps, segment_bytes=120) == expected
 
-    def test_a_tombstone_without_retention_stays_for_one_round(self, tmp_path: Path) -> None:
-        assert history(tmp_path, "a=1 b=1 a; clean", delete_retention_ms=0) == "1b=1 2a"
+def test_a_transaction_behind_the_memory_of_a_round_stays_aborted(log: Log) -> None:
+    take(log, "k0=1 k1=1 k2=1; 7: a=1; 7 aborts; b=1; roll")
 
-    @pytest.mark.parametrize(
-        ("steps", "expected", "aborted"),
-        [
-            pytest.param("7: a=1 a=2; 7: b=1; 7 commits; clean", "1a=2; 2b=1; 3!", "", id="committed"),
-            pytest.param("7: a=1; 7 aborts; clean", "0(); 1!", "7 0-1", id="aborted, the last batch is left"),
-            pytest.param(
-                "7: a=1 b=1; 7: c=1; a=2; roll; 7 aborts; compact",
-                "2(); 3a=2; 4!",
-                "7 0-4",
-                id="aborted by a marker in the active segment",
-            ),
-            pytest.param(
-                "7: a=7; 8: a=8 b=8; 7: b=7; 8 aborts; clean; 8: c=8; 7 commits; 8 commits; clean",
-                "0a=7; 3b=7; 4!; 5c=8; 6!; 7!",
-                "8 1-4",
-                id="several producers and the next transaction of each",
-            ),
-            pytest.param(
-                "7: a=0 b=0; 7 aborts; 7: a=1; 7 commits; clean", "2!; 3a=1; 4!", "7 0-2", id="one after the other"
-            ),
-            pytest.param(
-                "a=1 a=2; roll; a=3 a=4; 7: a=5; a=6; roll; a=7; clean",
-                "1a=2; 2a=3 3a=4; 4a=5; 5a=6; 6a=7",
-                "",
-                id="nothing from the segment of an open transaction on",
-            ),
-            pytest.param(
-                "a=1 a=2; roll; a=3 a=4; 7: a=5; a=6; roll; a=7; clean; 7 commits; clean",
-                "4(); 6a=7; 7!",
-                "",
-                id="all of it once that has ended",
-            ),
-        ],
-    )
-    def test_transactions(self, tmp_path: Path, steps: str, expected: str, aborted: str) -> None:
-        assert history(tmp_path, steps, aborted) == expected
+    clean(log, config=CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY, io_buffer_load_factor=1.0))
 
-    @pytest.mark.parametrize(
-        ("steps", "expected", "aborted"),
-        [
-            pytest.param(
-                "7: a=1; 7 commits; a=2; clean; forget; k0=V; clean; k1=V; clean; k2=V; clean",
-                "1!; 2a=2; 3k0=V; 4k1=V; 5k2=V",
-                "",
-                id="a commit marker stays for the retention",
-            ),
-            pytest.param(
-                "7: a=1; 7 commits; a=2; clean; forget; k0=V; clean; k1=V; clean; k2=V; clean; age 1; k3=1; clean",
-                "2a=2; 3k0=V; 4k1=V; 5k2=V; 6k3=1",
-                "",
-                id="then it goes",
-            ),
-            pytest.param(
-                "a=1; 7: a=2; 7 aborts; clean; forget; k0=V; clean; k1=V; clean",
-                "0a=1; 2!; 3k0=V; 4k1=V",
-                "",
-                id="the entry of an aborted transaction goes with its last batch",
-            ),
-            pytest.param(
-                "a=1; 7: a=2; 7 aborts; clean; forget; k0=V; clean; k1=V; clean; age 2; k2=1; clean",
-                "0a=1; 3k0=V; 4k1=V; 5k2=1",
-                "",
-                id="and the marker after the retention",
-            ),
-        ],
-    )
-    def test_markers(self, tmp_path: Path, steps: str, expected: str, aborted: str) -> None:
-        assert history(tmp_path, steps, aborted, segment_bytes=140) == expected
-
-    def test_a_commit_marker_stays_while_a_batch_of_it_is_in_another_segment(self, tmp_path: Path) -> None:
-        steps = "7: a=1; roll; 7 commits; clean; age; k0=1; clean; k1=1; clean; k2=1; clean"
-
-        shown = history(tmp_path, steps, delete_retention_ms=0, segment_bytes=100)
-
-        assert shown == "0a=1; 1!; 2k0=1; 3k1=1; 4k2=1"
-
-    @pytest.mark.parametrize("swept", ["", "sweep; "])
-    def test_a_marker_that_alone_has_the_epoch_of_a_producer_stays_whole(self, tmp_path: Path, swept: str) -> None:
-        steps = f"7: a=1; 7 aborts 1; {swept}k0=V; clean; age; k1=V; clean; age; k2=V; clean; age; k3=V; clean"
-
-        assert history(tmp_path, steps, None, delete_retention_ms=0, segment_bytes=140).split("; ")[:2] == [
-            "1!",
-            "2k0=V",
-        ]
-
-    @pytest.mark.parametrize(
-        ("steps", "expected"),
-        [
-            pytest.param("7. a=1; 7. a=2 b=1; a=3 b=2; clean", "1(); 3a=3 4b=2", id="stays without its records"),
-            pytest.param("7. a=1; a=2; clean; 7. a=3; clean", "2a=3", id="goes when it wrote another"),
-            pytest.param("7. a=1; a=2; clean; forget; a=3; clean", "2a=3", id="goes when it is forgotten"),
-            pytest.param("7. a=1; 7.1 a=2; a=3; clean", "1(); 2a=3", id="of an older epoch goes"),
-        ],
-    )
-    def test_the_last_batch_of_a_producer(self, tmp_path: Path, steps: str, expected: str) -> None:
-        assert history(tmp_path, steps) == expected
-
-    def test_a_producer_goes_on_where_it_was_even_without_snapshots(self, log: Log) -> None:
-        take(log, "7. a=1; 7. a=2; a=3; clean")
-        log.close()
-        for path in log.directory.glob("*.snapshot"):
-            path.unlink()
-
-        again = open_log(log.directory, COMPACTED)
-
-        assert refusal_of(lambda: put(again, ("a", "x"), producer_id=7, sequence=3)) is (
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        )
-        assert put(again, ("a", "4"), producer_id=7, sequence=2).first_offset == 3
-
-    def test_a_transaction_behind_the_memory_of_a_round_stays_aborted(self, log: Log) -> None:
-        take(log, "k0=1 k1=1 k2=1; 7: a=1; 7 aborts; b=1; roll")
-
-        clean(log, config=CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY, io_buffer_load_factor=1.0))
-
-        assert (log.cleaned_offset, aborted_in(log)) == (3, "7 3-4")
-        assert shown(log) == "0k0=1 1k1=1 2k2=1; 3(); 4!; 5b=1"
+    assert (log.cleaned_offset, aborted_in(log)) == (3, "7 3-4")
+    assert shown(log) == "0k0=1 1k1=1 2k2=1; 3(); 4!; 5b=1"
 
 
 class TestRecords:
