@@ -42,6 +42,7 @@ from trio.testing import MockClock
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.principal import Principal
+from minibroker.broker.wings.testing.faults.fault import Fault
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
@@ -56,6 +57,7 @@ from tests.books import GOLDEN, Book, Script, as_recorded
 from tests.books.language import KNOWN, line_of
 from tests.broker.asking import batch_of, on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.faulty import Faulty
 from tests.broker.scripted_follower import lead_elsewhere, partition_of
 from tests.conformance.asking import config_rows
 from tests.conformance.steps import KEYS, resolved
@@ -293,6 +295,8 @@ class InMemory(Conversation):
         self._make_broker = make_broker
         self._given = FEW | book.settings | script.settings
         self.broker = self._made(None)
+        self._faulty: Faulty | None = None
+        self._faults: list[Fault] = []
         self._directory = str(self.broker.parts.config.log_dir)
 
     def _made(self, data_dir: Path | None) -> InMemoryBroker:
@@ -348,6 +352,34 @@ class InMemory(Conversation):
     async def go_offline(self) -> None:
         """Have the directory of logs be failed."""
         self.broker.parts.replica_manager.log_manager.go_offline("a test")
+
+    async def fault(self, kind: str, **arguments: Any) -> str | None:
+        """Make a fault, which strikes from now on."""
+        if self._faulty is None:
+            self._faulty = Faulty(self.broker)
+        try:
+            self._faults.append(self._faulty.add(kind, **arguments))
+        except ValueError as refused:
+            return f"refused: {refused}"
+        return None
+
+    async def faults(self) -> list[str]:
+        """Show the faults, and which can strike."""
+        return [f"{each}{'' if each.is_active else ', and no more'}" for each in self._faults]
+
+    async def lift(self, number: int = 0) -> None:
+        """Lift a fault, or all."""
+        assert self._faulty is not None
+        if number:
+            self._faulty.injector.lift(self._faults[number - 1].id)
+        else:
+            self._faulty.injector.lift_all()
+
+    async def connect(self, address: str) -> list[str]:
+        """Let the next requests come from another client; show the open connections, by which faults name them."""
+        assert self._faulty is not None
+        self._faulty.connect(address)
+        return [f"{number} from {host}, client id {name}" for number, host, name in self._faulty.injector.connections()]
 
     async def sessions(self) -> str:
         """Show how many sessions of fetches there are."""
