@@ -22,7 +22,7 @@ from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER
 from minibroker.broker.config.settings.table import KafkaSettings
 from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
-from minibroker.cli.app import app
+from minibroker.cli.app import GROUPS
 from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
 from minibroker.protocol.api_table import API_TABLE, Api
 from minibroker.protocol.rights import FOREVER, Right
@@ -130,7 +130,7 @@ neither renames nor removes one, nor gives it another type.
 `[].name` is the field `name` of each element of a list, and `configs.*` a field of `configs` with any name. A field
 that is only null here has a text or a number in other cases: an `error` is a text. Times are in ms since 1970, sizes in
 bytes."""
-GROUPS = [str(each.name) for each in app.registered_groups]
+
 MASKED = re.compile(r"(?<=: )(ID|MILLISECONDS|E|SECONDS)\b")
 NAMES_AS_KEYS = ("configs", "defaults", "quotas", "entity")  # of objects with keys of the cluster
 TYPES = {bool: "true or false", int: "number", float: "number", str: "text", type(None): "null"}

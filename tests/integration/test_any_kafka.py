@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from benchmarks.apache_kafka import KafkaUnavailable
-from minibroker.cli.app import app
+from minibroker.cli.app import app_of
 from tests.console.asking import ask, get
 from tests.console.conftest import console_of
 from tests.integration.any_kafka import (
@@ -229,5 +229,5 @@ def test_every_command_with_a_cluster_is_tried() -> None:
     lines = [each.line for each in COMMANDS]
 
     assert [
-        name for name in names_of(get_command(app)) if not any(f"{line} ".startswith(f"{name} ") for line in lines)
+        name for name in names_of(get_command(app_of())) if not any(f"{line} ".startswith(f"{name} ") for line in lines)
     ] == TRIED_ALONE

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from minibroker import Cluster, patience
+from minibroker.any_cluster import group_admin
 from minibroker.any_cluster.api_names import api_name
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.cluster import connected, described_cluster, of_each, release_of
-from minibroker.any_cluster.group_admin import GroupAdmin, Move
+from minibroker.any_cluster.group_admin import Move
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.client.client import Question
 from minibroker.client.connection import newest_common
@@ -93,11 +94,10 @@ def test_a_release_is_named_that_has_the_api(api_key: ApiKey, release: str) -> N
 def test_a_connection_that_is_kept_finds_a_coordinator_that_has_moved() -> None:
     with Cluster(2) as cluster, connected(parse_bootstrap(cluster.bootstrap_servers)) as kept:
         cluster.create_topic("orders", partitions=1)
-        admin = GroupAdmin(kept)
-        admin.reset("billing", [Move("orders", 0, None, 0)])
+        group_admin.reset(kept, "billing", [Move("orders", 0, None, 0)])
 
         for broker in (1, 2):
             cluster.move_coordinator("billing", broker)
 
-            assert admin.committed("billing") == {("orders", 0): 0}
-            assert [each.group for each in admin.groups()] == ["billing"]
+            assert group_admin.committed(kept, "billing") == {("orders", 0): 0}
+            assert [each.group for each in group_admin.groups(kept)] == ["billing"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.cli.completion import serve_options
+from minibroker.cli.completion import options_in_help
 from tests.minibroker.commands import minibroker
 from tests.minibroker.conftest import CommandLine
 
@@ -63,5 +63,5 @@ def test_commands_options_and_values_are_offered(typed: str, completions: list[s
 
 @pytest.mark.slow
 def test_what_is_no_option_of_serve_is_left_to_the_shell() -> None:
-    assert serve_options("") == []
-    assert dict(serve_options("--listen"))["--listen"].startswith("address to listen on")
+    assert options_in_help("serve", "") == []
+    assert dict(options_in_help("serve", "--listen"))["--listen"].startswith("address to listen on")

@@ -15,8 +15,7 @@ from confluent_kafka import Consumer
 import minibroker
 from minibroker import Broker, BrokerError
 from minibroker.administration import connected
-from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.topic_admin import topic_admin
+from minibroker.any_cluster import topic_admin
 from minibroker.protocol.api import ApiKey
 from tests.integration.members import is_alive, wait_until_gone
 from tests.requests import by_name
@@ -35,8 +34,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def partitions_of(broker: Broker) -> dict[str, int]:
-    with topic_admin(parse_bootstrap(broker.bootstrap_servers)) as admin:
-        return {topic.name: topic.partitions for topic in admin.topics()}
+    with connected(broker.bootstrap_servers) as client:
+        return {topic.name: topic.partitions for topic in topic_admin.topics(client)}
 
 
 def groups_of(broker: Broker) -> set[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.any_cluster.quota_admin import CLIENT_ID, USER, Entity, QuotaAdmin
+from minibroker.any_cluster import quota_admin
+from minibroker.any_cluster.quota_admin import CLIENT_ID, USER, Entity
 from minibroker.cli.quotas import limit_of, names_of
 from minibroker.errors import CommandFailed
 from minibroker.protocol.messages.quotas import AlterClientQuotasResponse
@@ -23,10 +24,10 @@ def client() -> Answers:
 
 
 def test_all_quotas_of_an_entity_are_removed_unless_some_are_named(client: Answers) -> None:
-    admin, ann = QuotaAdmin(client), Entity({USER: "ann"})
+    ann = Entity({USER: "ann"})
 
-    assert admin.remove(ann, []) == ["consumer_byte_rate", "producer_byte_rate"]
-    assert admin.remove(ann, ["producer_byte_rate"]) == ["producer_byte_rate"]
+    assert quota_admin.remove(client, ann, []) == ["consumer_byte_rate", "producer_byte_rate"]
+    assert quota_admin.remove(client, ann, ["producer_byte_rate"]) == ["producer_byte_rate"]
 
     entity = [(USER, "ann")]
     assert [each.body["entries"] for each in client.asked[1::2]] == [
@@ -37,11 +38,11 @@ def test_all_quotas_of_an_entity_are_removed_unless_some_are_named(client: Answe
 
 def test_quotas_of_other_entities_are_not_removed(client: Answers) -> None:
     with pytest.raises(CommandFailed, match="user ann, the default client-id has no quotas"):
-        QuotaAdmin(client).remove(Entity({USER: "ann", CLIENT_ID: None}), [])
+        quota_admin.remove(client, Entity({USER: "ann", CLIENT_ID: None}), [])
 
 
 def test_a_filter_asks_for_names_and_for_defaults(client: Answers) -> None:
-    QuotaAdmin(client).quotas({USER: None, CLIENT_ID: "c"})
+    quota_admin.quotas(client, {USER: None, CLIENT_ID: "c"})
 
     assert client.asked[0].body["components"] == [(USER, 1, None), (CLIENT_ID, 0, "c")]
 

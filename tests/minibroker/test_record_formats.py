@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from minibroker.any_cluster import transaction_admin
 from minibroker.any_cluster.kafka_python import KafkaPythonConsumer
 from minibroker.any_cluster.librdkafka import error_of
 from minibroker.any_cluster.record_lines import Template, pieces_of, records_of, records_with_lengths
 from minibroker.any_cluster.record_text import ShownRecord, compile_format
-from minibroker.any_cluster.transaction_admin import TransactionAdmin
 from minibroker.cli.app import main
 from minibroker.cli.reset_plan import plan_in
 from minibroker.client.errors import NoAnswer
@@ -162,7 +162,7 @@ def test_an_abort_marker_has_a_coordinator_epoch_even_of_a_new_producer() -> Non
         write_txn_markers=row(markers=[written]),
     )
 
-    TransactionAdmin(client).abort_in(at, 7)
+    transaction_admin.abort_in(client, at, 7)
 
     (marker,) = client.asked[-1].body["markers"]
     assert marker == (7, 2, False, [("t", [0])], 0, 0)

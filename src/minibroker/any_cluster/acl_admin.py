@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import connected, error_name
+from minibroker.any_cluster.cluster import error_name
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.client.client import Client
 from minibroker.client.errors import ClientError, check
@@ -178,14 +177,8 @@ def wanted_of(names: Names, users: Sequence[str], *, applying: bool) -> list[Wan
 
 
 @contextmanager
-def acl_admin(cluster: Cluster) -> Iterator[AclAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client, refusals_explained(client):
-        yield AclAdmin(client)
-
-
-@contextmanager
 def refusals_explained(client: Client) -> Iterator[None]:
+    """Turn what a broker without an authorizer, or without a right for us, answers inside into a CommandFailed."""
     try:
         yield
     except KafkaError as error:
@@ -212,38 +205,34 @@ def no_right(what: str) -> str:
     return f"this client may not {what}: that needs Describe or Alter on the cluster; ask a super user"
 
 
-class AclAdmin:
-    """The ACLs of one cluster."""
+def rules(client: Client, wanted: Iterable[Wanted]) -> list[Rule]:
+    """The rules that any of these select, each once, in order."""
+    found: set[Rule] = set()
+    for each in wanted:
+        answer = client.ask(ApiKey.DESCRIBE_ACLS, **filter_of(each))
+        check(answer.error_code)
+        found.update(rule_of(resource, acl) for resource in answer.resources for acl in resource.acls)
+    return sorted(found)
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
-    def rules(self, wanted: Iterable[Wanted]) -> list[Rule]:
-        """The rules that any of these select, each once, in order."""
-        found: set[Rule] = set()
-        for each in wanted:
-            answer = self._client.ask(ApiKey.DESCRIBE_ACLS, **filter_of(each))
-            check(answer.error_code)
-            found.update(rule_of(resource, acl) for resource in answer.resources for acl in resource.acls)
-        return sorted(found)
+def add(client: Client, rules: Sequence[Rule]) -> list[Outcome]:
+    """Add rules; one that is there is not an error."""
+    answer = client.ask(ApiKey.CREATE_ACLS, creations=list(map(creation_of, rules)))
+    codes = [result.error_code for result in answer.results]
+    return [
+        Outcome(str(rule), "failed", refusal(rule, code)) if code else Outcome(str(rule), "added")
+        for rule, code in zip(rules, codes, strict=True)
+    ]
 
-    def add(self, rules: Sequence[Rule]) -> list[Outcome]:
-        """Add rules; one that is there is not an error."""
-        answer = self._client.ask(ApiKey.CREATE_ACLS, creations=list(map(creation_of, rules)))
-        codes = [result.error_code for result in answer.results]
-        return [
-            Outcome(str(rule), "failed", refusal(rule, code)) if code else Outcome(str(rule), "added")
-            for rule, code in zip(rules, codes, strict=True)
-        ]
 
-    def remove(self, wanted: Sequence[Wanted]) -> list[Outcome]:
-        """Remove the rules that any of these select."""
-        filters = [tuple(filter_of(each).values()) for each in wanted]
-        answer = self._client.ask(ApiKey.DELETE_ACLS, filters=filters)
-        for result in answer.filter_results:
-            check(result.error_code)
-        removed = {rule_of(acl, acl) for result in answer.filter_results for acl in result.matching_acls}
-        return [Outcome(str(rule), "removed") for rule in sorted(removed)]
+def remove(client: Client, wanted: Sequence[Wanted]) -> list[Outcome]:
+    """Remove the rules that any of these select."""
+    filters = [tuple(filter_of(each).values()) for each in wanted]
+    answer = client.ask(ApiKey.DELETE_ACLS, filters=filters)
+    for result in answer.filter_results:
+        check(result.error_code)
+    removed = {rule_of(acl, acl) for result in answer.filter_results for acl in result.matching_acls}
+    return [Outcome(str(rule), "removed") for rule in sorted(removed)]
 
 
 def refusal(rule: Rule, code: int) -> str:

@@ -9,7 +9,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -153,17 +153,6 @@ def wait_as_asked(properties: Properties) -> None:
     """Lift the deadline of the command or the page, if the user names the time that an answer may take."""
     if REQUEST_TIMEOUT in properties:
         patience.lift()
-
-
-def administering(make: Callable[[Any], T]) -> Callable[[Cluster], AbstractContextManager[T]]:
-    """The function that connects to a cluster for a `with`, as `connected` does, and makes an administration of it."""
-
-    @contextmanager
-    def administered(cluster: Cluster) -> Iterator[T]:
-        with connected(cluster) as client:
-            yield make(client)
-
-    return administered
 
 
 def check_group_protocol(client: Client, properties: Properties) -> None:

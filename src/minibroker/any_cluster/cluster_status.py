@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import administering, both, described_cluster, lacks_answer, topics_of
+from minibroker.any_cluster.cluster import both, described_cluster, lacks_answer, topics_of
 from minibroker.any_cluster.partition_offsets import topic_rows
 from minibroker.client.client import Broker, Client
 from minibroker.client.errors import NoAnswer
@@ -126,6 +126,3 @@ def answered(answers: Mapping[Key, Any]) -> dict[Key, Any]:
 
 def as_row(broker: Broker) -> dict[str, Any]:
     return {"broker_id": broker.id, "host": broker.address.host, "port": broker.address.port, "rack": broker.rack}
-
-
-cluster_status = administering(ClusterStatus)

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 from minibroker.any_cluster.cluster import (
     DENIED,
-    administering,
     topics_of,
 )
 from minibroker.any_cluster.partition_offsets import missing_topic
@@ -87,75 +86,70 @@ def meaning_of(kind: Literal["topic", "broker"], name: str) -> str | None:
     return next((f"of topics: {row.doc}" for row in TOPIC_CONFIGS.values() if name in row.server_names), None)
 
 
-class ConfigAdmin:
-    """Configs of topics, brokers and groups of one cluster."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def describe(self, subject: Subject) -> list[Config]:
-        """All configs by name. Raises CommandFailed if the topic or broker does not exist."""
-        self._check_exists(subject)
-        return [
-            Config(row.name, row.value, source_of(row), row.read_only, row.is_sensitive)
-            for row in sorted(configs_of(self._client, subject))
-        ]
-
-    def set(self, subject: Subject, values: Mapping[str, str]) -> None:
-        """Raises CommandFailed; then nothing has changed."""
-        self._check_exists(subject)
-        if subject.kind == "group":  # an older Kafka has no configs of groups, which this says
-            configs_of(self._client, subject)
-        try:
-            self._alter(subject, values)
-        except CommandFailed as failure:
-            if (unknown := UNKNOWN.search(str(failure))) is None:
-                raise
-            known = [row.name for row in configs_of(self._client, subject)]
-            raise CommandFailed(no_config(subject, unknown[1], known)) from failure
-
-    def unset(self, subject: Subject, names: Sequence[str]) -> None:
-        """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
-        known = {config.name for config in self.describe(subject)}
-        for name in names:
-            if name not in known:
-                raise CommandFailed(no_config(subject, name, known))
-        self._alter(subject, dict.fromkeys(names))
-
-    def _alter(self, subject: Subject, changes: Mapping[str, str | None]) -> None:
-        """Set these configs; unset one whose value is None."""
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS in self._client.versions:
-            api = ApiKey.INCREMENTAL_ALTER_CONFIGS
-            rows: list[Any] = [(name, DELETE if value is None else SET, value) for name, value in changes.items()]
-        else:
-            api = ApiKey.ALTER_CONFIGS
-            kept = {row.name: row.value for row in configs_of(self._client, subject) if is_own(row, subject)}
-            rows = [(name, value) for name, value in {**kept, **changes}.items() if value is not None]
-        resources = [(*resource_of(subject), rows)]
-        (result,) = self._client.ask(api, broker=broker_of(subject), resources=resources).responses
-        if result.error_code:
-            reason = result.error_message or error_name(result.error_code)
-            set_values = {name: value for name, value in changes.items() if value is not None}
-            raise CommandFailed(refusal(subject, result.error_code, reason) + in_ms(set_values))
-
-    def _check_exists(self, subject: Subject) -> None:
-        if subject.kind == "group":  # any may be
-            return
-        if subject.kind == "topic":
-            (topic,) = topics_of(self._client, [subject.name])
-            if topic.error_code in (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-            ):
-                raise CommandFailed(missing_topic(self._client, subject.name))
-            return
-        self._client.metadata([])
-        ids = sorted(self._client.brokers)
-        if int(subject.name) not in ids:
-            raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
+def describe(client: Client, subject: Subject) -> list[Config]:
+    """All configs by name. Raises CommandFailed if the topic or broker does not exist."""
+    check_exists(client, subject)
+    return [
+        Config(row.name, row.value, source_of(row), row.read_only, row.is_sensitive)
+        for row in sorted(configs_of(client, subject))
+    ]
 
 
-config_admin = administering(ConfigAdmin)
+def set_values(client: Client, subject: Subject, values: Mapping[str, str]) -> None:
+    """Raises CommandFailed; then nothing has changed."""
+    check_exists(client, subject)
+    if subject.kind == "group":  # an older Kafka has no configs of groups, which this says
+        configs_of(client, subject)
+    try:
+        alter(client, subject, values)
+    except CommandFailed as failure:
+        if (unknown := UNKNOWN.search(str(failure))) is None:
+            raise
+        known = [row.name for row in configs_of(client, subject)]
+        raise CommandFailed(no_config(subject, unknown[1], known)) from failure
+
+
+def unset(client: Client, subject: Subject, names: Sequence[str]) -> None:
+    """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
+    known = {config.name for config in describe(client, subject)}
+    for name in names:
+        if name not in known:
+            raise CommandFailed(no_config(subject, name, known))
+    alter(client, subject, dict.fromkeys(names))
+
+
+def alter(client: Client, subject: Subject, changes: Mapping[str, str | None]) -> None:
+    """Set these configs; unset one whose value is None."""
+    if ApiKey.INCREMENTAL_ALTER_CONFIGS in client.versions:
+        api = ApiKey.INCREMENTAL_ALTER_CONFIGS
+        rows: list[Any] = [(name, DELETE if value is None else SET, value) for name, value in changes.items()]
+    else:
+        api = ApiKey.ALTER_CONFIGS
+        kept = {row.name: row.value for row in configs_of(client, subject) if is_own(row, subject)}
+        rows = [(name, value) for name, value in {**kept, **changes}.items() if value is not None]
+    resources = [(*resource_of(subject), rows)]
+    (result,) = client.ask(api, broker=broker_of(subject), resources=resources).responses
+    if result.error_code:
+        reason = result.error_message or error_name(result.error_code)
+        set_values = {name: value for name, value in changes.items() if value is not None}
+        raise CommandFailed(refusal(subject, result.error_code, reason) + in_ms(set_values))
+
+
+def check_exists(client: Client, subject: Subject) -> None:
+    if subject.kind == "group":  # any may be
+        return
+    if subject.kind == "topic":
+        (topic,) = topics_of(client, [subject.name])
+        if topic.error_code in (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ):
+            raise CommandFailed(missing_topic(client, subject.name))
+        return
+    client.metadata([])
+    ids = sorted(client.brokers)
+    if int(subject.name) not in ids:
+        raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
 
 
 def refusal(subject: Subject, code: int, reason: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
-    administering,
     at_coordinators,
     both,
     lacks_answer,
@@ -101,166 +100,166 @@ class Scope(NamedTuple):
         return [each for each in chosen if not self.partitions or each.partition in self.partitions]
 
 
-class GroupAdmin:
-    """Consumer groups of one cluster."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def groups(self) -> list[GroupSummary]:
-        """All groups by name."""
-        listed = groups_listed(self._client)
-        return [
-            GroupSummary(
-                each.group,
-                each.state,
-                None if each.members is None else len(each.members),
-                each.type,
-                each.protocol_type,
-            )
-            for each in described(self._client, list(listed), listed).values()
-        ]
-
-    def describe(self, group: str) -> GroupDescription:
-        """Raises CommandFailed if the group does not exist."""
-        found = self.found(group)
-        if found is None:
-            raise CommandFailed(self._missing(group))
-        return found
-
-    def found(self, group: str) -> GroupDescription | None:
-        """None if the group does not exist."""
-        found, committed = self._group(group)
-        if not found.exists and not committed:
-            return None
-        readers: dict[TopicPartition, set[str]] = {}
-        for member in found.members or ():
-            for at in member.partitions:
-                readers.setdefault(at, set()).add(member.client_id)
-        ends = self._ends({*committed, *readers})
-        return GroupDescription(
-            found,
-            [
-                GroupPartition(
-                    at.topic,
-                    at.partition,
-                    committed.get(at),
-                    ends.get(at),
-                    lag_of(committed.get(at), ends.get(at)),
-                    ", ".join(sorted(readers[at])) if at in readers else None,
-                )
-                for at in sorted({*committed, *readers})
-            ],
+def groups(client: Client) -> list[GroupSummary]:
+    """All groups by name."""
+    listed = groups_listed(client)
+    return [
+        GroupSummary(
+            each.group,
+            each.state,
+            None if each.members is None else len(each.members),
+            each.type,
+            each.protocol_type,
         )
+        for each in described(client, list(listed), listed).values()
+    ]
 
-    def plan_reset(self, group: str, scope: Scope, position: Position) -> list[Move]:
-        """The moves to a position: of the topics named, or of all with committed offsets. Raises CommandFailed."""
-        _, committed = self._group(group)
-        if not scope.topics and not committed:
-            raise CommandFailed(f"{self._missing(group, NO_OFFSETS)}; to reset it all the same, name its topics")
-        there = partitions_of(self._client, scope.topics) if scope.topics else self._existing(committed)
-        partitions = scope.of(there, f"group {group}")
-        after = offsets_at(self._client, position, ranges_of(self._client, partitions))
-        return [
-            Move(each.topic, each.partition, committed.get(each), after[each]) for each in partitions if each in after
-        ]
 
-    def plan_as(self, group: str, scope: Scope, offsets: Mapping[TopicPartition, int], source: str) -> list[Move]:
-        """The moves to these offsets, or the nearest in each partition.
+def describe(client: Client, group: str) -> GroupDescription:
+    """Raises CommandFailed if the group does not exist."""
+    found = description_of(client, group)
+    if found is None:
+        raise CommandFailed(missing_group(client, group))
+    return found
 
-        Raises CommandFailed if there are none, or if a partition does not exist.
-        """
-        _, committed = self._group(group)
-        if not offsets:
-            raise CommandFailed(f"{source} has no offsets to take over; nothing was changed")
-        partitions = scope.of(sorted(offsets), source)
-        missing = sorted(set(partitions) - set(self._existing(offsets)))
-        if missing:
-            names = ", ".join(f"{each.topic} {each.partition}" for each in missing[:MISSING_SHOWN])
-            more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
-            raise CommandFailed(
-                f"{source} has offsets of partitions that do not exist: {names}{more}; leave them out, or choose "
-                "other topics or partitions; nothing was changed"
+
+def description_of(client: Client, group: str) -> GroupDescription | None:
+    """None if the group does not exist."""
+    found, committed = group_and_offsets(client, group)
+    if not found.exists and not committed:
+        return None
+    readers: dict[TopicPartition, set[str]] = {}
+    for member in found.members or ():
+        for at in member.partitions:
+            readers.setdefault(at, set()).add(member.client_id)
+    ends = ends_of(client, {*committed, *readers})
+    return GroupDescription(
+        found,
+        [
+            GroupPartition(
+                at.topic,
+                at.partition,
+                committed.get(at),
+                ends.get(at),
+                lag_of(committed.get(at), ends.get(at)),
+                ", ".join(sorted(readers[at])) if at in readers else None,
             )
-        ranges = ranges_of(self._client, partitions)
-        return [
-            move_to(each, committed.get(each), offsets[each], ranges[each]) for each in partitions if each in ranges
-        ]
+            for at in sorted({*committed, *readers})
+        ],
+    )
 
-    def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The committed offsets. Raises CommandFailed if there are none."""
-        committed = committed_of(self._client, [group])[group]
-        if not committed:
-            raise CommandFailed(self._missing(group, NO_OFFSETS))
-        return committed
 
-    def members(self, group: str) -> int:
-        """How many the broker describes."""
-        return len(self._group(group)[0].members or ())
+def plan_reset(client: Client, group: str, scope: Scope, position: Position) -> list[Move]:
+    """The moves to a position: of the topics named, or of all with committed offsets. Raises CommandFailed."""
+    _, committed = group_and_offsets(client, group)
+    if not scope.topics and not committed:
+        raise CommandFailed(f"{missing_group(client, group, NO_OFFSETS)}; to reset it all the same, name its topics")
+    there = partitions_of(client, scope.topics) if scope.topics else existing(client, committed)
+    partitions = scope.of(there, f"group {group}")
+    after = offsets_at(client, position, ranges_of(client, partitions))
+    return [Move(each.topic, each.partition, committed.get(each), after[each]) for each in partitions if each in after]
 
-    def reset(self, group: str, moves: Sequence[Move]) -> list[Move]:
-        """Commit the offsets of a plan; return the moves; a refused one has its error."""
-        found, _ = self._group(group)
-        offsets = {TopicPartition(move.topic, move.partition): move.after for move in moves}
-        alter = altered_starts if found.type == SHARE else altered_offsets
-        codes = at_coordinators(self._client, [group], lambda by: alter(self._client, next(iter(by)), group, offsets))
-        return [
-            move._replace(error=refusal(group, code))
-            if (code := codes[TopicPartition(move.topic, move.partition)])
-            else move
-            for move in moves
-        ]
 
-    def delete(self, groups: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
-        names = list(dict.fromkeys(groups))
+def plan_as(client: Client, group: str, scope: Scope, offsets: Mapping[TopicPartition, int], source: str) -> list[Move]:
+    """The moves to these offsets, or the nearest in each partition.
 
-        def ask(by: dict[int, list[str]]) -> list[Any]:
-            questions = {each: Question(ApiKey.DELETE_GROUPS, {"group_names": by[each]}, each) for each in by}
-            answers = self._client.answers(questions).values()
-            for answer in answers:
-                if isinstance(answer, Exception):
-                    raise answer
-            return [row for answer in answers for row in when_there(answer.results)]
-
-        rows = at_coordinators(self._client, names, ask)
-        return in_order(
-            names, (self._deletion(row.group_id, row.error_code, may_be_absent=may_be_absent) for row in rows)
+    Raises CommandFailed if there are none, or if a partition does not exist.
+    """
+    _, committed = group_and_offsets(client, group)
+    if not offsets:
+        raise CommandFailed(f"{source} has no offsets to take over; nothing was changed")
+    partitions = scope.of(sorted(offsets), source)
+    missing = sorted(set(partitions) - set(existing(client, offsets)))
+    if missing:
+        names = ", ".join(f"{each.topic} {each.partition}" for each in missing[:MISSING_SHOWN])
+        more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
+        raise CommandFailed(
+            f"{source} has offsets of partitions that do not exist: {names}{more}; leave them out, or choose "
+            "other topics or partitions; nothing was changed"
         )
-
-    def _deletion(self, group: str, code: int, *, may_be_absent: bool) -> Outcome:
-        if not code:
-            return Outcome(group, "deleted")
-        if code != ErrorCode.GROUP_ID_NOT_FOUND:
-            return Outcome(group, "failed", refusal(group, code))
-        return Outcome(group, "absent") if may_be_absent else Outcome(group, "failed", self._missing(group))
-
-    def _missing(self, group: str, what: str = "does not exist") -> str:
-        """The message that a group does not exist, or what else it lacks, with the next step."""
-        others = [name for name in group_ids(self._client) if name != group]
-        return f"group {group} {what}; {next_step(group, others, GROUPS_ARE_LISTED)}"
-
-    def _group(self, group: str) -> tuple[Group, dict[TopicPartition, int]]:
-        groups, committed = both(lambda: described(self._client, [group]), lambda: committed_of(self._client, [group]))
-        found = groups[group]
-        if found.error is not None:
-            raise CommandFailed(found.error)
-        return found, committed[group]
-
-    def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Keep those of the partitions that exist."""
-        there = {
-            TopicPartition(row.name, partition.partition)
-            for row in topics_of(self._client)
-            if row.error_code == 0
-            for partition in row.partitions
-        }
-        return sorted(there & partitions.keys())
-
-    def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-        return latest_of(self._client, self._existing(dict.fromkeys(partitions, 0)))
+    ranges = ranges_of(client, partitions)
+    return [move_to(each, committed.get(each), offsets[each], ranges[each]) for each in partitions if each in ranges]
 
 
-group_admin = administering(GroupAdmin)
+def committed(client: Client, group: str) -> dict[TopicPartition, int]:
+    """The committed offsets. Raises CommandFailed if there are none."""
+    committed = committed_of(client, [group])[group]
+    if not committed:
+        raise CommandFailed(missing_group(client, group, NO_OFFSETS))
+    return committed
+
+
+def members(client: Client, group: str) -> int:
+    """How many the broker describes."""
+    return len(group_and_offsets(client, group)[0].members or ())
+
+
+def reset(client: Client, group: str, moves: Sequence[Move]) -> list[Move]:
+    """Commit the offsets of a plan; return the moves; a refused one has its error."""
+    found, _ = group_and_offsets(client, group)
+    offsets = {TopicPartition(move.topic, move.partition): move.after for move in moves}
+    alter = altered_starts if found.type == SHARE else altered_offsets
+    codes = at_coordinators(client, [group], lambda by: alter(client, next(iter(by)), group, offsets))
+    return [
+        move._replace(error=refusal(group, code))
+        if (code := codes[TopicPartition(move.topic, move.partition)])
+        else move
+        for move in moves
+    ]
+
+
+def delete(client: Client, groups: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
+    names = list(dict.fromkeys(groups))
+
+    def ask(by: dict[int, list[str]]) -> list[Any]:
+        questions = {each: Question(ApiKey.DELETE_GROUPS, {"group_names": by[each]}, each) for each in by}
+        answers = client.answers(questions).values()
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [row for answer in answers for row in when_there(answer.results)]
+
+    rows = at_coordinators(client, names, ask)
+    return in_order(
+        names, (deletion(client, row.group_id, row.error_code, may_be_absent=may_be_absent) for row in rows)
+    )
+
+
+def deletion(client: Client, group: str, code: int, *, may_be_absent: bool) -> Outcome:
+    if not code:
+        return Outcome(group, "deleted")
+    if code != ErrorCode.GROUP_ID_NOT_FOUND:
+        return Outcome(group, "failed", refusal(group, code))
+    return Outcome(group, "absent") if may_be_absent else Outcome(group, "failed", missing_group(client, group))
+
+
+def missing_group(client: Client, group: str, what: str = "does not exist") -> str:
+    """The message that a group does not exist, or what else it lacks, with the next step."""
+    others = [name for name in group_ids(client) if name != group]
+    return f"group {group} {what}; {next_step(group, others, GROUPS_ARE_LISTED)}"
+
+
+def group_and_offsets(client: Client, group: str) -> tuple[Group, dict[TopicPartition, int]]:
+    groups, committed = both(lambda: described(client, [group]), lambda: committed_of(client, [group]))
+    found = groups[group]
+    if found.error is not None:
+        raise CommandFailed(found.error)
+    return found, committed[group]
+
+
+def existing(client: Client, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Keep those of the partitions that exist."""
+    there = {
+        TopicPartition(row.name, partition.partition)
+        for row in topics_of(client)
+        if row.error_code == 0
+        for partition in row.partitions
+    }
+    return sorted(there & partitions.keys())
+
+
+def ends_of(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+    return latest_of(client, existing(client, dict.fromkeys(partitions, 0)))
 
 
 def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRange) -> Move:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from minibroker.any_cluster.cluster import (
     DENIED,
-    administering,
     error_name,
 )
 from minibroker.client.client import Client
@@ -41,51 +40,45 @@ class EntityQuotas(NamedTuple):
     quotas: Mapping[str, float]
 
 
-class QuotaAdmin:
-    """The quotas of one cluster's clients."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def quotas(self, names: Mapping[str, str | None]) -> list[EntityQuotas]:
-        """The quotas of the entities with these names, and perhaps with others."""
-        components = [(kind, IS_DEFAULT if name is None else EXACT, name) for kind, name in names.items()]
-        answer = self._client.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, components=components, strict=False)
-        if answer.error_code:
-            raise CommandFailed(refusal(answer))
-        found = [
-            EntityQuotas(
-                Entity({kind: row[kind] for kind in (USER, CLIENT_ID) if kind in row} or row),
-                {value.key: value.value for value in sorted(entry.values, key=lambda value: str(value.key))},
-            )
-            for entry in answer.entries
-            for row in [{part.entity_type: part.entity_name for part in entry.entity}]
-        ]
-        return sorted(found, key=lambda each: [(kind, name or "") for kind, name in each.entity.names.items()])
-
-    def set(self, entity: Entity, quotas: Mapping[str, float]) -> None:
-        """Raises CommandFailed; then nothing has changed."""
-        self._alter(entity, [(key, value, False) for key, value in quotas.items()])
-
-    def remove(self, entity: Entity, keys: Sequence[str]) -> list[str]:
-        """Remove these quotas of an entity, or all that it has; return their keys. Raises CommandFailed."""
-        own = next((each.quotas for each in self.quotas(entity.names) if each.entity.names == entity.names), {})
-        missing = [key for key in keys if key not in own]
-        if missing or not own:
-            named = f"quota {missing[0]}" if missing else "quotas"
-            raise CommandFailed(f"{entity} has no {named}; `minibroker quotas list` shows all quotas")
-        removed = list(keys) or list(own)
-        self._alter(entity, [(key, REMOVED, True) for key in removed])
-        return removed
-
-    def _alter(self, entity: Entity, ops: Sequence[tuple[str, float, bool]]) -> None:
-        entries = [(list(entity.names.items()), ops)]
-        (result,) = self._client.at_controller(ApiKey.ALTER_CLIENT_QUOTAS, entries=entries, validate_only=False).entries
-        if result.error_code:
-            raise CommandFailed(f"{entity}: {refusal(result)}")
+def quotas(client: Client, names: Mapping[str, str | None]) -> list[EntityQuotas]:
+    """The quotas of the entities with these names, and perhaps with others."""
+    components = [(kind, IS_DEFAULT if name is None else EXACT, name) for kind, name in names.items()]
+    answer = client.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, components=components, strict=False)
+    if answer.error_code:
+        raise CommandFailed(refusal(answer))
+    found = [
+        EntityQuotas(
+            Entity({kind: row[kind] for kind in (USER, CLIENT_ID) if kind in row} or row),
+            {value.key: value.value for value in sorted(entry.values, key=lambda value: str(value.key))},
+        )
+        for entry in answer.entries
+        for row in [{part.entity_type: part.entity_name for part in entry.entity}]
+    ]
+    return sorted(found, key=lambda each: [(kind, name or "") for kind, name in each.entity.names.items()])
 
 
-quota_admin = administering(QuotaAdmin)
+def set_quotas(client: Client, entity: Entity, quotas: Mapping[str, float]) -> None:
+    """Raises CommandFailed; then nothing has changed."""
+    alter(client, entity, [(key, value, False) for key, value in quotas.items()])
+
+
+def remove(client: Client, entity: Entity, keys: Sequence[str]) -> list[str]:
+    """Remove these quotas of an entity, or all that it has; return their keys. Raises CommandFailed."""
+    own = next((each.quotas for each in quotas(client, entity.names) if each.entity.names == entity.names), {})
+    missing = [key for key in keys if key not in own]
+    if missing or not own:
+        named = f"quota {missing[0]}" if missing else "quotas"
+        raise CommandFailed(f"{entity} has no {named}; `minibroker quotas list` shows all quotas")
+    removed = list(keys) or list(own)
+    alter(client, entity, [(key, REMOVED, True) for key in removed])
+    return removed
+
+
+def alter(client: Client, entity: Entity, ops: Sequence[tuple[str, float, bool]]) -> None:
+    entries = [(list(entity.names.items()), ops)]
+    (result,) = client.at_controller(ApiKey.ALTER_CLIENT_QUOTAS, entries=entries, validate_only=False).entries
+    if result.error_code:
+        raise CommandFailed(f"{entity}: {refusal(result)}")
 
 
 def refusal(answer: Any) -> str:

@@ -7,15 +7,12 @@ the transactional id, or an abort marker in a partition whose coordinator has fo
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
     at_coordinators,
     broker_ids,
-    connected,
     hidden_unless,
     of_each,
 )
@@ -67,129 +64,120 @@ class ActiveProducer(NamedTuple):
     transaction_start: int | None
 
 
-@contextmanager
-def transaction_admin(cluster: Cluster) -> Iterator[TransactionAdmin]:
-    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(cluster) as client:
-        yield TransactionAdmin(client)
+def transactions(client: Client, states: Sequence[str]) -> list[Listed]:
+    """The transactional ids in these states, or in any."""
+
+    body = {"state_filters": list(states)}
+    questions = {each: Question(ApiKey.LIST_TRANSACTIONS, body, each) for each in broker_ids(client)}
+    answers = of_each(client, questions, "what it coordinates")
+    for answer in answers.values():
+        check(answer.error_code)
+    listed = sorted(
+        Listed(row.transactional_id, row.state, row.producer_id, broker)
+        for broker, answer in answers.items()
+        for row in answer.transactions
+    )
+    return hidden_unless(listed, client, "transactions")
 
 
-class TransactionAdmin:
-    """Transactions and producers of one cluster."""
+def describe(client: Client, transactional_id: str) -> Described:
+    """Raises CommandFailed for an id that does not exist."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def ask(by: dict[int, list[str]]) -> tuple[int, Any]:
+        (coordinator,) = by
+        names = [transactional_id]
+        answer = client.ask(ApiKey.DESCRIBE_TRANSACTIONS, broker=coordinator, transactional_ids=names)
+        return coordinator, when_there(answer.transactions)[0]
 
-    def transactions(self, states: Sequence[str]) -> list[Listed]:
-        """The transactional ids in these states, or in any."""
+    coordinator, row = at_coordinators(client, [transactional_id], ask, kind=OF_TRANSACTIONS)
+    if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        others = [each.transactional_id for each in transactions(client, ())]
+        step = next_step(transactional_id, others, "`minibroker transactions list` shows them all")
+        raise CommandFailed(f"transactional id {transactional_id} does not exist; {step}")
+    check(row.error_code)
+    return Described(
+        transactional_id,
+        row.state,
+        row.producer_id,
+        row.producer_epoch,
+        row.timeout_ms,
+        None if row.start_time_ms == NONE else row.start_time_ms,
+        coordinator,
+        sorted(TopicPartition(topic.name, number) for topic in row.topics for number in topic.partitions),
+    )
 
-        body = {"state_filters": list(states)}
-        questions = {each: Question(ApiKey.LIST_TRANSACTIONS, body, each) for each in broker_ids(self._client)}
-        answers = of_each(self._client, questions, "what it coordinates")
-        for answer in answers.values():
+
+def fence(client: Client, transactional_id: str) -> None:
+    """Abort what the id has open, and refuse its producer from now on. Raises CommandFailed for an unknown id."""
+    describe(client, transactional_id)
+    deadline = time.monotonic() + FENCE_SECONDS
+
+    def ask(by: dict[int, list[str]]) -> Any:
+        answer = client.ask(
+            ApiKey.INIT_PRODUCER_ID,
+            broker=next(iter(by)),
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )
+        return when_there([answer])[0]
+
+    while True:  # what the id has open is aborted first
+        answer = at_coordinators(client, [transactional_id], ask, kind=OF_TRANSACTIONS)
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
             check(answer.error_code)
-        listed = sorted(
-            Listed(row.transactional_id, row.state, row.producer_id, broker)
-            for broker, answer in answers.items()
-            for row in answer.transactions
-        )
-        return hidden_unless(listed, self._client, "transactions")
+            return
+        time.sleep(RETRY_SECONDS)
 
-    def describe(self, transactional_id: str) -> Described:
-        """Raises CommandFailed for an id that does not exist."""
 
-        def ask(by: dict[int, list[str]]) -> tuple[int, Any]:
-            (coordinator,) = by
-            names = [transactional_id]
-            answer = self._client.ask(ApiKey.DESCRIBE_TRANSACTIONS, broker=coordinator, transactional_ids=names)
-            return coordinator, when_there(answer.transactions)[0]
-
-        coordinator, row = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
-        if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            others = [each.transactional_id for each in self.transactions(())]
-            step = next_step(transactional_id, others, "`minibroker transactions list` shows them all")
-            raise CommandFailed(f"transactional id {transactional_id} does not exist; {step}")
-        check(row.error_code)
-        return Described(
-            transactional_id,
-            row.state,
-            row.producer_id,
-            row.producer_epoch,
-            row.timeout_ms,
-            None if row.start_time_ms == NONE else row.start_time_ms,
-            coordinator,
-            sorted(TopicPartition(topic.name, number) for topic in row.topics for number in topic.partitions),
-        )
-
-    def fence(self, transactional_id: str) -> None:
-        """Abort what the id has open, and refuse its producer from now on. Raises CommandFailed for an unknown id."""
-        self.describe(transactional_id)
-        deadline = time.monotonic() + FENCE_SECONDS
-
-        def ask(by: dict[int, list[str]]) -> Any:
-            answer = self._client.ask(
-                ApiKey.INIT_PRODUCER_ID,
-                broker=next(iter(by)),
-                transactional_id=transactional_id,
-                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+def abort_in(client: Client, partition: TopicPartition, producer_id: int) -> ActiveProducer:
+    """Write an abort marker into the partition, for a transaction that its coordinator does not end."""
+    for row in producers(client, partition.topic, [partition.partition]):
+        if row.producer_id == producer_id and row.transaction_start is not None:
+            # As Kafka's own tool: a producer that never ended a transaction has no coordinator epoch yet.
+            epoch = max(0, row.coordinator_epoch)
+            topics = [(partition.topic, [partition.partition])]
+            answer = client.ask(
+                ApiKey.WRITE_TXN_MARKERS,
+                broker=client.leaders([partition.topic])[partition],
+                markers=[(producer_id, row.producer_epoch, False, topics, epoch, 0)],
             )
-            return when_there([answer])[0]
+            check(answer.markers[0].topics[0].partitions[0].error_code)
+            return row
+    raise CommandFailed(
+        f"producer {producer_id} has no open transaction in {partition.topic} {partition.partition}; "
+        f"`minibroker producers {partition.topic}` shows them"
+    )
 
-        while True:  # what the id has open is aborted first
-            answer = at_coordinators(self._client, [transactional_id], ask, kind=OF_TRANSACTIONS)
-            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
-                check(answer.error_code)
-                return
-            time.sleep(RETRY_SECONDS)
 
-    def abort_in(self, partition: TopicPartition, producer_id: int) -> ActiveProducer:
-        """Write an abort marker into the partition, for a transaction that its coordinator does not end."""
-        for row in self.producers(partition.topic, [partition.partition]):
-            if row.producer_id == producer_id and row.transaction_start is not None:
-                # As Kafka's own tool: a producer that never ended a transaction has no coordinator epoch yet.
-                epoch = max(0, row.coordinator_epoch)
-                topics = [(partition.topic, [partition.partition])]
-                answer = self._client.ask(
-                    ApiKey.WRITE_TXN_MARKERS,
-                    broker=self._client.leaders([partition.topic])[partition],
-                    markers=[(producer_id, row.producer_epoch, False, topics, epoch, 0)],
-                )
-                check(answer.markers[0].topics[0].partitions[0].error_code)
-                return row
-        raise CommandFailed(
-            f"producer {producer_id} has no open transaction in {partition.topic} {partition.partition}; "
-            f"`minibroker producers {partition.topic}` shows them"
+def producers(client: Client, topic: str, numbers: Collection[int]) -> list[ActiveProducer]:
+    """Return the producers that the leaders of the partitions remember, of all partitions without numbers.
+
+    Raises CommandFailed for a missing partition.
+    """
+    led = by_leader(client, chosen(partitions_of(client, [topic]), numbers))
+    questions = {
+        leader: Question(ApiKey.DESCRIBE_PRODUCERS, {"topics": list(by_topic(partitions).items())}, leader)
+        for leader, partitions in led.items()
+    }
+    rows = [
+        row
+        for answer in of_each(client, questions, "what it leads").values()
+        for found in answer.topics
+        for row in found.partitions
+    ]
+    for row in rows:
+        check(row.error_code, row.error_message)
+    return sorted(
+        ActiveProducer(
+            topic,
+            row.partition,
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence,
+            None if each.last_timestamp == NONE else each.last_timestamp,
+            each.coordinator_epoch,
+            None if each.current_txn_start_offset == NONE else each.current_txn_start_offset,
         )
-
-    def producers(self, topic: str, numbers: Collection[int]) -> list[ActiveProducer]:
-        """Return the producers that the leaders of the partitions remember, of all partitions without numbers.
-
-        Raises CommandFailed for a missing partition.
-        """
-        led = by_leader(self._client, chosen(partitions_of(self._client, [topic]), numbers))
-        questions = {
-            leader: Question(ApiKey.DESCRIBE_PRODUCERS, {"topics": list(by_topic(partitions).items())}, leader)
-            for leader, partitions in led.items()
-        }
-        rows = [
-            row
-            for answer in of_each(self._client, questions, "what it leads").values()
-            for found in answer.topics
-            for row in found.partitions
-        ]
-        for row in rows:
-            check(row.error_code, row.error_message)
-        return sorted(
-            ActiveProducer(
-                topic,
-                row.partition,
-                each.producer_id,
-                each.producer_epoch,
-                each.last_sequence,
-                None if each.last_timestamp == NONE else each.last_timestamp,
-                each.coordinator_epoch,
-                None if each.current_txn_start_offset == NONE else each.current_txn_start_offset,
-            )
-            for row in rows
-            for each in row.active_producers
-        )
+        for row in rows
+        for each in row.active_producers
+    )

@@ -6,19 +6,19 @@ module reads arguments and prints; `acl_admin` asks the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from minibroker.any_cluster import acl_admin
+from minibroker.any_cluster.acl_admin import Names, Request, Roles, refusals_explained, wanted_of
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import connected
 from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.outcomes import report, report_rows
-from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
+from minibroker.cli.parameters import changing_cluster, on_cluster
+from minibroker.cli.shown import Shown, results, table
 from minibroker.errors import BadValue
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.acl_admin import Names, Request
 
 OPERATIONS = (
     "All", "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
@@ -71,8 +71,6 @@ class Named(NamedTuple):
     of_cluster: Annotated[bool, typer.Option("--cluster", help="Of the cluster itself.")] = False
 
     def names(self) -> Names:
-        from minibroker.any_cluster.acl_admin import Names
-
         return Names(self.topics or (), self.groups or (), self.transactional_ids or (), self.of_cluster)
 
 
@@ -116,8 +114,6 @@ class Where(NamedTuple):
 
 def request_of(granted: Granted, named: Named, where: Where) -> Request:
     """Raises BadValue for roles without what they need."""
-    from minibroker.any_cluster.acl_admin import Request, Roles
-
     names, roles = named.names(), Roles(granted.producer, granted.idempotent, granted.consumer)
     if any(roles) and granted.operations:
         raise BadValue("--producer and --consumer bring their operations; leave --operation out")
@@ -142,49 +138,37 @@ def list_acls(
     applying: Annotated[
         bool, typer.Option("--applying", help="All rules that apply to these names: by prefixes and * too.")
     ] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """List access rules: all of them, or those of some names or users."""
-    from minibroker.any_cluster.acl_admin import acl_admin, wanted_of
-
-    with acl_admin(cluster) as admin:
-        rules = admin.rules(wanted_of(named.names(), users or (), applying=applying))
+    with connected(cluster) as client, refusals_explained(client):
+        rules = acl_admin.rules(client, wanted_of(named.names(), users or (), applying=applying))
     documents = [rule.as_document() for rule in rules]
-    columns = ("RESOURCE", "NAME", "PATTERN", "USER", "HOST", "RULE", "OPERATION")
+    columns = ("<RESOURCE", "<NAME", "<PATTERN", "<USER", "<HOST", "<RULE", "<OPERATION")
     rows = [list(document.values()) for document in documents]
-    none = "no such rules; `minibroker acls add` adds one"
-    return report_rows(documents, columns, rows, output, left=columns, without=none)
+    return table(documents, columns, rows, without="no such rules; `minibroker acls add` adds one")
 
 
 @app.command("add", epilog=ADD_EPILOG)
 @changing_cluster
-def add_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, output: OutputOption = "text") -> int:
+def add_acls(cluster: Cluster, granted: Granted, named: Named, where: Where) -> Shown:
     """Add access rules."""
-    from minibroker.any_cluster.acl_admin import acl_admin
-
     request = request_of(granted, named, where)
     if not (request.allowed or request.denied):
         raise BadValue("name the users with --allow or --deny")
     if not any(request.names) and not request.roles.idempotent:
         raise BadValue("name the resources with --topic, --group, --transactional-id or --cluster")
-    with acl_admin(cluster) as admin:
-        outcomes = admin.add(list(request.rules()))
-    return report(outcomes, output)
+    with connected(cluster) as client, refusals_explained(client):
+        outcomes = acl_admin.add(client, list(request.rules()))
+    return results(outcomes)
 
 
 @app.command("remove", epilog=REMOVE_EPILOG)
 @changing_cluster
-def remove_acls(cluster: Cluster, granted: Granted, named: Named, where: Where, output: OutputOption = "text") -> int:
+def remove_acls(cluster: Cluster, granted: Granted, named: Named, where: Where) -> Shown:
     """Remove the access rules that are equal in all that is named; what is not named may be anything."""
-    from minibroker.any_cluster.acl_admin import acl_admin
-
     request = request_of(granted, named, where)
     if not (any(request.names) or request.allowed or request.denied or request.roles.idempotent):
         raise BadValue("name the resources or the users whose rules to remove")
-    with acl_admin(cluster) as admin:
-        outcomes = admin.remove(list(request.wanted()))
-    if not outcomes and output != "json":
-        from minibroker.cli.terminal import complain
-
-        complain("no such rules; `minibroker acls list` shows them all")
-    return report(outcomes, output)
+    with connected(cluster) as client, refusals_explained(client):
+        outcomes = acl_admin.remove(client, list(request.wanted()))
+    return results(outcomes, without="no such rules; `minibroker acls list` shows them all")

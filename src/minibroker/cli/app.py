@@ -6,12 +6,12 @@ or the network failed, 2 usage error, 128 plus the number of the signal that end
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -20,30 +20,11 @@ from typer.exceptions import TyperException
 import minibroker
 from minibroker import patience
 from minibroker.any_cluster.shortfalls import noting
-from minibroker.cli import (
-    acls,
-    check,
-    cluster,
-    cluster_commands,
-    config_lint,
-    configs,
-    consume,
-    dump_log,
-    explain,
-    groups,
-    jobs,
-    metrics,
-    produce,
-    quotas,
-    topics,
-    transactions,
-    transcript,
-    users,
-)
-from minibroker.cli.completion import ServeCommand, console_options, demo_options, rejoin_words, serve_options
+from minibroker.cli.completion import OwnArguments, options_of, rejoin_words
 from minibroker.cli.habits import HELP, VERSION, as_options, written_here
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
+from minibroker.cli.terminal import complain
 from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue, CommandFailed
 
 EPILOG = """First steps:
@@ -64,15 +45,29 @@ NO_SUCH = re.compile(r"(?P<refusal>No such (?:command|option)[: ]+'?(?P<name>[^\
 MAY_BE_EMPTY = {("key", "TEXT"), ("text_format", "FORMAT"), ("client_id", "ID"), ("arguments", "[OPTION]...")}
 VALIDATION = "Value error, "  # pydantic's prefix, in typer's message about a value
 
-app = typer.Typer(
-    help="A Kafka broker that installs with pip.",
-    epilog=EPILOG,
-    context_settings={"help_option_names": HELP_OPTION_NAMES},
-    pretty_exceptions_enable=False,
-)
+# Programs of their own, which read their own arguments: minibroker/__main__.py starts them before it imports this.
+PROGRAMS = {
+    "serve": "Start a broker; `minibroker serve --help` shows its options.",
+    "console": "Serve a web page of a cluster; `minibroker console --help` shows its options.",
+    "demo": "Replay a year of flights through a broker and a Spark job, and check the result; "
+    "see `minibroker demo --help`.",
+}
+COMMANDS = {  # and the module that each is in
+    "produce": "produce",
+    "consume": "consume",
+    **dict.fromkeys(("producers", "offsets", "health", "log-dirs", "apis"), "cluster_commands"),
+    "dump-log": "dump_log",
+    "explain": "explain",
+    "transcript": "transcript",
+    "check": "check",
+}
+GROUPS = {  # of commands
+    **{name: name for name in ("topics", "groups", "configs", "acls", "quotas", "transactions", "users")},
+    **{name: name for name in ("metrics", "jobs", "cluster")},
+    "config": "config_lint",
+}
 
 
-@app.callback(invoke_without_command=True)
 def minibroker_command(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", "-V", help="Show the version and exit.")] = False,
@@ -85,64 +80,48 @@ def minibroker_command(
     show_help_if_alone(context)
 
 
-# The broker reads its own arguments: minibroker/__main__.py passes them on before it imports anything of this.
-@app.command("serve", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
-def serve(
-    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=serve_options)] = None,
-) -> None:
-    """Start a broker; `minibroker serve --help` shows its options."""
-    raise CommandFailed("`serve` must be the first argument; use `minibroker serve ...`")
+def app_of(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line with only the command that the words begin with; with all of them if they begin with none.
+
+    So a command imports the modules that it needs, and no other is made.
+    """
+    app = typer.Typer(
+        help="A Kafka broker that installs with pip.",
+        epilog=EPILOG,
+        context_settings={"help_option_names": HELP_OPTION_NAMES},
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(minibroker_command)
+    named = [each for each in words[:1] if each in COMMANDS or each in GROUPS]
+    for name in () if named else PROGRAMS:
+        add_program(app, name)
+    for name in named or COMMANDS:
+        if name in COMMANDS:
+            found = import_module(f"minibroker.cli.{COMMANDS[name]}").app.registered_commands
+            app.registered_commands += [each for each in found if each.name == name]
+    for name in named or GROUPS:
+        if name in GROUPS:
+            app.add_typer(import_module(f"minibroker.cli.{GROUPS[name]}").app, name=name)
+    return app
 
 
-@app.command("console", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
-def console(
-    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=console_options)] = None,
-) -> None:
-    """Serve a web page of a cluster; `minibroker console --help` shows its options."""
-    raise CommandFailed("`console` must be the first argument; use `minibroker console ...`")
+def add_program(app: typer.Typer, name: str) -> None:
+    arguments = typer.Argument(hidden=True, autocompletion=options_of(name))
 
+    def run(arguments: Any = None) -> None:
+        raise CommandFailed(f"`{name}` must be the first argument; use `minibroker {name} ...`")
 
-@app.command("demo", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
-def demo(
-    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=demo_options)] = None,
-) -> None:
-    """Replay a year of flights through a broker and a Spark job, and check the result; see `minibroker demo --help`."""
-    raise CommandFailed("`demo` must be the first argument; use `minibroker demo ...`")
-
-
-app.add_typer(topics.app, name="topics")
-app.command("produce", epilog=produce.EPILOG)(produce.produce)
-app.command("consume", epilog=consume.EPILOG)(consume.consume)
-app.add_typer(groups.app, name="groups")
-app.add_typer(configs.app, name="configs")
-app.add_typer(acls.app, name="acls")
-app.add_typer(quotas.app, name="quotas")
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(users.app, name="users")
-app.add_typer(metrics.app, name="metrics")
-app.add_typer(jobs.app, name="jobs")
-app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
-app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
-    cluster_commands.offsets
-)
-app.add_typer(cluster.app, name="cluster")
-app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
-app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
-app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
-app.add_typer(config_lint.app, name="config")
-app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
-app.command("explain", epilog=explain.EPILOG)(explain.explain)
-app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
-app.command("check", epilog=check.EPILOG)(check.check)
+    run.__doc__ = PROGRAMS[name]
+    run.__annotations__ = {"arguments": Annotated[list[str] | None, arguments]}
+    settings = {"ignore_unknown_options": True}
+    app.command(name, cls=OwnArguments, add_help_option=False, context_settings=settings)(run)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status. Raises KeyboardInterrupt at a Ctrl-C."""
     rejoin_words(os.environ)
-    words = as_options(
-        sys.argv[1:] if arguments is None else arguments, [str(each.name) for each in app.registered_groups]
-    )
-    command: Any = typer.main.get_command(part_of(app, words))
+    words = as_options(sys.argv[1:] if arguments is None else arguments, list(GROUPS))
+    command: Any = typer.main.get_command(app_of(words))
     prepare(command)
     try:
         with noting(complain) as shortfalls, patience.limited():
@@ -156,20 +135,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except Interrupted as interrupted:
         return interrupted.status
-
-
-def part_of(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """Return the command line with only the command that the words begin with, if it is one.
-
-    Making every command takes a tenth of the time of `topics list`.
-    """
-    part = copy.copy(whole)
-    part.registered_groups = [copy.copy(each) for each in whole.registered_groups if each.name in words[:1]]
-    part.registered_commands = [each for each in whole.registered_commands if each.name in words[:1]]
-    for group in part.registered_groups:
-        if group.typer_instance is not None:
-            group.typer_instance = part_of(group.typer_instance, words[1:])
-    return part if part.registered_groups or part.registered_commands else whole
 
 
 def prepare(command: Any) -> None:
@@ -213,12 +178,6 @@ def with_usage_errors(function: Callable[..., Any], named: Mapping[str, str]) ->
     return call
 
 
-def complain(message: str) -> None:
-    from minibroker.cli import terminal
-
-    terminal.complain(message)
-
-
 def explained(error: TyperException) -> str:
     """A usage error in one line, with the command that shows the help."""
     from minibroker.protocol.guesses import closest, with_guess  # which most commands do without
@@ -247,8 +206,7 @@ def names_in(context: typer.Context) -> list[str]:
     command: Any = context.command
     names = [name for each in command.get_params(context) for name in (*each.opts, *each.secondary_opts)]
     if context.parent is None:
-        names += [HELP, VERSION, *(str(each.name) for each in app.registered_commands)]
-        names += [str(each.name) for each in app.registered_groups]
+        names += [HELP, VERSION, *PROGRAMS, *COMMANDS, *GROUPS]
     return names + list(getattr(command, "commands", {}))
 
 

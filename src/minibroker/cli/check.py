@@ -6,21 +6,25 @@ This module reads arguments and prints; `minibroker.history` reads and judges.
 from __future__ import annotations
 
 import gc
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from minibroker.cli.parameters import OutputOption
-from minibroker.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, BadValue
-
-if TYPE_CHECKING:
-    from minibroker.history.findings import Finding
-    from minibroker.history.model import History
+from minibroker.cli.parameters import showing
+from minibroker.cli.progress import progress_bar
+from minibroker.cli.shown import Shown
+from minibroker.cli.terminal import complain, print_line
+from minibroker.errors import EXIT_USAGE, BadValue
+from minibroker.history.checking import check as findings_of
+from minibroker.history.findings import CLASSES, WRITE_CYCLE, Finding
+from minibroker.history.lines import read_lines
+from minibroker.history.model import History, HistoryError
+from minibroker.history.transcripts import is_transcript, read_transcripts
+from minibroker.protocol.text import counted, reason_of
 
 SHOWN_OF_A_CLASS = 10
 
@@ -37,11 +41,14 @@ minibroker check broker.transcript --allow unseen -o json | jq '.findings[].clas
 
 
 def finding_classes() -> list[str]:
-    from minibroker.history.findings import CLASSES
-
     return list(CLASSES)
 
 
+app = typer.Typer()
+
+
+@app.command("check", epilog=EPILOG)
+@showing
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False)],
     allow: Annotated[
@@ -56,15 +63,8 @@ def check(
     write_cycles: Annotated[
         bool, typer.Option("--write-cycles", help="Also find transactions whose writes interleave, as Kafka's do.")
     ] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown | int:
     """Find lost, repeated, reordered and uncommitted records in what clients sent and polled."""
-    from minibroker.history.checking import check as findings_of
-    from minibroker.history.findings import CLASSES, WRITE_CYCLE
-    from minibroker.history.model import HistoryError
-    from minibroker.history.transcripts import is_transcript
-    from minibroker.protocol.text import reason_of
-
     for name in allow or ():
         if name not in CLASSES:
             raise BadValue(f"{name!r} is not a class of findings; it is one of {', '.join(CLASSES)}")
@@ -79,19 +79,12 @@ def check(
             question = "did clients send or poll?" if is_transcript(files[0]) else "is it a history?"
             return cannot_read(f"no operation in {', '.join(map(str, files))}: {question}")
         findings = findings_of(history, allowed=allow or (), also=[WRITE_CYCLE] if write_cycles else ())
-    if output == "json":
-        print(json.dumps(document(history, findings)))
-    else:
-        print_report(", ".join(map(str, files)), history, findings)
-    return EXIT_FAILED if findings else EXIT_OK
+    name = ", ".join(map(str, files))
+    return Shown(document(history, findings), lambda: print_report(name, history, findings), is_failed=bool(findings))
 
 
 def read(files: list[Path]) -> History:
     """Raises OSError, HistoryError and BadValue."""
-    from minibroker.cli.progress import progress_bar
-    from minibroker.history.lines import read_lines
-    from minibroker.history.transcripts import is_transcript, read_transcripts
-
     recorded = [path for path in files if is_transcript(path)]
     others = [str(path) for path in files if path not in recorded]
     if len(files) > 1 and others:
@@ -114,16 +107,11 @@ def nothing_collected() -> Iterator[None]:
 
 
 def cannot_read(message: str) -> int:
-    from minibroker.cli.terminal import complain
-
     complain(message)
     return EXIT_USAGE
 
 
 def print_report(name: str, history: History, findings: list[Finding]) -> None:
-    from minibroker.cli.terminal import complain, print_line
-    from minibroker.protocol.text import counted
-
     counts: Counter[str] = Counter()
     for finding in findings:
         counts[finding.kind] += 1

@@ -12,17 +12,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import TopicPartition, connected, topics_of
+from minibroker.any_cluster.partition_offsets import OffsetRange, ranges_of
 from minibroker.cli.checkpoint_files import Checkpoint, TopicOffsets, read_checkpoint
-from minibroker.cli.parameters import OutputOption, changing_cluster
-from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.partition_offsets import OffsetRange
+from minibroker.cli.parameters import changing_cluster
+from minibroker.cli.shown import Shown
+from minibroker.cli.terminal import print_table
+from minibroker.errors import CommandFailed
+from minibroker.protocol.text import counted, ranges
+from minibroker.story import many
 
 EPILOG = """The directory is the checkpointLocation of a query, on this machine. A query may run meanwhile: nothing is \
 changed.
@@ -90,24 +93,17 @@ def checkpoint(
     state: Annotated[
         bool, typer.Option("--state", help="Have Spark read the state: keys, and the first of them.")
     ] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Show what a Spark query has read and would read next, beside what its topics have now."""
     found = read_checkpoint(folder)
     readings = list(readings_of(found, ranges_now(found, cluster)))
     stores = stores_of(folder) if state and found.committed is not None and found.operators else []
-    if output == "json":
-        print(json.dumps(document(found, readings, stores)))
-    else:
-        show(found, readings, stores)
-    return EXIT_FAILED if any(each.trouble for each in readings) else EXIT_OK
+    is_failed = any(each.trouble for each in readings)
+    return Shown(document(found, readings, stores), lambda: show(found, readings, stores), is_failed=is_failed)
 
 
 def ranges_now(found: Checkpoint, cluster: Cluster) -> dict[tuple[str, int], OffsetRange]:
     """The first and last offsets of the query's partitions now; a topic that does not exist has none."""
-    from minibroker.any_cluster.cluster import TopicPartition, connected, topics_of
-    from minibroker.any_cluster.partition_offsets import ranges_of
-
     topics = sorted({topic for _, begins, ends in sources_of(found) for topic in {**(begins or {}), **(ends or {})}})
     if not topics:
         return {}
@@ -143,8 +139,6 @@ def readings_of(found: Checkpoint, now: dict[tuple[str, int], OffsetRange]) -> I
 
 def next_step(found: Checkpoint, readings: list[Reading]) -> str:
     """The sentence on what a start of the query would do."""
-    from minibroker.protocol.text import counted, ranges
-
     if any(each.trouble == ANEW for each in readings):
         return "a start fails; with failOnDataLoss=false it goes on without what a topic made anew has so far"
     if any(each.trouble for each in readings):
@@ -202,10 +196,6 @@ def document(found: Checkpoint, readings: list[Reading], stores: list[dict[str, 
 
 def show(found: Checkpoint, readings: list[Reading], stores: list[dict[str, Any]]) -> None:
     """Print all of it for a person."""
-    from minibroker.cli.terminal import print_table
-    from minibroker.protocol.text import counted
-    from minibroker.story import many
-
     print(f"query {found.query}")
     for name, batch in (("committed", found.committed), ("planned", found.planned)):
         if batch is not None:

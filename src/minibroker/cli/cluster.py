@@ -7,33 +7,39 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from minibroker import patience
 from minibroker.any_cluster.bootstrap import BOOTSTRAP_VARIABLE, Cluster
+from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
+from minibroker.any_cluster.cluster_description import ClusterDescription, described
+from minibroker.any_cluster.cluster_status import ClusterStatus
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.cli.completion import topic_names
-from minibroker.cli.options import Output, show_help_if_alone
-from minibroker.cli.outcomes import report, report_rows
+from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import (
+    KEYWORD,
     BootstrapOption,
+    Command,
     CommandConfigOption,
-    OutputOption,
     PropertiesOption,
     cluster_of,
     on_cluster,
+    showing,
+    with_parameters,
 )
-from minibroker.errors import EXIT_OK, BadValue, BrokerError, CallRefused, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster_status import ClusterStatus
-    from minibroker.served_cluster import Process, ServedCluster
+from minibroker.cli.shown import Shown, results, table
+from minibroker.cli.terminal import print_line, print_table
+from minibroker.errors import BadValue, BrokerError, CallRefused, CommandFailed
+from minibroker.protocol.text import counted
+from minibroker.served_cluster import Process, ServedCluster
+from minibroker.waiting import WaitError
 
 Direction = Literal["both", "to", "from"]
 
@@ -60,17 +66,12 @@ app = typer.Typer(
 )
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
-Command = Callable[..., Any]
 Done = tuple[str, str]  # what was done, and to what
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 @contextmanager
 def served(data_dir: Path) -> Iterator[ServedCluster]:
     """The cluster that is served there. Raises CommandFailed and BadValue, also for later failures."""
-    from minibroker.served_cluster import ServedCluster
-    from minibroker.waiting import WaitError
-
     try:
         yield ServedCluster(data_dir)
     except CallRefused as error:
@@ -86,20 +87,18 @@ def on_served(command: Command) -> Command:
 
     It returns what it did, and to what.
     """
-    signature = inspect.signature(command, eval_str=True)
-    keywords = [each.replace(kind=KEYWORD) for each in signature.parameters.values() if each.name != "cluster"]
-    keywords.append(inspect.Parameter("data_dir", KEYWORD, annotation=DataDirOption, default=DEFAULT_DATA_DIR))
-    keywords.append(inspect.Parameter("output", KEYWORD, annotation=OutputOption, default="text"))
+    given = dict(inspect.signature(command, eval_str=True).parameters)
+    del given["cluster"]
+    given["data_dir"] = inspect.Parameter("data_dir", KEYWORD, annotation=DataDirOption, default=DEFAULT_DATA_DIR)
 
     @functools.wraps(command)
-    def run(*, data_dir: Path, output: Output, **arguments: Any) -> int:
+    def run(*, data_dir: Path, **arguments: Any) -> Shown:
+        patience.lift()  # a broker may take long to start or to end
         with served(data_dir) as cluster:
-            done = command(cluster=cluster, **arguments)
-        return report([Outcome(done[1], done[0])], output)
+            done, to = command(cluster=cluster, **arguments)
+        return results([Outcome(to, done)])
 
-    run.__signature__ = signature.replace(parameters=keywords)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in keywords}
-    return run
+    return showing(with_parameters(run, given))
 
 
 # -- what is ----------------------------------------------------------------------------------------------------
@@ -107,22 +106,17 @@ def on_served(command: Command) -> Command:
 
 @app.command("describe", epilog="Example: minibroker cluster describe -b 127.0.0.1:9092")
 @on_cluster
-def describe(cluster: Cluster, output: OutputOption = "text") -> int:
+def describe(cluster: Cluster) -> Shown:
     """Show the brokers of any Kafka cluster with what they lead, and the partitions that lack replicas."""
-    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
-    from minibroker.any_cluster.cluster_description import described
-
     with connected(cluster) as client:
         facts = described_cluster(client)
         found = described(facts, hidden_unless(facts.topics, client, "topics"))
-    if output == "json":
-        brokers, lacking = ([each._asdict() for each in rows] for rows in found[1:])
-        print(json.dumps({"cluster_id": found.cluster_id, "brokers": brokers, "under_replicated": lacking}))
-        return EXIT_OK
+    brokers, lacking = ([each._asdict() for each in rows] for rows in found[1:])
+    document = {"cluster_id": found.cluster_id, "brokers": brokers, "under_replicated": lacking}
+    return Shown(document, lambda: print_cluster(found))
 
-    from minibroker.cli.terminal import print_line, print_table
-    from minibroker.protocol.text import counted
 
+def print_cluster(found: ClusterDescription) -> None:
     columns = ("BROKER", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC")
     rows = [
         (each.broker, each.address or "not alive", each.rack or "", "yes" if each.is_controller else "", *each[4:])
@@ -135,10 +129,10 @@ def describe(cluster: Cluster, output: OutputOption = "text") -> int:
         print_line(what if each.leader is not None else f"{what}; it has no leader", "yellow")
     if more := found.under_replicated[LACKING_MAX:]:
         print_line(f"and {counted(len(more), 'partition')} more; -o json has all", "yellow")
-    return EXIT_OK
 
 
 @app.command("status", epilog="Example: minibroker cluster status orders -b 127.0.0.1:9092")
+@showing
 def status(
     topic: Annotated[
         str | None,
@@ -156,8 +150,7 @@ def status(
     bootstrap: BootstrapOption = None,
     properties: PropertiesOption = None,
     command_config: CommandConfigOption = None,
-    output: OutputOption = "text",
-) -> None:
+) -> Shown:
     """Show the brokers; or of a topic each replica, as its own broker knows it.
 
     By an address any Kafka cluster is shown, as far as Kafka's protocol has it.
@@ -166,22 +159,12 @@ def status(
         raise BadValue("--data-dir and --bootstrap-server name two clusters; give one of them")
     if bootstrap is None and (data_dir is not None or BOOTSTRAP_VARIABLE not in os.environ):
         with served(data_dir or DEFAULT_DATA_DIR) as cluster:
-            show(cluster, topic, output)
-        return
-    from minibroker.any_cluster.cluster_status import cluster_status
-
-    with cluster_status(cluster_of(bootstrap, properties, command_config)) as cluster:
-        show(cluster, topic, output)
+            return brokers_of(cluster) if topic is None else replicas_of(cluster, topic)
+    with connected(cluster_of(bootstrap, properties, command_config)) as client:
+        return brokers_of(ClusterStatus(client)) if topic is None else replicas_of(ClusterStatus(client), topic)
 
 
-def show(cluster: ServedCluster | ClusterStatus, topic: str | None, output: Output) -> None:
-    if topic is None:
-        show_brokers(cluster, output)
-    else:
-        show_replicas(cluster, topic, output)
-
-
-def show_brokers(cluster: ServedCluster | ClusterStatus, output: Output) -> None:
+def brokers_of(cluster: ServedCluster | ClusterStatus) -> Shown:
     found = cluster.status()
     seen = {row["broker_id"]: row for row in found["brokers"]}
     documents = [
@@ -197,9 +180,7 @@ def show_brokers(cluster: ServedCluster | ClusterStatus, output: Output) -> None
         (row["broker_id"], row["address"], row["rack"] or "", state_text(row), "yes" if row["is_controller"] else "")
         for row in documents
     ]
-    report_rows(
-        documents, ("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"), rows, output, left=("ADDRESS", "RACK", "STATE")
-    )
+    return table(documents, ("BROKER", "<ADDRESS", "<RACK", "<STATE", "CONTROLLER"), rows)
 
 
 def state_text(row: dict[str, Any]) -> str:
@@ -209,35 +190,25 @@ def state_text(row: dict[str, Any]) -> str:
     return f"{row['state']}, expired"
 
 
-def show_replicas(cluster: ServedCluster | ClusterStatus, topic: str, output: Output) -> None:
+def replicas_of(cluster: ServedCluster | ClusterStatus, topic: str) -> Shown:
     replicas = cluster.all_replicas(topic)
     if not replicas:
         raise CommandFailed(f"topic {topic} does not exist; `minibroker topics list` shows them all")
     found = [(number, each) for number in sorted(replicas) for each in replicas[number].values()]
     documents = [
-        {
-            "partition": number,
-            **each._asdict(),
-            "in_sync_replicas": sorted(each.in_sync_replicas),
-        }
+        {"partition": number, **each._asdict(), "in_sync_replicas": sorted(each.in_sync_replicas)}
         for number, each in found
     ]
     rows = [
         (
-            number,
-            each.broker_id,
-            each.role,
-            *(
-                "" if fact is None else fact
-                for fact in (each.leader_epoch, each.log_start_offset, each.high_watermark, each.log_end_offset)
-            ),
-            ",".join(map(str, sorted(each.in_sync_replicas))),
-            each.hold or "",
+            *(number, each.broker_id, each.role, each.leader_epoch),
+            *(each.log_start_offset, each.high_watermark, each.log_end_offset),
+            *(",".join(map(str, sorted(each.in_sync_replicas))), each.hold),
         )
         for number, each in found
     ]
-    columns = ("PARTITION", "BROKER", "ROLE", "EPOCH", "START", "HIGH WATERMARK", "END", "ISR", "HOLD")
-    report_rows(documents, columns, rows, output, left=("ROLE", "ISR", "HOLD"))
+    columns = ("PARTITION", "BROKER", "<ROLE", "EPOCH", "START", "HIGH WATERMARK", "END", "<ISR", "<HOLD")
+    return table(documents, columns, rows, unknown="")
 
 
 # -- processes --------------------------------------------------------------------------------------------------

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from minibroker.any_cluster import transaction_admin
+from minibroker.any_cluster.api_names import api_name
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import (
+    ClusterFacts,
+    both,
+    broker_ids,
+    connected,
+    described_cluster,
+    hidden_unless,
+    of_each,
+    topics_of,
+)
+from minibroker.any_cluster.partition_offsets import chosen, configs_of_topics, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.positions import Position
 from minibroker.cli.completion import topic_names
 from minibroker.cli.options import numbers_of
-from minibroker.cli.outcomes import report_rows
-from minibroker.cli.parameters import OutputOption, PartitionsOption, TopicArgument, on_cluster, position_option
-from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
+from minibroker.cli.parameters import PartitionsOption, TopicArgument, on_cluster, position_option
+from minibroker.cli.shown import Shown, table
+from minibroker.cli.terminal import complain, print_line, print_table
+from minibroker.client.client import Question
+from minibroker.client.topic_partition import by_topic
+from minibroker.errors import CommandFailed
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.text import as_utc, counted
 
-if TYPE_CHECKING:
-    from minibroker.any_cluster.cluster import ClusterFacts
+app = typer.Typer()
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
 broker answers. Replicas that are out of sync are listed and do not change the status.
@@ -25,12 +41,10 @@ broker answers. Replicas that are out of sync are listed and do not change the s
 In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 
 
+@app.command("health", epilog=HEALTH_EPILOG)
 @on_cluster
-def health(cluster: Cluster, output: OutputOption = "text") -> int:
+def health(cluster: Cluster) -> Shown:
     """Check that a cluster can serve; the exit status is 1 if not."""
-    from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
-    from minibroker.any_cluster.partition_offsets import configs_of_topics
-
     with connected(cluster) as client:
         cluster_facts = described_cluster(client)
         topics = hidden_unless(cluster_facts.topics, client, "topics")
@@ -38,11 +52,7 @@ def health(cluster: Cluster, output: OutputOption = "text") -> int:
         configs = configs_of_topics(client, lacking, "min.insync.replicas")
         min_isr = {topic: int(each["min.insync.replicas"]) for topic, each in configs.items() if each}
         found = health_of(cluster_facts, topics, min_isr)
-    if output == "json":
-        print(json.dumps(found))
-    else:
-        print_health(found)
-    return EXIT_OK if found["healthy"] else EXIT_FAILED
+    return Shown(found, lambda: print_health(found), is_failed=not found["healthy"])
 
 
 def lacks_replicas(partition: Any) -> bool:
@@ -73,9 +83,6 @@ def health_of(cluster: ClusterFacts, topics: list[Any], min_isr: Mapping[str, in
 
 
 def print_health(found: dict[str, Any]) -> None:
-    from minibroker.cli.terminal import complain, print_line
-    from minibroker.protocol.text import counted
-
     if found["healthy"]:
         brokers, topics = counted(len(found["brokers"]), "broker"), counted(found["topics"], "topic")
         print(f"healthy: {brokers}, {topics}, {counted(found['partitions'], 'partition')}, each with a leader")
@@ -97,19 +104,18 @@ def named(partitions: list[str], *, at_most: int = 5) -> str:
     return ", ".join(partitions[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
+@app.command("apis", epilog="Example: minibroker apis -o json")
 @on_cluster
-def apis(cluster: Cluster, output: OutputOption = "text") -> int:
+def apis(cluster: Cluster) -> Shown:
     """List the requests a broker answers, with their versions."""
-    from minibroker.any_cluster.api_names import api_name
-    from minibroker.any_cluster.cluster import connected
-
     with connected(cluster) as client:
         offered = sorted((key, api_name(key), *versions) for key, versions in client.versions.items())
     names = ("key", "name", "min_version", "max_version")
     documents = [dict(zip(names, row, strict=True)) for row in offered]
-    return report_rows(documents, ("KEY", "NAME", "FROM", "TO"), offered, output, left=("NAME",))
+    return table(documents, ("KEY", "<NAME", "FROM", "TO"), offered)
 
 
+@app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")
 @on_cluster
 def offsets(
     topic: TopicArgument,
@@ -119,12 +125,8 @@ def offsets(
         bool, typer.Option("--read-committed", help="End before the first open transaction.")
     ] = False,
     partitions: PartitionsOption = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Show where each partition begins and ends."""
-    from minibroker.any_cluster.cluster import connected
-    from minibroker.any_cluster.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
-
     with connected(cluster) as client:
         wanted = chosen(partitions_of(client, [topic]), numbers_of(partitions))
         ranges = ranges_of(client, wanted, committed_only=read_committed)
@@ -136,25 +138,18 @@ def offsets(
         for each in wanted
     ]
     columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if position is not None else ())
-    cells = [tuple("?" if cell is None else cell for cell in row.values()) for row in rows]
-    return report_rows(rows, columns, cells, output)
+    return table(rows, columns, [tuple(row.values()) for row in rows])
 
 
+@app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")
 @on_cluster
 def log_dirs(
     cluster: Cluster,
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)
     ] = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Show how many bytes each partition takes, and on which broker."""
-    from minibroker.any_cluster.cluster import both, broker_ids, connected, of_each, topics_of
-    from minibroker.any_cluster.partition_offsets import partitions_of
-    from minibroker.client.client import Question
-    from minibroker.client.topic_partition import by_topic
-    from minibroker.protocol.api import ApiKey
-
     with connected(cluster) as client:
         asked = list(by_topic(partitions_of(client, topics)).items()) if topics else None  # all
         questions = {each: Question(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked}, each) for each in broker_ids(client)}
@@ -166,20 +161,21 @@ def log_dirs(
             "the brokers did not return their directories: that needs Describe on the cluster; ask its administrator"
         )
     rows = [row for broker, directories in brokers.items() for row in log_dir_rows(broker, directories)]
-    if output == "json":
-        print(json.dumps(rows))
-        return EXIT_OK
+    offline = [
+        f"broker {broker}: {each.log_dir} is offline; see the broker's log"
+        for broker, directories in brokers.items()
+        for each in directories
+        if each.error_code
+    ]
 
-    from minibroker.cli.terminal import complain, print_table
+    def print_text() -> None:
+        columns = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES", "LAG")
+        shown = without_empty(rows, internal)
+        print_table(columns, [tuple(row.values())[: len(columns)] for row in shown], left=("DIRECTORY", "TOPIC"))
+        for line in offline:
+            complain(line)
 
-    columns = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES", "LAG")
-    shown = without_empty(rows, internal)
-    print_table(columns, [tuple(row.values())[: len(columns)] for row in shown], left=("DIRECTORY", "TOPIC"))
-    for broker, directories in brokers.items():
-        for directory in directories:
-            if directory.error_code:
-                complain(f"broker {broker}: {directory.log_dir} is offline; see the broker's log")
-    return EXIT_OK
+    return Shown(rows, print_text)
 
 
 def log_dir_rows(broker: int, directories: Sequence[Any]) -> list[dict[str, Any]]:
@@ -216,3 +212,18 @@ def without_empty(rows: list[dict[str, Any]], topics: set[str]) -> list[dict[str
     for row in merged.values():
         row["partition"] = f"{row['partition']} empty"
     return shown
+
+
+@app.command("producers", epilog="Example: minibroker producers payments --partition 0")
+@on_cluster
+def producers(topic: TopicArgument, cluster: Cluster, partitions: PartitionsOption = None) -> Shown:
+    """Show the idempotent and transactional producers of a topic's partitions."""
+    with connected(cluster) as client:
+        active = transaction_admin.producers(client, topic, numbers_of(partitions))
+    rows = [
+        (*row[1:5], None if row.last_timestamp is None else as_utc(row.last_timestamp), row.transaction_start)
+        for row in active
+    ]
+    columns = ("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "LAST WRITE", "OPEN FROM")
+    none = f"topic {topic} has no idempotent producers now"
+    return table(active, columns, rows, without=none, unknown="-")

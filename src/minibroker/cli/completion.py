@@ -32,62 +32,55 @@ def api_names(incomplete: str) -> list[str]:
     return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
 
 
-def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The topics with this prefix; Kafka's internal ones only if the prefix is not empty."""
+def of_cluster(names_of: Callable[[Any, typer.Context, str], Iterable[str]]) -> Callable[..., list[str]]:
+    """Complete to names that a cluster has."""
 
-    def of(cluster: Cluster) -> list[str]:
-        from minibroker.any_cluster.topic_admin import topic_admin
-
-        with topic_admin(cluster) as admin:
-            return [topic.name for topic in admin.topics() if incomplete or not topic.internal]
-
-    return offered(of, context, incomplete)
-
-
-def group_names(context: typer.Context, incomplete: str) -> list[str]:
-    def of(cluster: Cluster) -> list[str]:
+    def offered(context: typer.Context, incomplete: str) -> list[str]:
         from minibroker.any_cluster.cluster import connected
-        from minibroker.any_cluster.described_groups import group_ids
 
-        with connected(cluster) as client:
-            return group_ids(client)
+        try:
+            with connected(cluster_in(context)) as client:
+                return [name for name in names_of(client, context, incomplete) if name.startswith(incomplete)]
+        except (CommandFailed, BadValue):
+            return []
 
-    return offered(of, context, incomplete)
-
-
-def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
-    def of(cluster: Cluster) -> list[str]:
-        from minibroker.any_cluster.transaction_admin import transaction_admin
-
-        with transaction_admin(cluster) as admin:
-            return [row.transactional_id for row in admin.transactions(())]
-
-    return offered(of, context, incomplete)
+    return offered
 
 
-def config_names(context: typer.Context, incomplete: str) -> list[str]:
+@of_cluster
+def topic_names(client: Any, context: typer.Context, incomplete: str) -> Iterable[str]:
+    """Kafka's internal topics only if there is a prefix."""
+    from minibroker.any_cluster.topic_admin import topics
+
+    return (topic.name for topic in topics(client) if incomplete or not topic.internal)
+
+
+@of_cluster
+def group_names(client: Any, context: typer.Context, incomplete: str) -> Iterable[str]:
+    from minibroker.any_cluster.described_groups import group_ids
+
+    return group_ids(client)
+
+
+@of_cluster
+def transactional_ids(client: Any, context: typer.Context, incomplete: str) -> Iterable[str]:
+    from minibroker.any_cluster.transaction_admin import transactions
+
+    return (row.transactional_id for row in transactions(client, ()))
+
+
+@of_cluster
+def config_names(client: Any, context: typer.Context, incomplete: str) -> Iterable[str]:
     """The configs of the topic, broker or group that the words name; of topics, for a new one."""
+    from minibroker.any_cluster.config_admin import Subject, describe
 
-    def of(cluster: Cluster) -> list[str]:
-        from minibroker.any_cluster.config_admin import Subject, config_admin
-
-        subjects = [Subject(kind, str(name)) for kind in SUBJECTS if (name := context.params.get(kind)) is not None]
-        with config_admin(cluster) as admin:
-            return [config.name for subject in subjects for config in admin.describe(subject)]
-
-    return offered(of, context, incomplete)
+    subjects = [Subject(kind, str(name)) for kind in SUBJECTS if (name := context.params.get(kind)) is not None]
+    return (config.name for subject in subjects for config in describe(client, subject))
 
 
 def assignments(context: typer.Context, incomplete: str) -> list[str]:
     """As `config_names`, with the sign before the value."""
     return [f"{name}=" for name in config_names(context, incomplete)]
-
-
-def offered(names_of: Callable[[Cluster], Iterable[str]], context: typer.Context, incomplete: str) -> list[str]:
-    try:
-        return [name for name in names_of(cluster_in(context)) if name.startswith(incomplete)]
-    except (CommandFailed, BadValue):
-        return []
 
 
 def cluster_in(context: typer.Context) -> Cluster:
@@ -121,16 +114,8 @@ def is_divider(word: str) -> bool:
     return bool(word) and set(word) <= DIVIDERS
 
 
-def serve_options(incomplete: str) -> list[tuple[str, str]]:
-    return options_in_help("serve", incomplete)
-
-
-def console_options(incomplete: str) -> list[tuple[str, str]]:
-    return options_in_help("console", incomplete)
-
-
-def demo_options(incomplete: str) -> list[tuple[str, str]]:
-    return options_in_help("demo", incomplete)
+def options_of(program: str) -> Callable[[str], list[tuple[str, str]]]:
+    return lambda incomplete: options_in_help(program, incomplete)
 
 
 def options_in_help(command: str, incomplete: str) -> list[tuple[str, str]]:
@@ -149,8 +134,8 @@ def options_in_help(command: str, incomplete: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in options if name.startswith(incomplete)]
 
 
-class ServeCommand(TyperCommand):
-    """Completes the options of `serve` and `console`: these parse their arguments, so they are arguments here."""
+class OwnArguments(TyperCommand):
+    """Completes the options of a program that parses its arguments: they are arguments here."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         return self.params[0].shell_complete(ctx, incomplete)

@@ -6,7 +6,6 @@ reader. A warning is a setting without effect or with an unknown name; an error 
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -16,8 +15,11 @@ from typing import Annotated
 import typer
 
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.parameters import OutputOption
-from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
+from minibroker.cli.parameters import showing
+from minibroker.cli.shown import Shown
+from minibroker.cli.terminal import print_line
+from minibroker.errors import CommandFailed
+from minibroker.protocol.text import counted, reason_of
 
 LEVELS = {"INFO": "note", "WARNING": "warning"}
 LOGGED = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) [\w.]+: (?P<text>.*)$")
@@ -29,19 +31,16 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
 @app.command("lint", epilog="Example: minibroker config lint server.properties")
+@showing
 def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for warnings too.")] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """List the errors of a server.properties, and the settings without effect."""
     findings = findings_of(file)
     kinds = {finding["kind"] for finding in findings}
-    if output == "json":
-        print(json.dumps(findings))
-    else:
-        print_findings(file, findings)
-    return EXIT_FAILED if "error" in kinds or (strict and "warning" in kinds) else EXIT_OK
+    is_failed = "error" in kinds or (strict and "warning" in kinds)
+    return Shown(findings, lambda: print_findings(file, findings), is_failed=is_failed)
 
 
 def findings_of(file: Path) -> list[dict[str, str]]:
@@ -49,8 +48,6 @@ def findings_of(file: Path) -> list[dict[str, str]]:
     try:
         file.open("rb").close()
     except OSError as error:
-        from minibroker.protocol.text import reason_of
-
         raise CommandFailed(f"cannot read {file}: {reason_of(error)}; name a server.properties") from error
     # -P: a module in the current directory, such as `json.py`, must not shadow ours.
     done = subprocess.run(
@@ -72,13 +69,9 @@ def finding_of(line: str) -> dict[str, str]:
 
 
 def print_findings(file: Path, findings: list[dict[str, str]]) -> None:
-    from minibroker.cli.terminal import print_line
-
     for finding in findings:
         print_line(f"{finding['kind']}: {finding['text']}", STYLES[finding["kind"]])
     errors = sum(finding["kind"] == "error" for finding in findings)
     warnings = sum(finding["kind"] == "warning" for finding in findings)
     if not errors:
-        from minibroker.protocol.text import counted
-
         print(f"{file}: valid" + (f", {counted(warnings, 'warning')}" if warnings else ""))

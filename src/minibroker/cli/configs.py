@@ -5,20 +5,20 @@ This module reads arguments and prints; `config_admin` asks the broker, and is i
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from minibroker.any_cluster import config_admin
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
+from minibroker.any_cluster.cluster import connected
+from minibroker.any_cluster.config_admin import Config, Subject, no_config
 from minibroker.cli.completion import assignments, config_names, group_names, topic_names
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.outcomes import report_change
-from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
-from minibroker.errors import EXIT_OK, BadValue, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.config_admin import Config, Subject
+from minibroker.cli.parameters import changing_cluster, on_cluster
+from minibroker.cli.shown import Shown, change
+from minibroker.cli.terminal import print_line, print_table
+from minibroker.errors import BadValue, CommandFailed
 
 TopicOption = Annotated[
     str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Configs of this topic.")
@@ -36,8 +36,6 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 
 def subject_of(topic: str | None, broker: int | None, group: str | None) -> Subject:
     """Raises BadValue unless one of them was given."""
-    from minibroker.any_cluster.config_admin import Subject
-
     given = {"topic": topic, "broker": broker, "group": group}
     named = [Subject(kind, str(name)) for kind, name in given.items() if name is not None]
     if len(named) != 1:
@@ -56,28 +54,20 @@ def describe_configs(
     broker: BrokerOption = None,
     group: GroupOption = None,
     everything: Annotated[bool, typer.Option("--all", "--all-configs", "-a", help="Show defaults too.")] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Show the configs that are set, the named ones, or all."""
     subject = subject_of(topic, broker, group)
-    from minibroker.any_cluster.config_admin import config_admin, no_config
-
-    with config_admin(cluster) as admin:
-        configs = admin.describe(subject)
+    with connected(cluster) as client:
+        configs = config_admin.describe(client, subject)
     known = {config.name for config in configs}
     if missing := set(names or ()) - known:
         raise CommandFailed(no_config(subject, min(missing), known))
     chosen = [config for config in configs if (config.name in names if names else everything or not config.is_default)]
-    if output == "json":
-        print(json.dumps([config._asdict() for config in chosen]))
-    else:
-        print_configs(chosen, more=len(configs) - len(chosen))
-    return EXIT_OK
+    documents = [config._asdict() for config in chosen]
+    return Shown(documents, lambda: print_configs(chosen, more=len(configs) - len(chosen)))
 
 
 def print_configs(configs: list[Config], *, more: int) -> None:
-    from minibroker.cli.terminal import print_line, print_table
-
     if configs:
         rows = [(config.name, value_of(config), config.source.lower()) for config in configs]
         print_table(("NAME", "VALUE", "SOURCE"), rows, left=("NAME", "VALUE", "SOURCE"))
@@ -104,17 +94,14 @@ def set_configs(
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Set configs; those not named stay as they are."""
     subject = subject_of(topic, broker, group)
-    from minibroker.any_cluster.config_admin import config_admin
-
     values = dict(settings)
-    with config_admin(cluster) as admin:
-        admin.set(subject, values)
+    with connected(cluster) as client:
+        config_admin.set_values(client, subject, values)
     lines = [f"{name}={value}" for name, value in values.items()]
-    return report_change(subject._asdict(), "set", lines, values, output)
+    return change(subject._asdict(), "set", lines, values)
 
 
 @app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
@@ -125,12 +112,9 @@ def unset_configs(
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Reset configs to their defaults."""
     subject = subject_of(topic, broker, group)
-    from minibroker.any_cluster.config_admin import config_admin
-
-    with config_admin(cluster) as admin:
-        admin.unset(subject, names)
-    return report_change(subject._asdict(), "unset", names, names, output)
+    with connected(cluster) as client:
+        config_admin.unset(client, subject, names)
+    return change(subject._asdict(), "unset", names, names)

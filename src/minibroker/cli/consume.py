@@ -7,6 +7,7 @@ committed offsets, and commits only what it has printed: within a second, and wh
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,12 @@ import typer
 
 from minibroker import patience
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.logins import login_to
 from minibroker.any_cluster.positions import BEGINNING, Position
+from minibroker.any_cluster.record_filter import fulfilling, parse_condition
+from minibroker.any_cluster.record_text import compile_format, harmless, json_renderer
 from minibroker.cli.completion import group_names
+from minibroker.cli.liveness import gone_brokers_reported
 from minibroker.cli.options import Output, numbers_of
 from minibroker.cli.parameters import (
     OutputOption,
@@ -27,6 +32,8 @@ from minibroker.cli.parameters import (
     on_cluster,
     position_option,
 )
+from minibroker.cli.progress import progress_bar
+from minibroker.cli.record_reader import GroupReader, Reader, Selection
 from minibroker.cli.signals import interruption
 from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue
 
@@ -50,6 +57,10 @@ minibroker consume flights --where 'value.delay>60' --where key=UA
 minibroker consume --regex 'flights-.*' -f '%t %v\n'""".replace("\\\n", "")
 
 
+app = typer.Typer()
+
+
+@app.command("consume", epilog=EPILOG)
 @on_cluster
 def consume(
     topics: TopicsArgument,
@@ -103,13 +114,7 @@ def consume(
     if where and group is not None and count is not None:
         raise BadValue("--where with --group commits all that it reads, and cannot stop after --count; leave one out")
     check_patterns(topics if regex else [])
-    from minibroker.any_cluster.record_filter import fulfilling, parse_condition
-
     conditions = [parse_condition(each) for each in where or ()]
-    from minibroker.any_cluster.logins import login_to
-    from minibroker.cli.liveness import gone_brokers_reported
-    from minibroker.cli.record_reader import GroupReader, Reader, Selection
-
     wanted = Selection(topics, regex, numbers_of(partitions), start, end, read_committed)
     reader = Reader(cluster, wanted) if group is None else GroupReader(cluster, wanted, group)
     with (
@@ -139,8 +144,6 @@ def consume(
 
 def check_format(text_format: str | None, output: Output) -> None:
     """Raises BadValue."""
-    from minibroker.any_cluster.record_text import compile_format
-
     if text_format is not None and output == "json":
         raise BadValue("--format and -o json exclude each other: JSON has its own form; leave one of them out")
     compile_format(text_format or "")
@@ -148,8 +151,6 @@ def check_format(text_format: str | None, output: Output) -> None:
 
 def check_patterns(patterns: list[str]) -> None:
     """Raises BadValue."""
-    import re
-
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -158,8 +159,6 @@ def check_patterns(patterns: list[str]) -> None:
 
 
 def renderer(text_format: str | None, output: Output, access: Any) -> Any:
-    from minibroker.any_cluster.record_text import compile_format, harmless, json_renderer
-
     if output == "json":
         render = json_renderer(access)
     else:
@@ -187,8 +186,6 @@ def reading_on() -> Iterator[None]:
 @contextmanager
 def printing(total: int | None, *, wanted: bool) -> Iterator[Any]:
     """Yield a function that prints records; a bar shows the progress if they do not go to the terminal."""
-    from minibroker.cli.progress import progress_bar
-
     with progress_bar("consuming", total, unit="records", wanted=wanted and not sys.stdout.isatty()) as advance:
 
         def show(records: list[Any], render: Any, read: int) -> None:

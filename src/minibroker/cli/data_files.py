@@ -7,12 +7,12 @@ it; nothing is repaired or written. Files are mapped, not loaded: a segment may 
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from minibroker.errors import CommandFailed
-from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
+from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
 from minibroker.protocol.text import counted
@@ -32,11 +32,10 @@ from minibroker.storage.files.file_names import (
     parse_segment_file,
 )
 from minibroker.storage.files.storage_errors import CorruptFileError
-
-if TYPE_CHECKING:
-    import struct
-
-    from minibroker.protocol.batches import BatchView
+from minibroker.storage.index.indexes import OffsetIndex, TimeIndex
+from minibroker.storage.index.leader_epochs import LeaderEpochCache
+from minibroker.storage.index.transaction_index import TransactionIndex
+from minibroker.storage.producers.producer_snapshot import read_snapshot
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 OFFSET_CHECKPOINTS = (
@@ -130,16 +129,12 @@ def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool
 
 
 def offset_index_rows(path: Path) -> Rows:
-    from minibroker.storage.index.indexes import OffsetIndex
-
     base_offset = base_offset_of(path)
     for relative_offset, position in index_entries(path, OffsetIndex.ENTRY):
         yield {"offset": base_offset + relative_offset, "position": position}
 
 
 def time_index_rows(path: Path) -> Rows:
-    from minibroker.storage.index.indexes import TimeIndex
-
     base_offset = base_offset_of(path)
     for timestamp_ms, relative_offset in index_entries(path, TimeIndex.ENTRY):
         yield {"timestamp": timestamp_ms, "offset": base_offset + relative_offset}
@@ -165,8 +160,6 @@ def index_entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]
 
 
 def transaction_index_rows(path: Path) -> Rows:
-    from minibroker.storage.index.transaction_index import TransactionIndex
-
     size_bytes = path.stat().st_size  # first: a broker that runs may append
     index = TransactionIndex(path, base_offset_of(path))
     for aborted in index.entries():
@@ -182,8 +175,6 @@ def transaction_index_rows(path: Path) -> Rows:
 
 
 def snapshot_rows(path: Path) -> Rows:
-    from minibroker.storage.producers.producer_snapshot import read_snapshot
-
     for entry in read_snapshot(path):
         yield {
             "producer_id": entry.producer_id,
@@ -206,8 +197,6 @@ def checkpoint_rows(path: Path) -> Rows:
 
 
 def leader_epoch_rows(path: Path) -> Rows:
-    from minibroker.storage.index.leader_epochs import LeaderEpochCache
-
     for entry in LeaderEpochCache(path).entries:
         yield {"leader_epoch": entry.epoch, "start_offset": entry.start_offset}
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from minibroker.cli.data_files import rows_of
 from minibroker.cli.parameters import OutputOption
+from minibroker.cli.terminal import complain, print_line
 from minibroker.errors import EXIT_FAILED, EXIT_OK, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.protocol.facts import Row
+from minibroker.protocol.facts import Row
+from minibroker.protocol.text import as_utc, json_text, reason_of
 
 GAP = "  "
 # Facts that the text leaves out at these values; JSON has them always.
@@ -45,6 +46,10 @@ minibroker dump-log data/flights-0/00000000000000000000.log --records
 minibroker dump-log data/flights-0/*.log -o json | jq .max_timestamp"""
 
 
+app = typer.Typer()
+
+
+@app.command("dump-log", epilog=EPILOG)
 def dump_log(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False)],
     records: Annotated[bool, typer.Option("--records", "-r", help="Print every record, not only its batch.")] = False,
@@ -56,8 +61,6 @@ def dump_log(
         try:
             damaged |= dump_file(path, with_records=records, as_json=output == "json")
         except CommandFailed as failure:
-            from minibroker.cli.terminal import complain
-
             complain(str(failure))
             damaged = True
     return EXIT_FAILED if damaged else EXIT_OK
@@ -65,14 +68,9 @@ def dump_log(
 
 def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
     """Print one file; return whether it is damaged. Raises CommandFailed."""
-    from minibroker.cli.data_files import rows_of
-    from minibroker.cli.terminal import print_line
-
     try:
         path.open("rb").close()
     except OSError as error:
-        from minibroker.protocol.text import reason_of
-
         advice = "name files of a partition, such as DATA_DIR/TOPIC-0/*.log"
         raise CommandFailed(f"cannot read {path}: {reason_of(error)}; {advice}") from error
     rows = rows_of(path, with_records=with_records)
@@ -106,8 +104,6 @@ def is_unremarkable(name: str, value: Any) -> bool:
 
 
 def as_text(name: str, value: Any) -> str:
-    from minibroker.protocol.text import as_utc, json_text
-
     if name in TIMES and isinstance(value, int) and value >= 0:
         return f"{value} ({as_utc(value)})"
     if name in ("key", "value", "headers"):

@@ -9,15 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from minibroker.cli.parameters import CONTROL_VARIABLE, ApiOption, ClientIdOption, ConnectionOption, OutputOption
-from minibroker.errors import EXIT_OK, BadValue, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.control import Control
+from minibroker.cli.terminal import complain
+from minibroker.control import Control
+from minibroker.errors import EXIT_OK, BadValue, BrokerError, CallRefused, CommandFailed
+from minibroker.protocol.text import counted, json_text
+from minibroker.story import brief_line, steps_of, story
 
 LEASE_MS = 5_000
 POLL_SECONDS = 0.1
@@ -40,6 +41,10 @@ minibroker explain --control broker.control --parked --brief
 minibroker explain --control broker.control -o json | jq '.wait.cause'"""
 
 
+app = typer.Typer()
+
+
+@app.command("explain", epilog=EPILOG)
 def explain(
     control: Annotated[
         Path,
@@ -70,9 +75,6 @@ def explain(
     output: OutputOption = "text",
 ) -> int:
     """Print why a minibroker answers requests as it does, while it does; Ctrl-C ends it."""
-    from minibroker.control import Control
-    from minibroker.errors import BrokerError, CallRefused
-
     chosen: dict[str, Any] = {
         "api": api or None,
         "client_id": client_id,
@@ -102,9 +104,6 @@ def explain(
 
 def followed(control: Control, chosen: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The requests from now on, as they end. Raises BrokerError."""
-    from minibroker.cli.terminal import complain
-    from minibroker.protocol.text import counted
-
     following = control.call("inside.explain", since="now", lease_ms=LEASE_MS, **chosen)["next"]
     complain("explaining requests from now on; Ctrl-C ends it")
     while True:
@@ -120,9 +119,6 @@ def followed(control: Control, chosen: dict[str, Any]) -> Iterator[dict[str, Any
 
 def shower(output: str, *, brief: bool) -> Callable[[dict[str, Any]], None]:
     """The function that prints one request."""
-    from minibroker.protocol.text import json_text
-    from minibroker.story import brief_line, steps_of, story
-
     if output == "json":
         return lambda explained: print(
             json_text(explained | {"steps": [step._asdict() for step in steps_of(explained)]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 import os
 import sys
 from typing import Annotated
@@ -14,8 +13,10 @@ import typer
 from minibroker.cli.checkpoint import EPILOG as CHECKPOINT_EPILOG
 from minibroker.cli.checkpoint import checkpoint
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.parameters import OutputOption
+from minibroker.cli.parameters import OutputOption, showing
+from minibroker.cli.shown import Shown
 from minibroker.errors import BadValue, CommandFailed
+from minibroker.protocol.arguments import refuse
 
 RUN_EPILOG = """`minibroker jobs run NAME --help` shows a job's options, `--dry-run` its plan.
 
@@ -23,23 +24,19 @@ Example: minibroker jobs run delays --subscribe flights --output out/delays --ch
 
 app = typer.Typer(help="Run Spark jobs that read from Kafka or write to it.")
 
-
-@app.callback(invoke_without_command=True)
-def jobs(context: typer.Context) -> None:
-    show_help_if_alone(context)
+app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
 @app.command("list", epilog="Example: minibroker jobs list -o json")
-def list_jobs(output: OutputOption = "text") -> None:
+@showing
+def list_jobs() -> Shown:
     """Show the jobs and what each is for."""
     from minibroker.spark_jobs import JOBS
 
-    if output == "json":
-        print(json.dumps([{"name": name, "about": job.about} for name, job in JOBS.items()]))
-        return
     width = max(map(len, JOBS))
-    for name, job in JOBS.items():
-        print(f"{name:<{width}}  {job.about}")
+    lines = [f"{name:<{width}}  {job.about}" for name, job in JOBS.items()]
+    documents = [{"name": name, "about": job.about} for name, job in JOBS.items()]
+    return Shown(documents, lambda: print("\n".join(lines)))
 
 
 def job_names() -> list[str]:
@@ -59,7 +56,6 @@ def run(
     output: OutputOption = "text",
 ) -> None:
     """Run a job; its options are named as those of Spark's Kafka source and sink."""
-    from minibroker.protocol.arguments import refuse
     from minibroker.spark_jobs import JOBS
     from minibroker.spark_jobs.command_lines import PARSERS
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from minibroker.cli.terminal import complain
 from minibroker.client.address import Address
 from minibroker.client.connection import Connection, wait
 from minibroker.client.login import Login
@@ -78,7 +79,5 @@ class Watch(threading.Thread):
             self._report(f"the broker at {address} does not answer; waiting until it is back")
 
     def _report(self, line: str) -> None:
-        from minibroker.cli.terminal import complain
-
         if not self._is_over.is_set():
             complain(line)

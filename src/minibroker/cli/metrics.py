@@ -12,6 +12,7 @@ import typer
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
+from minibroker.cli.shown import Shown
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ DEFAULT_LISTEN = "127.0.0.1:9308"
 PORT_MAX = 65_535
 
 app = typer.Typer(help="Serve metrics to Prometheus, and print a dashboard for Grafana.", epilog=EPILOG)
+app.callback(invoke_without_command=True)(show_help_if_alone)
 
 ControlOption = Annotated[
     Path | None,
@@ -39,11 +41,6 @@ ControlOption = Annotated[
         show_default=False,
     ),
 ]
-
-
-@app.callback(invoke_without_command=True)
-def metrics(context: typer.Context) -> None:
-    show_help_if_alone(context)
 
 
 @app.command("serve", epilog="Example: minibroker metrics serve -b 127.0.0.1:9092 --listen 127.0.0.1:9308")
@@ -80,7 +77,7 @@ def serve(
 
 @app.command("show", epilog="Example: minibroker metrics show | grep lag")
 @on_cluster
-def show(cluster: Cluster, control: ControlOption = None, output: OutputOption = "text") -> int:
+def show(cluster: Cluster, control: ControlOption = None) -> Shown:
     """Print the metrics of a cluster once, as Prometheus reads them."""
     scraper = scraper_of(cluster, control)
     from minibroker.errors import BrokerError
@@ -90,12 +87,9 @@ def show(cluster: Cluster, control: ControlOption = None, output: OutputOption =
         found = scraper.scrape()
     except BrokerError as error:
         raise CommandFailed(f"{error}; correct --control, or leave it out") from error
-    if output == "json":
-        samples = [sample for metric in found.collect() for sample in metric.samples]
-        print(json.dumps([{"name": each.name, "labels": each.labels, "value": each.value} for each in samples]))
-    else:
-        print(exposition(found)[0].decode(), end="")
-    return EXIT_OK
+    samples = [sample for metric in found.collect() for sample in metric.samples]
+    documents = [{"name": each.name, "labels": each.labels, "value": each.value} for each in samples]
+    return Shown(documents, lambda: print(exposition(found)[0].decode(), end=""))
 
 
 @app.command("dashboard", epilog="Example: minibroker metrics dashboard > dashboard.json")

@@ -2,14 +2,15 @@
 
 A command that asks a cluster is decorated with `on_cluster`, one that changes it with `changing_cluster`: it gets
 `--bootstrap-server`, `-X` and `--command-config`, and receives what they name as its parameter `cluster`. A parameter
-whose type is a NamedTuple stands for an option of each field.
+whose type is a NamedTuple stands for an option of each field. These and `showing` print the Shown that a command
+returns, as --output wants it.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -29,6 +30,7 @@ from minibroker.any_cluster.bootstrap import (
 from minibroker.any_cluster.positions import HOW, Position, parse_position
 from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import Output, Partitions, parse_partitions
+from minibroker.cli.shown import Shown
 
 CONTROL_VARIABLE = "MINIBROKER_CONTROL"
 
@@ -120,52 +122,72 @@ CommandConfigOption = Annotated[
 ON_CLUSTER = {"bootstrap": BootstrapOption, "properties": PropertiesOption, "command_config": CommandConfigOption}
 
 
-def options_of(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    given = inspect.signature(group).parameters.values()
-    return [each.replace(annotation=hints[each.name]) for each in given]
+Command = Callable[..., Any]
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def changing_cluster(command: Callable[..., int]) -> Callable[..., int]:
+def showing(command: Command) -> Command:
+    """Give a command --output, behind its own options, and print what it returns in that form.
+
+    A command that returns its exit status prints by itself, and may have a parameter `output`.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    added = {"output": inspect.Parameter("output", KEYWORD, annotation=OutputOption, default="text")}
+
+    @functools.wraps(command)
+    def run(output: Output, **arguments: Any) -> int:
+        done = command(**arguments, output=output) if "output" in own else command(**arguments)
+        return done.print(output) if isinstance(done, Shown) else int(done)
+
+    return with_parameters(run, {name: each for name, each in own.items() if name != "output"} | added)
+
+
+def on_cluster(command: Command) -> Command:
+    """Give a command the options that name a cluster, and --output, as `showing`."""
+    given = inspect.signature(command, eval_str=True).parameters
+    types = {name: each.annotation for name, each in given.items() if isinstance(each.annotation, type)}
+    groups: dict[str, Any] = {name: kind for name, kind in types.items() if issubclass(kind, tuple)}
+    own = {
+        option.name: option
+        for name, each in given.items()
+        if name != "cluster"
+        for option in (options_of(groups[name]) if name in groups else [each])
+    }
+    added = {name: inspect.Parameter(name, KEYWORD, default=None, annotation=kind) for name, kind in ON_CLUSTER.items()}
+
+    @functools.wraps(command)
+    def run(
+        bootstrap: Cluster | None, properties: list[Setting] | None, command_config: Path | None, **arguments: Any
+    ) -> Any:
+        for name, group in groups.items():
+            arguments[name] = group(**{field: arguments.pop(field) for field in group._fields})
+        return command(cluster=cluster_of(bootstrap, properties, command_config), **arguments)
+
+    return showing(with_parameters(run, own | added))
+
+
+def changing_cluster(command: Command) -> Command:
     """As `on_cluster`, for a command that changes something or runs on: it waits for a broker that is slow."""
 
     @functools.wraps(command)
-    def without_deadline(**arguments: Any) -> int:
+    def without_deadline(**arguments: Any) -> Any:
         patience.lift()
         return command(**arguments)
 
     return on_cluster(without_deadline)
 
 
-def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options that name a cluster, before --output."""
-
-    @functools.wraps(command)
-    def with_options(
-        bootstrap: Cluster | None, properties: list[Setting] | None, command_config: Path | None, **arguments: Any
-    ) -> int:
-        for name, group in groups.items():
-            arguments[name] = group(**{field: arguments.pop(field) for field in group._fields})
-        return command(cluster=cluster_of(bootstrap, properties, command_config), **arguments)
-
-    given = inspect.signature(command, eval_str=True).parameters
-    types = {name: each.annotation for name, each in given.items() if isinstance(each.annotation, type)}
-    groups: dict[str, Any] = {name: kind for name, kind in types.items() if issubclass(kind, tuple)}
-    kept = [
-        option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, each in given.items()
-        if name != "cluster"
-        for option in (options_of(groups[name]) if name in groups else [each])
-    ]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in ON_CLUSTER.items()
-    ]
-    last = [each for each in kept if each.name == "output"]
-    parameters = [*(each for each in kept if each not in last), *added, *last]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return with_options
+def options_of(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    given = inspect.signature(group).parameters.values()
+    return [each.replace(annotation=hints[each.name]) for each in given]
 
 
-__all__ = ["Position", "changing_cluster", "cluster_of", "on_cluster", "position_option"]
+def with_parameters(run: Command, parameters: Mapping[str, inspect.Parameter]) -> Command:
+    """The function with these parameters in place of its own, as typer reads them."""
+    run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    run.__signature__ = inspect.Signature([each.replace(kind=KEYWORD) for each in parameters.values()])  # type: ignore[attr-defined]
+    return run
+
+
+__all__ = ["Position", "changing_cluster", "cluster_of", "on_cluster", "position_option", "showing"]

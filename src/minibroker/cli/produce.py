@@ -8,25 +8,47 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster, Setting
+from minibroker.any_cluster.cluster import brokers_of, connected
 from minibroker.any_cluster.encodings import Encoding, decode
+from minibroker.any_cluster.logins import login_to
+from minibroker.any_cluster.partition_offsets import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    configs_of_topics,
+    no_such_partition,
+    partitions_of,
+)
+from minibroker.any_cluster.produce_refusals import acknowledged_before, interrupted, refusal, unanswered
+from minibroker.any_cluster.record_clients import producing
+from minibroker.any_cluster.record_lines import (
+    NewRecord,
+    Template,
+    pieces_of,
+    records_of,
+    records_of_files,
+    records_with_lengths,
+)
+from minibroker.any_cluster.topic_admin import internal_among, internal_refusal
+from minibroker.cli.liveness import gone_brokers_reported
 from minibroker.cli.options import parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, changing_cluster
+from minibroker.cli.progress import Advance, progress_bar
 from minibroker.cli.signals import Interrupted, interruption
+from minibroker.cli.terminal import complain
+from minibroker.client.address import Address
+from minibroker.client.errors import ClientError
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.record_lines import NewRecord
-    from minibroker.cli.progress import Advance
-    from minibroker.client.address import Address
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.text import counted
 
 DELIVERY_TIMEOUT_MS = 30_000
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
@@ -47,6 +69,10 @@ minibroker consume flights -o json | minibroker produce copy --json
 minibroker consume pictures -f '%R%v' | minibroker produce copy --length-prefixed""".replace("\\\n", "")
 
 
+app = typer.Typer()
+
+
+@app.command("produce", epilog=EPILOG)
 @changing_cluster
 def produce(
     topic: TopicArgument,
@@ -118,8 +144,6 @@ def produce(
     output: OutputOption = "text",
 ) -> int:
     """Write lines to a topic, each a record; or files, each a record."""
-    from minibroker.any_cluster.record_lines import Template
-
     if as_json and key_separator is not None:
         raise BadValue("--json and --key-separator exclude each other: a JSON line names its key")
     if length_prefixed and (as_json or key_separator or delimiter):
@@ -160,8 +184,6 @@ def key_of(text: str, encoding: Encoding) -> bytes:
 
 
 def report(topic: str, sent: int, output: str, *, is_acknowledged: bool) -> None:
-    from minibroker.protocol.text import counted
-
     if output == "json":
         print(json.dumps({"topic": topic, "records": sent}))
     elif is_acknowledged:
@@ -190,8 +212,6 @@ def settings_of(cluster: Cluster, compression: str | None, acks: str | None) -> 
 def records_from(
     files: list[Path], file: Path | None, template: Any, delimiter: bytes, *, length_prefixed: bool
 ) -> Iterator[Iterator[NewRecord]]:
-    from minibroker.any_cluster.record_lines import pieces_of, records_of, records_of_files, records_with_lengths
-
     if files:
         yield records_of_files(files, template)
         return
@@ -219,9 +239,6 @@ def opened(file: Path | None) -> Any:
 @contextmanager
 def bar_for(source: BinaryIO) -> Iterator[Advance]:
     """A bar over the bytes of a file; the size of a pipe is unknown."""
-    import stat
-
-    from minibroker.cli.progress import progress_bar
 
     try:
         status = os.fstat(source.fileno())
@@ -253,10 +270,6 @@ class Target(NamedTuple):
 
 def target_of(topic: str, cluster: Cluster) -> Target:
     """Raises CommandFailed if the topic does not exist, or is internal."""
-    from minibroker.any_cluster.cluster import brokers_of, connected
-    from minibroker.any_cluster.partition_offsets import DEFAULT_MAX_MESSAGE_BYTES, configs_of_topics, partitions_of
-    from minibroker.any_cluster.topic_admin import internal_among, internal_refusal
-
     with connected(cluster) as client:
         partitions = partitions_of(client, [topic])
         if internal_among(client, [topic]):
@@ -276,14 +289,6 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
 
     `what` a record is to the user: a line, or a record.
     """
-    from minibroker.any_cluster.logins import login_to
-    from minibroker.any_cluster.produce_refusals import acknowledged_before, interrupted, refusal, unanswered
-    from minibroker.any_cluster.record_clients import producing
-    from minibroker.cli.liveness import gone_brokers_reported
-    from minibroker.cli.terminal import complain
-    from minibroker.client.errors import ClientError
-    from minibroker.protocol.errors import ErrorCode, KafkaError
-
     with (
         producing(cluster, target.topic, batch_bytes=target.max_message_bytes, **settings) as producer,
         gone_brokers_reported(target.brokers, login_to(cluster)),
@@ -322,8 +327,6 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
 
 def send_all(records: Iterator[NewRecord], target: Target, producer: Any) -> None:
     """Send them until one is refused. Raises CommandFailed."""
-    from minibroker.any_cluster.partition_offsets import no_such_partition
-
     for number, record in enumerate(records, 1):
         if record.partition is not None and record.partition >= target.partitions:
             advice = "correct it, or add partitions with `minibroker topics grow`"

@@ -6,18 +6,18 @@ This module reads arguments and prints; `quota_admin` asks the broker, and is im
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from minibroker.any_cluster import quota_admin
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
+from minibroker.any_cluster.cluster import connected
+from minibroker.any_cluster.quota_admin import Entity
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.outcomes import report_change, report_rows
-from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
+from minibroker.cli.parameters import changing_cluster, on_cluster
+from minibroker.cli.shown import Shown, change, table
 from minibroker.errors import BadValue
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.quota_admin import Entity
 
 UNITS = {"producer_byte_rate": "bytes/s", "consumer_byte_rate": "bytes/s", "request_percentage": "% of one core"}
 DEFAULT = "(default)"
@@ -57,8 +57,6 @@ def names_of(
 
 def entity_of(names: dict[str, str | None]) -> Entity:
     """Raises BadValue."""
-    from minibroker.any_cluster.quota_admin import Entity
-
     if not names:
         raise BadValue("name --user, --client-id, or both, or their defaults")
     return Entity(names)
@@ -69,22 +67,18 @@ def entity_of(names: dict[str, str | None]) -> Entity:
 def list_quotas(
     cluster: Cluster,
     entities: Entities,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """List quotas: all, or those of a user, of a client id."""
     names = names_of(*entities)
-    from minibroker.any_cluster.quota_admin import quota_admin
-
-    with quota_admin(cluster) as admin:
-        found = admin.quotas(names)
+    with connected(cluster) as client:
+        found = quota_admin.quotas(client, names)
     documents = [{"entity": dict(each.entity.names), "quotas": dict(each.quotas)} for each in found]
     rows = [
         (*(shown_name(each.entity, kind) for kind in ("user", "client-id")), key, f"{value:.15g}", UNITS.get(key, ""))
         for each in found
         for key, value in each.quotas.items()
     ]
-    columns, left = ("USER", "CLIENT-ID", "QUOTA", "LIMIT", "UNIT"), ("USER", "CLIENT-ID", "QUOTA", "UNIT")
-    return report_rows(documents, columns, rows, output, left=left, without="no quotas")
+    return table(documents, ("<USER", "<CLIENT-ID", "<QUOTA", "LIMIT", "<UNIT"), rows, without="no quotas")
 
 
 def shown_name(entity: Entity, kind: str) -> str:
@@ -102,17 +96,14 @@ def set_quotas(
     ],
     cluster: Cluster,
     entities: Entities,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Set quotas of a user, of a client id, or of both; others of theirs stay as they are."""
     entity = entity_of(names_of(*entities))
     quotas = {key: limit_of(key, text) for key, text in settings}
-    from minibroker.any_cluster.quota_admin import quota_admin
-
-    with quota_admin(cluster) as admin:
-        admin.set(entity, quotas)
+    with connected(cluster) as client:
+        quota_admin.set_quotas(client, entity, quotas)
     lines = [f"{key}={value:.15g}" for key, value in quotas.items()]
-    return report_change({"entity": dict(entity.names)}, "set", lines, quotas, output)
+    return change({"entity": dict(entity.names)}, "set", lines, quotas)
 
 
 @app.command("remove", epilog="Example: minibroker quotas remove --client-id slow consumer_byte_rate")
@@ -121,15 +112,12 @@ def remove_quotas(
     cluster: Cluster,
     entities: Entities,
     keys: Annotated[list[str] | None, typer.Argument(metavar="[QUOTA]...", show_default=False)] = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Remove quotas of a user, of a client id, or of both: those named, or all."""
     entity = entity_of(names_of(*entities))
-    from minibroker.any_cluster.quota_admin import quota_admin
-
-    with quota_admin(cluster) as admin:
-        removed = admin.remove(entity, keys or ())
-    return report_change({"entity": dict(entity.names)}, "removed", removed, removed, output)
+    with connected(cluster) as client:
+        removed = quota_admin.remove(client, entity, keys or ())
+    return change({"entity": dict(entity.names)}, "removed", removed, removed)
 
 
 def limit_of(key: str, text: str) -> float:

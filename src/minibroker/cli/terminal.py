@@ -1,7 +1,7 @@
 """Output for people: rich's tables and colours on a terminal, the same text without them elsewhere.
 
-Import it when there is something to print: rich takes longer to load than most commands to run. Lines are never
-wrapped, and text from a broker or a file is never read as rich's markup, nor by the terminal: any client chooses its
+rich is imported when there is something to print: that takes longer than most commands. Lines are never wrapped,
+and text from a broker or a file is never read as rich's markup, nor by the terminal: any client chooses its
 client id, its group and its configs.
 """
 
@@ -10,11 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 ANY_WIDTH = 100_000  # of a pipe or file, which has no width
 NARROWEST = 24  # columns of a long name that is wrapped
@@ -33,6 +28,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, lef
     Long names are wrapped at the width of the terminal. In one that is narrower than the rest, rows are cut nowhere:
     the terminal itself wraps them.
     """
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     texts = [[visible(str(cell)) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     needed = -GAP
@@ -50,10 +50,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, lef
 
 def print_line(text: str, style: str = "") -> None:
     """Print one line to standard output, in that style of rich where there are colours."""
+    from rich.console import Console
+    from rich.text import Text
+
     Console(file=sys.stdout).print(Text(visible(text), style), soft_wrap=True)
 
 
 def complain(message: str, style: str = "red") -> None:
     """Print one line to standard error; what is no failure has no red."""
+    from rich.console import Console
+    from rich.text import Text
+
     line = Text.assemble(("minibroker:", style), " ", visible(message))
     Console(file=sys.stderr).print(line, soft_wrap=True)

@@ -7,22 +7,22 @@ something to ask.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from minibroker.any_cluster import topic_admin, topic_moves
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
+from minibroker.any_cluster.cluster import connected
 from minibroker.any_cluster.positions import Position
+from minibroker.any_cluster.topic_admin import Partition, TopicDescription
 from minibroker.cli.options import BrokerIds, numbers_of, parse_broker_ids, show_help_if_alone
-from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import (
     IfExistsOption,
     InternalOption,
     NewTopicsArgument,
     OptionalTopicsArgument,
-    OutputOption,
     PartitionsOption,
     TopicArgument,
     TopicsArgument,
@@ -30,10 +30,10 @@ from minibroker.cli.parameters import (
     on_cluster,
     position_option,
 )
-from minibroker.errors import EXIT_OK, BadValue
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.topic_admin import Partition, TopicDescription
+from minibroker.cli.shown import Shown, results, table
+from minibroker.cli.terminal import print_line, print_table
+from minibroker.errors import BadValue
+from minibroker.protocol.text import counted, ranges
 
 app = typer.Typer(help="List, create, grow, describe, move and delete topics, elect leaders, and delete records.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -47,25 +47,16 @@ def list_topics(
         bool,
         typer.Option("--sizes", "-s", help="Also the messages and bytes of each, for which all brokers are asked."),
     ] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """List all topics."""
-    from minibroker.any_cluster.topic_admin import topic_admin
-
-    with topic_admin(cluster) as admin:
-        topics = admin.topics()
-        sizes = admin.sizes(topics) if with_sizes else {}
+    with connected(cluster) as client:
+        topics = topic_admin.topics(client)
+        sizes = topic_admin.sizes(client, topics) if with_sizes else {}
     documents = [topic._asdict() | (sizes[topic.name]._asdict() if with_sizes else {}) for topic in topics]
-    rows = [
-        (
-            *(topic.name, topic.partitions, topic.replication_factor),
-            *("?" if size is None else size for size in sizes.get(topic.name, ())),
-        )
-        for topic in topics
-    ]
-    columns = ("TOPIC", "PARTITIONS", "REPLICAS") + (("MESSAGES", "BYTES") if with_sizes else ())
+    rows = [(*topic[:3], *sizes.get(topic.name, ())) for topic in topics]
+    columns = ("<TOPIC", "PARTITIONS", "REPLICAS") + (("MESSAGES", "BYTES") if with_sizes else ())
     none = "no topics yet; create one with `minibroker topics create NAME`"
-    return report_rows(documents, columns, rows, output, left=("TOPIC",), without=none)
+    return table(documents, columns, rows, without=none)
 
 
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
@@ -90,20 +81,18 @@ def create_topics(
         ),
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Accept topics that exist.")] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Create topics."""
-    from minibroker.any_cluster.topic_admin import topic_admin
-
-    with topic_admin(cluster) as admin:
-        outcomes = admin.create(
+    with connected(cluster) as client:
+        outcomes = topic_admin.create(
+            client,
             names,
             partitions=partitions,
             replication_factor=replication_factor,
             configs=dict(configs or ()),
             may_exist=if_not_exists,
         )
-    return report(outcomes, output)
+    return results(outcomes)
 
 
 @app.command("grow", epilog="Example: minibroker topics grow flights --partitions 6")
@@ -118,14 +107,11 @@ def grow_topics(
         ),
     ],
     internal: InternalOption = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Add partitions to topics; existing records stay in theirs."""
-    from minibroker.any_cluster.topic_admin import topic_admin
-
-    with topic_admin(cluster) as admin:
-        outcomes = admin.grow(names, partitions=partitions, with_internal=internal)
-    return report(outcomes, output)
+    with connected(cluster) as client:
+        outcomes = topic_admin.grow(client, names, partitions=partitions, with_internal=internal)
+    return results(outcomes)
 
 
 @app.command("delete", epilog="Example: minibroker topics delete flights")
@@ -135,14 +121,11 @@ def delete_topics(
     cluster: Cluster,
     if_exists: IfExistsOption = False,
     internal: InternalOption = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Delete topics and their records."""
-    from minibroker.any_cluster.topic_admin import topic_admin
-
-    with topic_admin(cluster) as admin:
-        outcomes = admin.delete(names, may_be_absent=if_exists, with_internal=internal)
-    return report(outcomes, output)
+    with connected(cluster) as client:
+        outcomes = topic_admin.delete(client, names, may_be_absent=if_exists, with_internal=internal)
+    return results(outcomes)
 
 
 @app.command("delete-records", epilog="Example: minibroker topics delete-records flights --before @2013-06-01")
@@ -152,15 +135,11 @@ def delete_records(
     cluster: Cluster,
     position: Annotated[Position, position_option("--before", does="Delete what is before")],
     partitions: PartitionsOption = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Delete the records before a position; each partition begins there from then on."""
-    from minibroker.any_cluster.topic_admin import topic_admin
-
-    with topic_admin(cluster) as admin:
-        deleted = admin.delete_records(topic, numbers_of(partitions), position)
-    documents = [row._asdict() for row in deleted]
-    return report_rows(documents, ("PARTITION", "BEGAN AT", "BEGINS AT", "ENDS AT"), deleted, output)
+    with connected(cluster) as client:
+        deleted = topic_admin.delete_records(client, topic, numbers_of(partitions), position)
+    return table(deleted, ("PARTITION", "BEGAN AT", "BEGINS AT", "ENDS AT"))
 
 
 @app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")
@@ -171,18 +150,11 @@ def describe_topic(
     all_configs: Annotated[
         bool, typer.Option("--all-configs", "--all", "-a", help="Show default configs too.")
     ] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Show a topic's partitions, offsets and configs."""
-    from minibroker.any_cluster.topic_admin import topic_admin
-
-    with topic_admin(cluster) as admin:
-        topic = admin.describe(name)
-    if output == "json":
-        print(json.dumps(as_document(topic)))
-    else:
-        print_description(topic, with_defaults=all_configs)
-    return EXIT_OK
+    with connected(cluster) as client:
+        topic = topic_admin.describe(client, name)
+    return Shown(as_document(topic), lambda: print_description(topic, with_defaults=all_configs))
 
 
 @app.command("elect", epilog="Example: minibroker topics elect flights")
@@ -197,20 +169,13 @@ def elect_leaders(
             "--unclean", help="Have a replica lead that is not in sync, where no other is alive; what it lacks is lost."
         ),
     ] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Have preferred replicas, the first of each partition, lead again; of all topics without a name."""
-    from minibroker.any_cluster.topic_moves import topic_moves
-
     if not names and (unclean or partitions):
         raise BadValue(f"{'--unclean' if unclean else '--partition'} is for named topics; add their names")
-    with topic_moves(cluster) as moves:
-        outcomes = moves.elect(names or (), numbers_of(partitions), is_unclean=unclean)
-    if not outcomes and output == "text":
-        from minibroker.cli.terminal import complain
-
-        complain("the preferred replica leads every partition; nothing was changed")
-    return report(outcomes, output)
+    with connected(cluster) as client:
+        outcomes = topic_moves.elect(client, names or (), numbers_of(partitions), is_unclean=unclean)
+    return results(outcomes, without="the preferred replica leads every partition; nothing was changed")
 
 
 @app.command("move", epilog="Example: minibroker topics move flights --partition 0 --to 2,3,1 --wait")
@@ -230,33 +195,27 @@ def move_topic(
     partitions: PartitionsOption = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Move back those that are on their way.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return once all have moved.")] = False,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Move replicas to other brokers, of all partitions or of some; the records are copied by and by."""
-    from minibroker.any_cluster.topic_moves import topic_moves
-
     if cancel == (replicas is not None):
         raise BadValue("a move has either --to with the ids of brokers, or --cancel")
-    with topic_moves(cluster) as moves:
-        outcomes = moves.move(name, numbers_of(partitions), None if replicas is None else replicas.ids)
+    with connected(cluster) as client:
+        outcomes = topic_moves.move(client, name, numbers_of(partitions), None if replicas is None else replicas.ids)
         if wait:
-            outcomes = moves.until_moved(outcomes, name)
-    return report(outcomes, output)
+            outcomes = topic_moves.until_moved(client, outcomes, name)
+    return results(outcomes)
 
 
 @app.command("moves", epilog="Example: minibroker topics moves -o json")
 @on_cluster
-def list_moves(cluster: Cluster, names: OptionalTopicsArgument = None, output: OutputOption = "text") -> int:
+def list_moves(cluster: Cluster, names: OptionalTopicsArgument = None) -> Shown:
     """List the partitions whose replicas move, of all topics without a name."""
-    from minibroker.any_cluster.topic_moves import topic_moves
-
-    with topic_moves(cluster) as moves:
-        found = moves.moves(names or ())
-    documents = [move._asdict() for move in found]
+    with connected(cluster) as client:
+        found = topic_moves.moves(client, names or ())
     rows = [(*move[:2], *(",".join(map(str, brokers)) for brokers in move[2:])) for move in found]
-    columns = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")
+    columns = ("<TOPIC", "PARTITION", "<REPLICAS", "<ADDING", "<REMOVING")
     without = "no replicas move; `minibroker topics move TOPIC --to ID,ID` begins it"
-    return report_rows(documents, columns, rows, output, left=("TOPIC", *columns[2:]), without=without)
+    return table(found, columns, rows, without=without)
 
 
 def as_document(topic: TopicDescription) -> dict[str, Any]:
@@ -264,9 +223,6 @@ def as_document(topic: TopicDescription) -> dict[str, Any]:
 
 
 def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
-    from minibroker.cli.terminal import print_line, print_table
-    from minibroker.protocol.text import counted
-
     rows = [partition_row(partition) for partition in topic.partitions]
     print_table(("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "EARLIEST", "LATEST"), rows)
     for line in complaints(topic):
@@ -285,8 +241,6 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
 
 def complaints(topic: TopicDescription) -> Iterator[str]:
     """Yield the faults of partitions, each in a line."""
-    from minibroker.protocol.text import ranges
-
     min_isr = int((topic.configs | topic.defaults).get("min.insync.replicas") or 0)
     led = [each for each in topic.partitions if each.leader is not None]
     found = (
@@ -303,12 +257,7 @@ def complaints(topic: TopicDescription) -> Iterator[str]:
             yield f"partitions {numbers} have {what}" if len(partitions) > 1 else f"partition {numbers} has {what}"
 
 
-def partition_row(partition: Partition) -> tuple[object, ...]:
-    return (
-        partition.partition,
-        "none" if partition.leader is None else partition.leader,
-        ",".join(map(str, partition.replicas)),
-        ",".join(map(str, partition.isr)),
-        "?" if partition.earliest is None else partition.earliest,
-        "?" if partition.latest is None else partition.latest,
-    )
+def partition_row(row: Partition) -> tuple[object, ...]:
+    replicas, isr = (",".join(map(str, brokers)) for brokers in (row.replicas, row.isr))
+    leader = "none" if row.leader is None else row.leader
+    return (row.partition, leader, replicas, isr, *("?" if each is None else each for each in row[4:]))

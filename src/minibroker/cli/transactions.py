@@ -6,27 +6,26 @@ ask.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from minibroker.any_cluster import transaction_admin
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.cluster import TopicPartition, connected
+from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.transaction_admin import Described
 from minibroker.cli.completion import topic_names, transactional_ids
-from minibroker.cli.options import numbers_of, show_help_if_alone
-from minibroker.cli.outcomes import report, report_rows
+from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.parameters import (
-    OutputOption,
     PartitionOption,
-    PartitionsOption,
-    TopicArgument,
     changing_cluster,
     on_cluster,
 )
-from minibroker.errors import EXIT_OK, BadValue
-
-if TYPE_CHECKING:
-    from minibroker.any_cluster.transaction_admin import Described
+from minibroker.cli.shown import Shown, results, table
+from minibroker.cli.terminal import print_line, print_table
+from minibroker.errors import BadValue
+from minibroker.protocol.text import as_utc
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", show_default=False, autocompletion=transactional_ids)]
 
@@ -48,38 +47,25 @@ def list_transactions(
             "may be repeated.",
         ),
     ] = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """List transactional ids and their states."""
-    from minibroker.any_cluster.transaction_admin import transaction_admin
-
-    with transaction_admin(cluster) as admin:
-        listed = admin.transactions(states or ())
-    documents = [row._asdict() for row in listed]
-    columns = ("ID", "STATE", "PRODUCER", "COORDINATOR")
+    with connected(cluster) as client:
+        listed = transaction_admin.transactions(client, states or ())
     none = "no transactions" + (f" in state {', '.join(states)}" if states else "")
-    return report_rows(documents, columns, listed, output, left=("ID", "STATE"), without=none)
+    return table(listed, ("<ID", "<STATE", "PRODUCER", "COORDINATOR"), without=none)
 
 
 @app.command("describe", epilog="Example: minibroker transactions describe payments-1")
 @on_cluster
-def describe_transaction(transactional_id: IdArgument, cluster: Cluster, output: OutputOption = "text") -> int:
+def describe_transaction(transactional_id: IdArgument, cluster: Cluster) -> Shown:
     """Show a transactional id's state, producer, and the partitions of its transaction."""
-    from minibroker.any_cluster.transaction_admin import transaction_admin
-
-    with transaction_admin(cluster) as admin:
-        described = admin.describe(transactional_id)
-    if output == "json":
-        print(json.dumps({**described._asdict(), "partitions": [at._asdict() for at in described.partitions]}))
-    else:
-        print_description(described)
-    return EXIT_OK
+    with connected(cluster) as client:
+        described = transaction_admin.describe(client, transactional_id)
+    document = {**described._asdict(), "partitions": [at._asdict() for at in described.partitions]}
+    return Shown(document, lambda: print_description(described))
 
 
 def print_description(described: Described) -> None:
-    from minibroker.cli.terminal import print_line, print_table
-    from minibroker.protocol.text import as_utc
-
     since = "" if described.started is None else f" since {as_utc(described.started)}"
     print_line(f"{described.transactional_id}: {described.state}{since}", "bold")
     print(
@@ -118,50 +104,19 @@ def abort_transaction(
     producer_id: Annotated[
         int | None, typer.Option("--producer-id", metavar="N", min=0, help="Whose transaction in that partition.")
     ] = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Abort an open transaction; its producer is fenced, and fails at its next request."""
     in_partition = (topic, partition, producer_id)
     if (transactional_id is None) == (None in in_partition) or (transactional_id and any(map(is_given, in_partition))):
         raise BadValue("name either ID, or all of --topic, --partition and --producer-id")
-    from minibroker.any_cluster.cluster import TopicPartition
-    from minibroker.any_cluster.outcomes import Outcome
-    from minibroker.any_cluster.transaction_admin import transaction_admin
-
-    with transaction_admin(cluster) as admin:
+    with connected(cluster) as client:
         if transactional_id is not None:
-            admin.fence(transactional_id)
-            return report([Outcome(transactional_id, "aborted")], output)
+            transaction_admin.fence(client, transactional_id)
+            return results([Outcome(transactional_id, "aborted")])
         assert topic is not None and partition is not None and producer_id is not None
-        admin.abort_in(TopicPartition(topic, partition), producer_id)
-    return report([Outcome(f"producer {producer_id} in {topic} {partition}", "aborted")], output)
+        transaction_admin.abort_in(client, TopicPartition(topic, partition), producer_id)
+    return results([Outcome(f"producer {producer_id} in {topic} {partition}", "aborted")])
 
 
 def is_given(value: object) -> bool:
     return value is not None
-
-
-@on_cluster
-def producers(
-    topic: TopicArgument, cluster: Cluster, partitions: PartitionsOption = None, output: OutputOption = "text"
-) -> int:
-    """Show the idempotent and transactional producers of a topic's partitions."""
-    from minibroker.any_cluster.transaction_admin import transaction_admin
-    from minibroker.protocol.text import as_utc
-
-    with transaction_admin(cluster) as admin:
-        active = admin.producers(topic, numbers_of(partitions))
-    rows = [
-        (
-            row.partition,
-            row.producer_id,
-            row.producer_epoch,
-            row.last_sequence,
-            "-" if row.last_timestamp is None else as_utc(row.last_timestamp),
-            "-" if row.transaction_start is None else row.transaction_start,
-        )
-        for row in active
-    ]
-    columns = ("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "LAST WRITE", "OPEN FROM")
-    none = f"topic {topic} has no idempotent producers now"
-    return report_rows([row._asdict() for row in active], columns, rows, output, without=none)

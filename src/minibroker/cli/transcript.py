@@ -9,16 +9,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from minibroker.cli.parameters import ApiOption, ClientIdOption, ConnectionOption, OutputOption
+from minibroker.cli.progress import progress_bar
+from minibroker.cli.terminal import complain
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
-
-if TYPE_CHECKING:
-    from minibroker.transcript.exchanges import Event, Exchange, Reading
-    from minibroker.transcript.text import Line
+from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.guesses import next_step
+from minibroker.protocol.text import counted, json_text
+from minibroker.transcript.exchanges import Event, Exchange, Reading
+from minibroker.transcript.fields import api_named, as_object, errors_of, request_body, response_body, topics_of
+from minibroker.transcript.file import TranscriptError
+from minibroker.transcript.text import FULL, SHORT, Line, brief_line, event_line, exchange_lines, plain
 
 POLL_SECONDS = 0.1
 
@@ -49,8 +54,6 @@ class Choice(NamedTuple):
     errors: bool
 
     def has(self, exchange: Exchange) -> bool:
-        from minibroker.transcript.fields import errors_of, request_body, response_body, topics_of
-
         if self.api_keys and exchange.head.api_key not in self.api_keys:
             return False
         if self.client_id not in (None, exchange.client_id) or self.connection not in (None, exchange.connection):
@@ -72,10 +75,6 @@ class Choice(NamedTuple):
 
 def parse_apis(names: list[str]) -> frozenset[int]:
     """Raises BadValue."""
-    from minibroker.protocol.api import API_TABLE
-    from minibroker.protocol.guesses import next_step
-    from minibroker.transcript.fields import api_named
-
     found = {name: api_named(name) for name in names}
     for name, key in found.items():
         if key is None:
@@ -86,6 +85,10 @@ def parse_apis(names: list[str]) -> frozenset[int]:
     return frozenset(key for key in found.values() if key is not None)
 
 
+app = typer.Typer()
+
+
+@app.command("transcript", epilog=EPILOG)
 def transcript(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     api: ApiOption = None,
@@ -135,9 +138,6 @@ Show = Callable[[Item], None]
 
 def items_of(path: Path, *, follow: bool) -> Iterator[Item]:
     """The items of the file, and with `follow` those written to it later. Raises CommandFailed."""
-    from minibroker.protocol.text import counted
-    from minibroker.transcript.file import TranscriptError
-
     reading = opened(path)
     try:
         yield from followed(reading) if follow else read_once(reading, path.stat().st_size)
@@ -153,8 +153,6 @@ def items_of(path: Path, *, follow: bool) -> Iterator[Item]:
 
 
 def read_once(reading: Reading, size_bytes: int) -> Iterator[Item]:
-    from minibroker.cli.progress import progress_bar
-
     # On a terminal the printed exchanges show the progress.
     with progress_bar("reading", size_bytes, unit="bytes", wanted=not sys.stdout.isatty()) as advance:
         position = 0
@@ -179,8 +177,6 @@ class Timeline:
         self._begin_ns: int | None = None
 
     def items(self, found: Iterable[Exchange | Event]) -> Iterator[Item]:
-        from minibroker.transcript.exchanges import Event
-
         for each in found:
             if self._begin_ns is None:
                 self._begin_ns = each.time_ns
@@ -189,9 +185,6 @@ class Timeline:
 
 def opened(path: Path) -> Reading:
     """Raises CommandFailed."""
-    from minibroker.transcript.exchanges import Reading
-    from minibroker.transcript.file import TranscriptError
-
     try:
         return Reading(path)
     except FileNotFoundError:
@@ -204,8 +197,6 @@ def opened(path: Path) -> Reading:
 
 
 def mention(message: str) -> None:
-    from minibroker.cli.terminal import complain
-
     complain(message)
 
 
@@ -213,8 +204,6 @@ def mention(message: str) -> None:
 
 
 def text_shower(*, brief: bool, full: bool) -> Show:
-    from minibroker.transcript.text import FULL, SHORT, brief_line, event_line, exchange_lines
-
     print_lines = line_printer()
     limits = FULL if full else SHORT
 
@@ -231,8 +220,6 @@ def text_shower(*, brief: bool, full: bool) -> Show:
 
 def line_printer() -> Callable[[list[Line]], None]:
     """A printer with colours on a terminal, and without rich elsewhere: a transcript is long, and rich is slow."""
-    from minibroker.transcript.text import plain
-
     if not sys.stdout.isatty():
         return lambda lines: print("\n".join(map(plain, lines)))
     from rich.console import Console
@@ -250,9 +237,6 @@ def line_printer() -> Callable[[list[Line]], None]:
 
 
 def json_shower(*, full: bool) -> Show:
-    from minibroker.protocol.text import json_text
-    from minibroker.transcript.text import FULL, SHORT
-
     max_records = (FULL if full else SHORT).records
 
     def show(item: Item) -> None:
@@ -273,8 +257,6 @@ def event_object(event: Event) -> dict[str, Any]:
 
 
 def exchange_object(exchange: Exchange, max_records: int | None) -> dict[str, Any]:
-    from minibroker.transcript.fields import as_object, request_body, response_body
-
     row: dict[str, Any] = {
         "time_ns": exchange.time_ns,
         "connection": exchange.connection,

@@ -14,10 +14,12 @@ from typing import Annotated
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
 from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.outcomes import report, report_rows
 from minibroker.cli.parameters import IfExistsOption, OutputOption, changing_cluster, on_cluster
+from minibroker.cli.shown import Shown, results, table
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
+from minibroker.protocol.text import reason_of
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4096, 4096, 16_384
@@ -49,16 +51,12 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 def list_users(
     cluster: Cluster,
     data_dir: DataDirOption = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """List users with their mechanisms and iterations."""
-    from minibroker.any_cluster.user_admin import user_admin
-
     with user_admin(cluster, data_dir) as admin:
         listed = admin.users()
-    documents = [row._asdict() for row in listed]
-    columns, none = ("USER", "MECHANISM", "ITERATIONS"), "no users yet; add one with `minibroker users add USER`"
-    return report_rows(documents, columns, listed, output, left=("USER", "MECHANISM"), without=none)
+    none = "no users yet; add one with `minibroker users add USER`"
+    return table(listed, ("<USER", "<MECHANISM", "ITERATIONS"), without=none)
 
 
 @app.command(
@@ -96,15 +94,13 @@ def add_user(
     output: OutputOption = "text",
 ) -> int:
     """Add a user, or change its password; for both mechanisms unless one is named."""
-    from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
-
     if generate and password_file is not None:
         raise BadValue("--generate and --password-file exclude each other")
     chosen = chosen_mechanisms(mechanisms)
     password = new_password() if generate else read_password(user, password_file)
     with user_admin(cluster, data_dir) as admin:
         outcomes = admin.add(user, password, mechanisms=chosen, iterations=iterations)
-    status = report(outcomes, output)
+    status = results(outcomes).print(output)
     if generate and status == EXIT_OK:
         print(password, file=sys.stderr if output == "json" else sys.stdout)
     return status
@@ -118,15 +114,12 @@ def remove_users(
     mechanisms: MechanismsOption = None,
     if_exists: IfExistsOption = False,
     data_dir: DataDirOption = None,
-    output: OutputOption = "text",
-) -> int:
+) -> Shown:
     """Remove users, or their passwords for one mechanism. Connections that are open stay open."""
-    from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
-
     chosen = chosen_mechanisms(mechanisms)
     with user_admin(cluster, data_dir) as admin:
         outcomes = admin.remove(users, mechanisms=chosen, may_be_absent=if_exists)
-    return report(outcomes, output)
+    return results(outcomes)
 
 
 def new_password() -> str:
@@ -147,8 +140,6 @@ def read_password(user: str, file: Path | None) -> str:
         with sys.stdin if str(file) == STANDARD_INPUT else file.open(encoding="utf-8") as lines:
             password = lines.readline().rstrip("\r\n").removeprefix(BYTE_ORDER_MARK)
     except (OSError, UnicodeDecodeError) as error:
-        from minibroker.protocol.text import reason_of
-
         raise CommandFailed(f"cannot read {file}: {reason_of(error)}; name a text file with --password-file") from None
     if not password:
         raise CommandFailed(f"the first line of {file} is empty; write the password there")

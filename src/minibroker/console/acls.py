@@ -9,15 +9,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.acl_admin import (
-    CLUSTER,
-    EVERY_HOST,
-    AclAdmin,
-    Rule,
-    Wanted,
-    principal_of,
-    refusals_explained,
-)
+from minibroker.any_cluster import acl_admin
+from minibroker.any_cluster.acl_admin import CLUSTER, EVERY_HOST, Rule, Wanted, principal_of, refusals_explained
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.console.answers import NAME_MAX, Refused, change, get, outcome_of
 from minibroker.console.console import Console
@@ -51,7 +44,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
         def act(client: Any) -> Sequence[Outcome]:
             with refusals_explained(client):
-                return AclAdmin(client).add([rule])
+                return acl_admin.add(client, [rule])
 
         return outcome_of(await console.kafka.act(act), "text")
 
@@ -61,7 +54,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
         def act(client: Any) -> Sequence[Outcome]:
             with refusals_explained(client):
-                return AclAdmin(client).remove([Wanted(*rule)])
+                return acl_admin.remove(client, [Wanted(*rule)])
 
         removed = await console.kafka.act(act)
         if not removed:
@@ -75,7 +68,7 @@ def rules_of(client: Any) -> list[Rule] | None:
     """All rules; None for a cluster without an authorizer. Raises CommandFailed, and Refused for an old cluster."""
     with refusals_explained(client), needing(NEEDS):
         try:
-            return AclAdmin(client).rules([Wanted()])
+            return acl_admin.rules(client, [Wanted()])
         except KafkaError as error:
             if error.code != ErrorCode.SECURITY_DISABLED:
                 raise

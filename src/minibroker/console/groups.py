@@ -11,9 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster import group_admin
 from minibroker.any_cluster.cluster import TopicPartition, both
 from minibroker.any_cluster.described_groups import Group, described, groups_listed
-from minibroker.any_cluster.group_admin import GroupAdmin, GroupDescription, Move, Scope, whole_lag
+from minibroker.any_cluster.group_admin import GroupDescription, Move, Scope, whole_lag
 from minibroker.any_cluster.positions import parse_position
 from minibroker.console.answers import Refused, advice_of_a_page, change, get, in_path, outcome_of
 from minibroker.console.console import Console
@@ -129,7 +130,7 @@ class Groups:
 
         def describe(client: Any) -> tuple[GroupDescription | None, Sequence[FetchedPartition]]:
             fetching, found = both(
-                lambda: fetching_by(client, self._console.control), lambda: GroupAdmin(client).found(group)
+                lambda: fetching_by(client, self._console.control), lambda: group_admin.description_of(client, group)
             )
             fetched = fetching.get(group, ())
             return found or (only_fetching(group) if fetched else None), fetched
@@ -215,9 +216,8 @@ class Groups:
         executes = body.get("execute") is True
 
         def act(client: Any) -> list[Move]:
-            admin = GroupAdmin(client)
-            moves = admin.plan_reset(group, scope, position)
-            return admin.reset(group, moves) if executes else moves
+            moves = group_admin.plan_reset(client, group, scope, position)
+            return group_admin.reset(client, group, moves) if executes else moves
 
         moves = await (self._console.kafka.act(act) if executes else self._console.kafka.ask(act))
         shown = [each._replace(error=each.error and advice_of_a_page(each.error)) for each in moves]
@@ -226,7 +226,7 @@ class Groups:
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
         group = in_path(request, "group")
         return outcome_of(
-            await self._console.kafka.act(lambda client: GroupAdmin(client).delete([group], may_be_absent=False)),
+            await self._console.kafka.act(lambda client: group_admin.delete(client, [group], may_be_absent=False)),
             "group",
         )
 

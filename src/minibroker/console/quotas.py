@@ -7,7 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.quota_admin import CLIENT_ID, RATES, USER, Entity, EntityQuotas, QuotaAdmin
+from minibroker.any_cluster import quota_admin
+from minibroker.any_cluster.quota_admin import CLIENT_ID, RATES, USER, Entity, EntityQuotas
 from minibroker.console.answers import TEXT_MAX, Refused, change, get
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
@@ -40,11 +41,10 @@ def routes(console: Console) -> list[BaseRoute]:
         entity, limits, names = entity_in(body), limits_in(body), names_in(body, "unset")
 
         def act(client: Any) -> None:
-            admin = QuotaAdmin(client)
             if limits:
-                admin.set(entity, limits)
+                quota_admin.set_quotas(client, entity, limits)
             if names:
-                admin.remove(entity, names)
+                quota_admin.remove(client, entity, names)
 
         await console.kafka.act(act)
         return {"entity": dict(entity.names)}
@@ -55,7 +55,7 @@ def routes(console: Console) -> list[BaseRoute]:
 def quotas_of(client: Any) -> list[EntityQuotas]:
     """Raises CommandFailed, and Refused for a cluster that cannot list them."""
     with needing(NEEDS):
-        return QuotaAdmin(client).quotas({})
+        return quota_admin.quotas(client, {})
 
 
 def entity_in(body: dict[str, Any]) -> Entity:

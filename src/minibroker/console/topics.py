@@ -11,11 +11,12 @@ import trio
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.config_admin import ConfigAdmin, Subject, meaning_of
+from minibroker.any_cluster import config_admin, topic_admin
+from minibroker.any_cluster.config_admin import Subject, meaning_of
 from minibroker.any_cluster.outcomes import Outcome
 from minibroker.any_cluster.positions import parse_position
 from minibroker.any_cluster.shortfalls import lacks, noting
-from minibroker.any_cluster.topic_admin import Deletion, TopicAdmin, internal_refusal, refusal
+from minibroker.any_cluster.topic_admin import Deletion, internal_refusal, refusal
 from minibroker.client.errors import DENIALS
 from minibroker.console.answers import NUMBER_MAX, TEXT_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console
@@ -172,7 +173,8 @@ class Topics:
     async def create(self, request: Request, body: dict[str, Any]) -> Any:
         name = text_of(body, "name")
         outcomes = await self._console.kafka.act(
-            lambda client: TopicAdmin(client).create(
+            lambda client: topic_admin.create(
+                client,
                 [name],
                 partitions=number_in(body, "partitions", 1, most=PARTITIONS_MAX),
                 replication_factor=number_in(body, "replication", 1, most=1_000),
@@ -188,7 +190,7 @@ class Topics:
         partitions = number_in(body, "partitions", 0, most=PARTITIONS_MAX)
         return self._changed(
             await self._console.kafka.act(
-                lambda client: TopicAdmin(client).grow([topic.name], partitions=partitions, with_internal=True)
+                lambda client: topic_admin.grow(client, [topic.name], partitions=partitions, with_internal=True)
             )
         )
 
@@ -197,13 +199,15 @@ class Topics:
         topic = await self.topic_in(request)
         if "before" in body:
             offsets = offsets_in(body, "before", topic)
-            begins = await self._console.kafka.act(lambda client: TopicAdmin(client).delete_before(topic.name, offsets))
+            begins = await self._console.kafka.act(
+                lambda client: topic_admin.delete_before(client, topic.name, offsets)
+            )
             return {"executed": True, "rows": [{"partition": at, "earliest": begins[at]} for at in sorted(begins)]}
         position = parse_position(text_of(body, "to"))
         numbers = [] if body.get("partition") is None else [number_in(body, "partition", 0, most=PARTITIONS_MAX)]
 
         def plan(client: Any) -> Sequence[Deletion]:
-            return TopicAdmin(client).plan_deletion(topic.name, numbers, position)
+            return topic_admin.plan_deletion(client, topic.name, numbers, position)
 
         return {"executed": False, "rows": [each._asdict() for each in await self._console.kafka.ask(plan)]}
 
@@ -212,7 +216,7 @@ class Topics:
         refuse_internal(topic, "`minibroker topics delete --internal` deletes it all the same")
         return self._changed(
             await self._console.kafka.act(
-                lambda client: TopicAdmin(client).delete([topic.name], may_be_absent=False, with_internal=True)
+                lambda client: topic_admin.delete(client, [topic.name], may_be_absent=False, with_internal=True)
             )
         )
 
@@ -275,7 +279,7 @@ def partition_row(row: PartitionRow) -> dict[str, Any]:
 
 async def settings_of(console: Console, kind: Literal["topic", "broker"], name: str) -> Any:
     """The settings of a topic or a broker, each with what it sets where that is known."""
-    configs = await console.kafka.ask(lambda client: ConfigAdmin(client).describe(Subject(kind, name)))
+    configs = await console.kafka.ask(lambda client: config_admin.describe(client, Subject(kind, name)))
     return {
         "rows": [
             {**config._asdict(), "is_default": config.is_default, "about": meaning_of(kind, config.name)}
@@ -293,9 +297,9 @@ async def change_settings_of(
 
     def act(client: Any) -> None:
         if values:
-            ConfigAdmin(client).set(subject, values)
+            config_admin.set_values(client, subject, values)
         if names:
-            ConfigAdmin(client).unset(subject, names)
+            config_admin.unset(client, subject, names)
 
     await console.kafka.act(act)
     return {}

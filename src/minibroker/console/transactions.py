@@ -8,8 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.any_cluster import transaction_admin
 from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
-from minibroker.any_cluster.transaction_admin import ActiveProducer, TransactionAdmin
+from minibroker.any_cluster.transaction_admin import ActiveProducer
 from minibroker.console.answers import change, get, in_path
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
@@ -31,14 +32,14 @@ def routes(console: Console) -> list[BaseRoute]:
 
         def ask(client: Any) -> list[ActiveProducer]:
             with needing(NEEDS_FOR_PRODUCERS):
-                return TransactionAdmin(client).producers(topic.name, ())
+                return transaction_admin.producers(client, topic.name, ())
 
         rows = await console.kafka.ask(ask)
         return {"rows": [each._asdict() for each in rows]}
 
     async def abort(request: Request, body: dict[str, Any]) -> Any:
         name = in_path(request, "id")
-        await console.kafka.act(lambda client: TransactionAdmin(client).fence(name))
+        await console.kafka.act(lambda client: transaction_admin.fence(client, name))
         return {"transactional_id": name}
 
     return [
@@ -50,12 +51,11 @@ def routes(console: Console) -> list[BaseRoute]:
 
 def transactions(console: Console, client: Any) -> dict[str, Any]:
     """All transactional ids; open ones are described, as far as a page shows them. Raises Refused."""
-    admin = TransactionAdmin(client)
     with needing(NEEDS):
-        listed = admin.transactions(())
+        listed = transaction_admin.transactions(client, ())
     listed = sorted(listed, key=lambda row: row.state != "Ongoing")
     is_open = [each.transactional_id for each in listed[:DESCRIBED_MAX] if each.state in OPEN]
-    described = at_once({name: partial(admin.describe, name) for name in is_open})
+    described = at_once({name: partial(transaction_admin.describe, client, name) for name in is_open})
     rows: list[dict[str, Any]] = []
     for each in listed:
         row = each._asdict() | {"producer_epoch": None, "started": None, "timeout_ms": None, "partitions": []}
