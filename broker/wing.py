@@ -6,33 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change, ClusterState, News
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.metric import Found
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.way.stage import Stage
-
-Value = float | int | str | Mapping[str, float]  # of a metric; an object has the attributes of Kafka's histogram
-Row = Sequence[Value]
-
-
-class Head(NamedTuple):
-    """A type of metrics with its names and keys: the rows of a family share it."""
-
-    type: str
-    names: Sequence[str]
-    keys: Sequence[str] = ()
-
-
-Found = tuple[Head, Row] | None  # None: a moment at which the scan may pause
 
 
 class Member(Protocol):

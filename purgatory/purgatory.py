@@ -12,23 +12,10 @@ purge. A purge cleans only the lists those were in: keys where nothing happened 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
 from minibroker.purgatory.timing_wheel import Timer
-
-
-@dataclass(frozen=True, slots=True)
-class PurgatoryStatistics:
-    """`watched` counts entries of lists, as Kafka's PurgatorySize: an operation under three keys is three."""
-
-    watched: int
-    delayed: int  # operations that wait now
-    completed: int  # of those that waited, since the start: each is counted here or as one of the next two
-    expired: int
-    cancelled: int
-    purged: int  # entries removed from lists
 
 
 class Observer(Protocol):
@@ -56,9 +43,9 @@ class Purgatory:
         self._purge_interval = purge_interval
         self._watchers: dict[Hashable, list[DelayedOperation]] = {}
         self._left_behind: list[Sequence[Hashable]] = []  # keys of operations completed since the last purge
-        self._endings: dict[Ending, int] = {"completed": 0, "expired": 0, "cancelled": 0}
-        self._delayed = 0
-        self._purged = 0
+        self.delayed = 0  # operations that wait now
+        self.endings: dict[Ending, int] = {"completed": 0, "expired": 0, "cancelled": 0}  # of waits, since the start
+        self.purged = 0  # entries removed from lists
         self._observer = observer
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], now_ms: int) -> bool:
@@ -73,7 +60,7 @@ class Purgatory:
         if operation.is_completed:
             return False  # completed by a consequence of its own check
         operation.kept_by(self, keys)
-        self._delayed += 1
+        self.delayed += 1
         for key in keys:
             watchers = self._watchers.get(key)
             if watchers is None:
@@ -102,8 +89,8 @@ class Purgatory:
     def release(self, operation: DelayedOperation, keys: Sequence[Hashable], ending: Ending) -> None:
         """Note that the wait of `operation` has ended. The operation calls this, once."""
         self._timer.cancel(operation)
-        self._delayed -= 1
-        self._endings[ending] += 1
+        self.delayed -= 1
+        self.endings[ending] += 1
         if self._observer is not None:
             self._observer.woken(self, operation, ending)
         self._left_behind.append(keys)
@@ -111,19 +98,9 @@ class Purgatory:
             self._purge()
 
     @property
-    def delayed(self) -> int:
-        """The number of operations that wait now."""
-        return self._delayed
-
-    def statistics(self) -> PurgatoryStatistics:
-        return PurgatoryStatistics(
-            watched=sum(map(len, self._watchers.values())),
-            delayed=self._delayed,
-            completed=self._endings["completed"],
-            expired=self._endings["expired"],
-            cancelled=self._endings["cancelled"],
-            purged=self._purged,
-        )
+    def watched(self) -> int:
+        """The number of entries of lists, as Kafka's PurgatorySize: an operation under three keys is three."""
+        return sum(map(len, self._watchers.values()))
 
     def _complete_watched(self, key: Hashable, watchers: list[DelayedOperation]) -> int:
         """Try each of `watchers`: a copy, for one may watch or complete others under the same key."""
@@ -148,7 +125,7 @@ class Purgatory:
         if watchers is None:
             return
         waiting = [operation for operation in watchers if not operation.is_completed]
-        self._purged += len(watchers) - len(waiting)
+        self.purged += len(watchers) - len(waiting)
         if waiting:
             self._watchers[key] = waiting
         else:

@@ -66,7 +66,8 @@ def layers(text: str) -> list[list[str]]:
 
 BROKER_LAYERS = layers("""
     __main__ > app > wings > parts > shared_settings > wing > network
-    > way > apis > transaction > group > cluster > replica > upkeep > pending principal serve_options time > config
+    > way > apis > transaction > group > cluster > replica > upkeep
+    > metric pending principal serve_options time > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers("""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
@@ -186,15 +185,6 @@ class EvictableKey(NamedTuple):
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSessionCacheStatistics:
-    """Kafka's NumIncrementalFetchSessions, NumIncrementalFetchPartitionsCached and session evictions."""
-
-    sessions: int
-    partitions: int
-    evictions: int  # since the start
-
-
 class FetchSessionCache:
     """At most `max_sessions` sessions by id; 0 has none. Followers' sessions are privileged.
 
@@ -211,8 +201,8 @@ class FetchSessionCache:
         self._by_last_use: list[tuple[int, int]] = []
         self._evictable_by_all: list[EvictableKey] = []
         self._evictable_by_privileged: list[EvictableKey] = []
-        self._partitions = 0
-        self._evictions = 0
+        self.partitions = 0  # of all sessions
+        self.evictions = 0  # since the start
 
     @property
     def sessions(self) -> Mapping[int, FetchSession]:
@@ -264,12 +254,7 @@ class FetchSessionCache:
             insort(self._evictable_by_privileged, key)
         if is_settled:
             insort(self._evictable_by_all, key)
-        self._partitions += session.cached_size
-
-    def statistics(self) -> FetchSessionCacheStatistics:
-        return FetchSessionCacheStatistics(
-            sessions=len(self._sessions), partitions=self._partitions, evictions=self._evictions
-        )
+        self.partitions += session.cached_size
 
     def _try_evict(self, newcomer: EvictableKey, now_ms: int) -> bool:
         """Evict the least recently used session if it is stale, else the lowest one if it is not above `newcomer`."""
@@ -281,7 +266,7 @@ class FetchSessionCache:
             if not evictable or newcomer < evictable[0]:
                 return False
             session_id = evictable[0].id
-        self._evictions += 1
+        self.evictions += 1
         return self.remove(session_id)
 
     def _unlist(self, session: FetchSession) -> None:
@@ -290,7 +275,7 @@ class FetchSessionCache:
         remove_sorted(self._by_last_use, (session.last_used_ms, session.id))
         remove_sorted(self._evictable_by_all, key)
         remove_sorted(self._evictable_by_privileged, key)
-        self._partitions -= session.cached_size
+        self.partitions -= session.cached_size
 
     def _new_id(self) -> int:
         while True:

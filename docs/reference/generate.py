@@ -22,8 +22,11 @@ from minibroker.broker.config.settings.changeable import CHANGEABLE, PER_BROKER
 from minibroker.broker.config.settings.table import KafkaSettings
 from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
+from minibroker.broker.wings.consumer import wing as consumer
+from minibroker.broker.wings.looking import families as looking
+from minibroker.broker.wings.quotas import wing as quotas
 from minibroker.cli.app import GROUPS
-from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
+from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of, entries_of_cluster
 from minibroker.protocol.api_table import API_TABLE, Api
 from minibroker.protocol.rights import FOREVER, Right
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
@@ -293,7 +296,8 @@ def fixtures() -> Iterator[tuple[str, str, str]]:
 def metrics_page() -> str:
     parts = [METRICS_HEAD, "## Of a cluster", METRICS_OF_CLUSTER, cluster_table(), "## Of a minibroker"]
     parts.append(METRICS_OF_BROKER)
-    entries = entries_of_broker()
+    families = [each for catalogue in (looking, quotas, consumer) for each in catalogue.FAMILIES.values()]
+    entries = [entry for family in families for entry in entries_of(family.head()) if entry.kind]
     for mbean_type in dict.fromkeys(entry.type for entry in entries):
         parts += [f"### {mbean_type}", broker_table([entry for entry in entries if entry.type == mbean_type])]
     return "\n\n".join(parts) + "\n"

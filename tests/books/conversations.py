@@ -383,7 +383,7 @@ class InMemory(Conversation):
 
     async def sessions(self) -> str:
         """Show how many sessions of fetches there are."""
-        return str(self.broker.parts.fetch_sessions.statistics().sessions)
+        return str(len(self.broker.parts.fetch_sessions.sessions))
 
     async def muted(self) -> str:
         """Show for how long the connection reads nothing, and forget it."""

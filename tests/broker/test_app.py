@@ -53,7 +53,7 @@ async def test_a_broker_that_stops_answers_a_fetch_that_waits(monkeypatch: pytes
             nursery.start_soon(app.run, [listener], lambda host, port: None)
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 await stream.send_all(encode_request(ApiKey.FETCH, 4, 7, None, fetch))
-                while not parts.replica_manager.fetch_purgatory.statistics().delayed:
+                while not parts.replica_manager.fetch_purgatory.delayed:
                     await trio.lowlevel.checkpoint()
                 signal.raise_signal(signal.SIGTERM)
                 answer = await stream.receive_some()

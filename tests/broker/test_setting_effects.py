@@ -137,7 +137,7 @@ async def purged(broker: InMemoryBroker, name: str) -> object:
         operation = Never(1000)
         purgatory.try_complete_else_watch(operation, ["key"], 0)
         purgatory.cancel(operation)
-    return purgatory.statistics().watched
+    return purgatory.watched
 
 
 async def commit(broker: InMemoryBroker, metadata: str = "m", version: int = 2) -> int:

@@ -221,12 +221,12 @@ async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed(connect: Con
 
     gone.sock.close()
     await wait_all_tasks_blocked()
-    while_nobody_asks = purgatory.statistics().delayed
+    while_nobody_asks = purgatory.delayed
     await fill(broker, "t")
     await wait_all_tasks_blocked()
 
     assert while_nobody_asks == 1
-    assert (purgatory.statistics().delayed, purgatory.statistics().completed) == (0, 1)
+    assert (purgatory.delayed, purgatory.endings["completed"]) == (0, 1)
     other.sock.send(fetch(2))
     assert await other.answers(1) == [2]
 

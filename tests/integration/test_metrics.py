@@ -19,11 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.processes import ServerProcess, free_port
 from minibroker import Broker, Cluster
-from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
+from minibroker.metrics.catalogue import HISTOGRAM, entries_of_cluster
 from minibroker.metrics.dashboard import rows
 from tests.integration.brokers import Minibroker
 from tests.integration.members import wait_until, wait_until_gone
 from tests.minibroker.commands import minibroker
+from tests.minibroker.metric_entries import BY_NAME, ENTRIES
 from tests.minibroker.queries import OF_OTHERS, selectors
 
 # No quota of the broker's time is set; an old kernel does not tell the descriptors.
@@ -106,7 +107,7 @@ def found(served: Minibroker) -> Scraped:
 
 def test_every_metric_of_the_reference_is_there_with_its_labels(found: Scraped) -> None:
     wrong = []
-    for entry in (*entries_of_broker(), *entries_of_cluster()):
+    for entry in ENTRIES:
         series = found.get(entry.prometheus, [])
         labels = {*entry.labels, *(["quantile"] if entry.kind == HISTOGRAM else [])}
         if not any(set(each) == labels for each, _ in series) and entry.prometheus not in MAY_BE_MISSING:

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
+from minibroker.metrics.catalogue import HISTOGRAM
 from minibroker.metrics.dashboard import dashboard, rows
 from minibroker.metrics.end_history import EndHistory
 from minibroker.metrics.endpoint import Endpoint
 from minibroker.metrics.exposition import collected, exposition
 from minibroker.metrics.facts import ClusterFacts, PartitionFacts, facts_of
 from tests.minibroker.commands import minibroker
+from tests.minibroker.metric_entries import BY_NAME, ENTRIES
 from tests.minibroker.queries import OF_OTHERS, OF_PROMETHEUS, selectors
 
 KEY = ("orders", 0)
@@ -67,63 +68,60 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
 
 
 def test_every_metric_has_a_name_of_its_own_and_a_meaning() -> None:
-    entries = [*entries_of_broker(), *entries_of_cluster()]
-
-    of_resources = [entry for entry in entries if "resource" in entry.labels]  # one metric, with a label for the type
+    of_resources = [entry for entry in ENTRIES if "resource" in entry.labels]  # one metric, with a label for the type
     assert len({entry.prometheus for entry in of_resources}) == 3
-    assert len(BY_NAME) == len(entries) - len(of_resources) + 3 > 100
-    assert all(re.fullmatch(r"[a-z_0-9]+", entry.prometheus) for entry in entries)
-    assert all(entry.text or entry.unit == "connections" for entry in entries)
+    assert len(BY_NAME) == len(ENTRIES) - len(of_resources) + 3 > 100
+    assert all(re.fullmatch(r"[a-z_0-9]+", entry.prometheus) for entry in ENTRIES)
+    assert all(entry.text or entry.unit == "connections" for entry in ENTRIES)
 
 
-FAMILIES: list[dict[str, Any]] = [
-    {"type": "minibroker:type=Broker", "keys": ["id", "address"], "names": ["Up"], "rows": [[0, "host:9092", 1]]},
-    {
-        "type": "kafka.cluster:type=Partition",
-        "keys": ["topic", "partition"],
-        "names": ["ReplicasCount", "InSyncReplicasCount"],
-        "rows": [["orders", 0, 2, 1]],
-    },
-    {
-        "type": "kafka.log:type=Log",
-        "keys": ["topic", "partition"],
-        "names": ["LogStartOffset", "LogEndOffset"],
-        "rows": [["orders", 0, 3, 12]],
-    },
-    {
-        "type": "minibroker:type=Partition",
-        "keys": ["topic", "partition"],
-        "names": ["HighWatermark", "Leader", "PreferredLeader"],
-        "rows": [["orders", 0, 10, 0, 0], ["gone", 0, 1, 0, 0]],
-    },
-    {"type": "minibroker:type=Group", "keys": ["group"], "names": ["Members"], "rows": [["billing", 2]]},
-    {
-        "type": "minibroker:type=Group",
-        "keys": ["group", "topic", "partition"],
-        "names": ["CommittedOffset"],
-        "rows": [["billing", "orders", 0, 4], ["billing", "gone", 0, 1], ["ahead", "orders", 0, 11]],
-    },
-    {
-        "type": "kafka.network:type=RequestMetrics",
-        "keys": ["request"],
-        "names": ["TotalTimeMs"],
-        "rows": [["Fetch", {"Count": 7, **dict.fromkeys(("50th", "75th", "95th", "98th", "99th", "999th"), 0)}]],
-    },
-    {
-        "type": "kafka.server:type=Produce",
-        "keys": ["user", "client-id"],
-        "names": ["byte-rate", "throttle-time"],
-        "rows": [["", "writer", 1000.5, 20]],
-    },
-    {"type": "of.a:type=LaterBroker", "keys": [], "names": ["What"], "rows": [[1]]},
+def family(mbean_type: str, keys: str, names: str, *rows: Any, about: Any = None) -> dict[str, Any]:
+    found = {"type": mbean_type, "keys": keys.split(), "names": names.split(), "rows": rows}
+    return found | {"about": about or [("", "", "", "")] * len(found["names"])}
+
+
+GAUGE = ("gauge", "offset", "of it", "")
+QUANTILES = ("50th", "75th", "95th", "98th", "99th", "999th")
+QUOTA = [("gauge", "", "", "kafka_server_quota_byte_rate"), ("gauge", "", "", "kafka_server_quota_throttle_time")]
+TIMES = {"Count": 7, **{f"{name}Percentile": 0 for name in QUANTILES}}
+OF_A_BROKER = [
+    family("minibroker:type=Broker", "id address", "Up", [0, "host:9092", 1]),
+    family("kafka.cluster:type=Partition", "topic partition", "ReplicasCount InSyncReplicasCount", ["orders", 0, 2, 1]),
+    family(
+        "kafka.log:type=Log", "topic partition", "LogStartOffset LogEndOffset", ["orders", 0, 3, 12], about=[GAUGE] * 2
+    ),
+    family(
+        "minibroker:type=Partition",
+        "topic partition",
+        "HighWatermark Leader PreferredLeader",
+        *(["orders", 0, 10, 0, 0], ["gone", 0, 1, 0, 0]),
+    ),
+    family("minibroker:type=Group", "group", "Members", ["billing", 2]),
+    family(
+        "minibroker:type=Group",
+        "group topic partition",
+        "CommittedOffset",
+        *(["billing", "orders", 0, 4], ["billing", "gone", 0, 1], ["ahead", "orders", 0, 11]),
+    ),
+    family(
+        "kafka.network:type=RequestMetrics",
+        "request",
+        "TotalTimeMs",
+        ["Fetch", TIMES],
+        about=[("histogram", "ms", "of a request", "")],
+    ),
+    family(
+        "kafka.server:type=Produce",
+        "user client-id",
+        "byte-rate throttle-time",
+        ["", "writer", 1000.5, 20],
+        about=QUOTA,
+    ),
 ]
-FAMILIES[-3]["rows"][0][1] = {
-    name if name == "Count" else f"{name}Percentile": value for name, value in FAMILIES[-3]["rows"][0][1].items()
-}
 
 
 def test_the_families_of_a_broker_become_series() -> None:
-    found = collected(FAMILIES, facts_of(FAMILIES), lambda key, committed: 1.5 if committed == 4 else None)
+    found = collected(OF_A_BROKER, facts_of(OF_A_BROKER), lambda key, committed: 1.5 if committed == 4 else None)
 
     lines = exposition(found)[0].decode().splitlines()
     of_group = 'consumergroup="billing",topic="orders"'
@@ -148,9 +146,7 @@ def test_the_families_of_a_broker_become_series() -> None:
         'kafka_server_quota_throttle_time{clientId="writer",resource="Produce",user=""} 20.0',
     }
     assert not [
-        line
-        for line in lines
-        if "What" in line or ('kafka_consumergroup_lag{consumergroup="billing",p' in line and "gone" in line)
+        line for line in lines if 'kafka_consumergroup_lag{consumergroup="billing",p' in line and "gone" in line
     ]
 
 
@@ -197,7 +193,7 @@ class Scraped:
     def scrape(self) -> Any:
         if self.error is not None:
             raise self.error
-        return collected(FAMILIES, facts_of(FAMILIES), lambda key, committed: None)
+        return collected(OF_A_BROKER, facts_of(OF_A_BROKER), lambda key, committed: None)
 
 
 @contextmanager

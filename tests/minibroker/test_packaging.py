@@ -216,7 +216,11 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     inside = {name for name in names if ".dist-info/" not in name}
-    others = {"minibroker/py.typed", "minibroker/spark_jobs/Sending.java"}
+    others = {
+        "minibroker/py.typed",
+        "minibroker/spark_jobs/Sending.java",
+        "minibroker/broker/wings/looking/metrics.txt",
+    }
     assert inside == modules_in_the_tree() | files_of_the_page() | others
     assert wheel.name == f"minibroker-{minibroker.__version__}-py3-none-any.whl"
 

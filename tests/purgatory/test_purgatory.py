@@ -60,7 +60,7 @@ def test_an_operation_whose_condition_holds_is_completed_and_not_watched(purgato
 
     assert purgatory.try_complete_else_watch(operation, ["a", "b"], START_MS)
     assert operation.completions == 1
-    assert purgatory.statistics().watched == 0
+    assert purgatory.watched == 0
     assert len(timer) == 0
 
 
@@ -72,9 +72,9 @@ def test_a_waiting_operation_is_completed_by_a_check_of_any_of_its_keys(purgator
     operation.ready = True
     assert purgatory.check_and_complete("c") == 0
     assert purgatory.check_and_complete("b") == 1
-    assert purgatory.statistics().watched == 1  # still under a
+    assert purgatory.watched == 1  # still under a
     assert purgatory.check_and_complete("a") == 0
-    assert (operation.completions, purgatory.statistics().watched, len(timer)) == (1, 0, 0)
+    assert (operation.completions, purgatory.watched, len(timer)) == (1, 0, 0)
 
 
 def test_a_check_completes_all_that_are_ready_and_leaves_the_others(purgatory: Purgatory) -> None:
@@ -84,7 +84,7 @@ def test_a_check_completes_all_that_are_ready_and_leaves_the_others(purgatory: P
 
     assert purgatory.check_and_complete("a") == 3
     assert [operation.completions for operation in operations] == [1, 0] * 3
-    assert purgatory.statistics().watched == 3
+    assert purgatory.watched == 3
 
 
 def test_the_deadline_completes_then_expires_and_no_check_tries_again(purgatory: Purgatory, timer: Timer) -> None:
@@ -97,7 +97,7 @@ def test_the_deadline_completes_then_expires_and_no_check_tries_again(purgatory:
     operation.ready = True
     assert purgatory.check_and_complete("a") == 0
     assert (operation.completions, operation.expirations, operation.tries) == (1, 1, 1)
-    assert purgatory.statistics().expired == 1
+    assert purgatory.endings["expired"] == 1
 
 
 def test_row_32_of_condition_force_deadline_and_cancel_the_first_counts(purgatory: Purgatory, timer: Timer) -> None:
@@ -112,7 +112,7 @@ def test_row_32_of_condition_force_deadline_and_cancel_the_first_counts(purgator
         assert not operation.force_complete()
         assert not purgatory.cancel(operation)
         assert (operation.completions, operation.expirations) == (1, 0)
-    assert (purgatory.statistics().completed, purgatory.statistics().cancelled) == (2, 0)
+    assert (purgatory.endings["completed"], purgatory.endings["cancelled"]) == (2, 0)
 
 
 def test_row_32_a_check_that_comes_while_the_condition_is_tried_completes_no_second_time(purgatory: Purgatory) -> None:
@@ -143,8 +143,8 @@ def test_a_cancelled_operation_is_never_answered(purgatory: Purgatory, timer: Ti
     assert operation.completions == 0
     assert operation.is_completed
     assert not operation.force_complete()
-    assert purgatory.statistics().cancelled == 1
-    assert purgatory.statistics().delayed == 0
+    assert purgatory.endings["cancelled"] == 1
+    assert purgatory.delayed == 0
 
 
 def test_an_operation_needs_a_key_and_cannot_wait_twice(purgatory: Purgatory) -> None:
@@ -154,7 +154,7 @@ def test_an_operation_needs_a_key_and_cannot_wait_twice(purgatory: Purgatory) ->
         purgatory.try_complete_else_watch(Wait(), [], START_MS)
     with pytest.raises(ValueError, match="only once"):
         purgatory.try_complete_else_watch(operation, ["b"], START_MS)
-    assert purgatory.statistics().watched == 1
+    assert purgatory.watched == 1
 
 
 def test_an_operation_completed_by_what_its_check_set_off_is_not_watched(purgatory: Purgatory, timer: Timer) -> None:
@@ -164,7 +164,7 @@ def test_an_operation_completed_by_what_its_check_set_off_is_not_watched(purgato
             return False
 
     assert not purgatory.try_complete_else_watch(Odd(), ["a"], START_MS)
-    assert purgatory.statistics().watched == 0
+    assert purgatory.watched == 0
     assert len(timer) == 0
 
 
@@ -173,12 +173,12 @@ def test_row_33_what_is_done_leaves_other_lists_when_more_than_the_interval_have
     bystander = watch(purgatory, Wait(), "b", "quiet")
     for _ in range(10):
         watch(purgatory, Wait(), "a", "b").force_complete()
-    assert purgatory.statistics().watched == 22
+    assert purgatory.watched == 22
 
     watch(purgatory, Wait(), "a", "b").force_complete()
 
-    assert purgatory.statistics().watched == 2
-    assert purgatory.statistics().purged == 22
+    assert purgatory.watched == 2
+    assert purgatory.purged == 22
     assert not bystander.is_completed
     bystander.ready = True
     assert purgatory.check_and_complete("b") == 1
@@ -195,7 +195,7 @@ def test_keys_that_come_and_go_do_not_accumulate(timer: Timer) -> None:
     timer.advance(START_MS + 100)
 
     assert len(purgatory._watchers) <= 202
-    assert purgatory.statistics().delayed == 0
+    assert purgatory.delayed == 0
 
 
 def test_a_key_without_watchers_costs_one_look_up(purgatory: Purgatory) -> None:
@@ -218,7 +218,7 @@ def test_completion_may_complete_its_neighbour(purgatory: Purgatory) -> None:
     purgatory.check_and_complete("a")
 
     assert (first.completions, second.completions) == (1, 1)
-    assert purgatory.statistics().watched == 0
+    assert purgatory.watched == 0
 
 
 def test_completion_may_watch_again_under_the_same_key(purgatory: Purgatory, timer: Timer) -> None:
@@ -227,7 +227,7 @@ def test_completion_may_watch_again_under_the_same_key(purgatory: Purgatory, tim
     first.then = lambda: watch(purgatory, second)
 
     assert purgatory.check_and_complete("a") == 1
-    assert purgatory.statistics().watched == 1
+    assert purgatory.watched == 1
     assert second.tries == 1  # when it was watched, not again by the check that was under way
     second.ready = True
     assert purgatory.check_and_complete("a") == 1
@@ -258,7 +258,7 @@ def test_a_failing_answer_loses_no_other_operation(purgatory: Purgatory, timer: 
     purgatory.check_and_complete("a")
 
     assert [operation.completions for operation in operations] == [1, 1, 1]
-    assert purgatory.statistics().watched == 0
+    assert purgatory.watched == 0
     assert len(timer) == 0
 
 
@@ -270,8 +270,8 @@ def test_purgatories_share_a_timer_and_count_their_own(timer: Timer) -> None:
 
     timer.advance(START_MS + 10)
 
-    assert (fetches.statistics().delayed, produces.statistics().delayed) == (1, 0)
-    assert (fetches.statistics().expired, produces.statistics().expired) == (1, 1)
+    assert (fetches.delayed, produces.delayed) == (1, 0)
+    assert (fetches.endings["expired"], produces.endings["expired"]) == (1, 1)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -300,7 +300,7 @@ def test_in_any_history_each_operation_ends_exactly_once(seed: int) -> None:
         else:
             now_ms += generator.choice([1, 50, 700])
             timer.advance(now_ms)
-        assert purgatory.statistics().delayed == len(timer)
+        assert purgatory.delayed == len(timer)
 
     timer.advance(now_ms + 10_000)
 
@@ -309,4 +309,4 @@ def test_in_any_history_each_operation_ends_exactly_once(seed: int) -> None:
         assert operation.completions == (0 if operation in abandoned else 1)
     for key in range(8):
         purgatory.check_and_complete(key)
-    assert purgatory.statistics().watched == 0
+    assert purgatory.watched == 0

@@ -9,15 +9,19 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group_configs import GroupConfigs
+from minibroker.broker.metric import Found, families
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.serve_options import ServeOptions
-from minibroker.broker.wing import Found, Head, Wing
+from minibroker.broker.wing import Wing
 from minibroker.broker.wings.consumer.consumer_group_apis import ConsumerGroupApis
 from minibroker.broker.wings.consumer.consumer_groups import ConsumerGroups
 from minibroker.broker.wings.consumer.group import ConsumerGroup, ConsumerGroupState
 from minibroker.broker.wings.consumer.topics import GroupTopics
 
-GROUPS = Head("minibroker:type=ConsumerGroups", ("Count",), ("state",))
+FAMILIES = families("""\
+groups = minibroker:type=ConsumerGroups (state)
+  Count | self | gauge groups | of the consumer protocol in this state | minibroker_consumer_groups
+""")
 
 
 class ConsumerWing(Wing):
@@ -49,4 +53,4 @@ class ConsumerWing(Wing):
     def metrics(self) -> Iterator[Found]:
         states = Counter(group.state for group in self._groups.all() if isinstance(group, ConsumerGroup))
         for state in ConsumerGroupState:
-            yield GROUPS, (state.value, states[state])
+            yield FAMILIES["groups"].row((state.value,), states[state])

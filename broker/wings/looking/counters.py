@@ -77,6 +77,11 @@ class Timing(NamedTuple):
     def total_ms(self) -> float:
         return self.local_ms + self.remote_ms + self.send_ms
 
+    @property
+    def queued_ms(self) -> float:
+        """0: one loop reads, handles and answers a request, and nothing is queued in between."""
+        return 0.0
+
 
 class OfApi:
     """Counts that all versions of an API share."""

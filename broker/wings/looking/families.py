@@ -1,28 +1,27 @@
-"""The families of a broker's metrics: which there are, and what each row is read from.
-
-Where a family has many rows, a `Table` has the function of each name. Elsewhere names and values stand side by side.
-"""
+"""Finds the metrics of a broker, family by family: each in the catalogue `metrics.txt`, with what it is read from."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.broker.group.group import GroupState
+from minibroker.broker.metric import Family, Found, families
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, Transferred
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_positions import Position, fetched_offset
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
+from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.leading import Leading
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
-from minibroker.broker.wing import Found, Head, Value
 from minibroker.broker.wings.looking.answers import error_of
-from minibroker.broker.wings.looking.counters import SAMPLES, Counters, OfApi, RequestCount, Timing, TopicCount, api_of
+from minibroker.broker.wings.looking.counters import SAMPLES, Counters, OfApi, RequestCount, TopicCount, api_of
 from minibroker.broker.wings.looking.process_figures import process_figures
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
@@ -32,9 +31,10 @@ from minibroker.storage.log.log import Log
 if TYPE_CHECKING:
     from minibroker.broker.network.server import Server
 
+FAMILIES = families(files("minibroker.broker.wings.looking").joinpath("metrics.txt").read_text("utf-8"))
+OF_ALL_TOPICS = Family(FAMILIES["replication"].type, (), FAMILIES["topic"].metrics + FAMILIES["replication"].metrics)
 FOLLOWER, CONSUMER = "FetchFollower", "FetchConsumer"
 ALWAYS = ((ApiKey.PRODUCE, False), (ApiKey.FETCH, False), (ApiKey.FETCH, True), (ApiKey.METADATA, False))
-RUNNING_AS_BROKER = 3  # of kafka 2.0.1 BrokerStates
 MS_PER_SECOND = 1000.0
 RATE_SECONDS = 60.0
 LOOKS_MAX = 600
@@ -53,20 +53,9 @@ class Observed:
     address: str
 
 
-class Table:
-    """A family with a row for each of many things; `columns` have the value of each name."""
-
-    def __init__(self, type: str, keys: Sequence[str], columns: Mapping[str, Callable[[Any], Value]]) -> None:
-        self._head = Head(type, tuple(columns), keys)
-        self._columns = tuple(columns.values())
-
-    def row(self, keys: Sequence[Value], thing: Any) -> Found:
-        return self._head, (*keys, *[column(thing) for column in self._columns])
-
-
-def figures(type: str, values: Mapping[str, Value], **keys: Value) -> Found:
-    """A row that stands alone: its values and its keys by name."""
-    return Head(type, tuple(values), tuple(keys)), (*keys.values(), *values.values())
+def row(family: str, thing: object, *keys: str | int) -> Found:
+    """A row of a family, made of a thing."""
+    return FAMILIES[family].row(keys, thing)
 
 
 class Families:
@@ -80,7 +69,8 @@ class Families:
 
     def found(self) -> Iterator[Found]:
         observed, parts, counters = self._observed, self._observed.parts, self._counters
-        yield from broker_metrics(parts)
+        yield row("server", None)
+        yield row("sessions", parts.fetch_sessions)
         yield from controller_metrics(parts)
         yield from self._topics.metrics()
         yield from request_metrics(counters)
@@ -99,43 +89,14 @@ class Families:
 # -- kafka.server, kafka.controller ---------------------------------------------------------------------------------
 
 
-def broker_metrics(parts: BrokerParts) -> Iterator[Found]:
-    replicas = parts.replica_manager
-    partitions, is_offline = len(replicas.partitions.items()), replicas.log_manager.is_offline
-    sessions = parts.fetch_sessions.statistics()
-    yield figures("kafka.server:type=KafkaServer", {"BrokerState": RUNNING_AS_BROKER})
-    yield figures(
-        "kafka.server:type=ReplicaManager",
-        {
-            "LeaderCount": 0 if is_offline else len(replicas.partitions.leaders()),
-            "PartitionCount": partitions,
-            "OfflineReplicaCount": partitions if is_offline else 0,
-            "IsrExpandsPerSec": replicas.followers.isr_expansions,
-            "IsrShrinksPerSec": replicas.followers.isr_shrinks,
-            "FailedIsrUpdatesPerSec": replicas.followers.failed_isr_updates,
-        },
-    )
-    yield figures(
-        "kafka.server:type=FetchSessionCache",
-        {
-            "NumIncrementalFetchSessions": sessions.sessions,
-            "NumIncrementalFetchPartitionsCached": sessions.partitions,
-            "IncrementalFetchSessionEvictionsPerSec": sessions.evictions,
-        },
-    )
+class Controlled(NamedTuple):
+    """The counts of the controller; 0 elsewhere."""
 
-
-def metric_of(attribute: str) -> str:
-    """Kafka's name of a count: MessagesInPerSec for `messages_in`."""
-    return "".join(word.capitalize() for word in attribute.split("_")) + "PerSec"
-
-
-COUNTED = [each.name for each in fields(TopicCount)]
-OF_REPLICATION = "replication_bytes_out"  # which only the sums have
-OF_TOPICS, OF_ALL_TOPICS = (
-    Table("kafka.server:type=BrokerTopicMetrics", keys, {metric_of(name): attrgetter(name) for name in names})
-    for keys, names in ((("topic",), [name for name in COUNTED if name != OF_REPLICATION]), ((), COUNTED))
-)
+    active: int
+    topics: int = 0
+    partitions: int = 0
+    offline: int = 0
+    imbalanced: int = 0
 
 
 def controller_metrics(parts: BrokerParts) -> Iterator[Found]:
@@ -153,17 +114,9 @@ def controller_metrics(parts: BrokerParts) -> Iterator[Found]:
             imbalanced += is_kept and state.had_leader and state.leader != state.replicas[0]
         if number % STEP == 0:
             yield None
-    yield figures(
-        "kafka.controller:type=KafkaController",
-        {
-            "ActiveControllerCount": int(is_active),
-            "OfflinePartitionsCount": offline,
-            "PreferredReplicaImbalanceCount": imbalanced,
-            "GlobalTopicCount": len(image.topics) if is_active else 0,
-            "GlobalPartitionCount": partitions,
-        },
-    )
-    yield figures("kafka.controller:type=ControllerStats", {"UncleanLeaderElectionsPerSec": loop.unclean_elections})
+    topics = len(image.topics) if is_active else 0
+    yield row("controller", Controlled(int(is_active), topics, partitions, offline, imbalanced))
+    yield row("elections", loop)
 
 
 class TopicSums:
@@ -198,7 +151,7 @@ class TopicSums:
         total.add(self._counters.retired)
         for name, topic in sums.items():
             total.add(topic)
-            yield OF_TOPICS.row((name,), topic)
+            yield row("topic", topic, name)
         yield OF_ALL_TOPICS.row((), total)
 
     def _count_sessions(self) -> Iterator[Found]:
@@ -252,19 +205,6 @@ def add_log(topic: TopicCount, log: Log) -> None:
 
 # -- kafka.network --------------------------------------------------------------------------------------------------
 
-REQUESTS = "kafka.network:type=RequestMetrics"
-RATES, ERRORS = (
-    Head(REQUESTS, ("RequestsPerSec",), ("request", "version")),
-    Head(REQUESTS, ("ErrorsPerSec",), ("request", "error")),
-)
-STAGES: dict[str, Callable[[Timing], float]] = {
-    "TotalTimeMs": lambda timing: timing.total_ms,
-    "LocalTimeMs": lambda timing: timing.local_ms,
-    "RemoteTimeMs": lambda timing: timing.remote_ms,
-    "ResponseSendTimeMs": lambda timing: timing.send_ms,
-    "RequestBytes": lambda timing: float(timing.request_bytes),
-}
-
 
 def request_metrics(counters: Counters) -> Iterator[Found]:
     by_api: dict[tuple[int, bool], list[RequestCount]] = {each: [] for each in ALWAYS}
@@ -272,14 +212,14 @@ def request_metrics(counters: Counters) -> Iterator[Found]:
         api_key, version, is_from_follower = api_of(key)
         by_api.setdefault((api_key, is_from_follower), []).append(counted)
         for name in names_of(api_key, is_from_follower):
-            yield RATES, (name, version, counted.requests)
-    for (api_key, is_from_follower), counts in by_api.items():
-        yield from error_metrics(API_TABLE[api_key].name, counts)
-        yield from stage_metrics(
-            names_of(api_key, is_from_follower)[-1],
-            counters.of_api[api_key, is_from_follower],
-            sum(each.requests for each in counts),
-        )
+            yield row("requests", counted, name, version)
+    for (api_key, _), counts in by_api.items():
+        for error, number in errors_of(counts):
+            yield row("errors", number, API_TABLE[api_key].name, error)
+    for family in FAMILIES["stages"].alone():
+        for each, counts in by_api.items():
+            samples = stage_samples(family, counters.of_api[each], requests := sum(each.requests for each in counts))
+            yield family, (names_of(*each)[-1], histogram(samples, requests))
 
 
 def names_of(api_key: int, is_from_follower: bool) -> tuple[str, ...]:
@@ -288,25 +228,21 @@ def names_of(api_key: int, is_from_follower: bool) -> tuple[str, ...]:
     return (name, FOLLOWER if is_from_follower else CONSUMER) if api_key == ApiKey.FETCH else (name,)
 
 
-def error_metrics(name: str, counts: Sequence[RequestCount]) -> Iterator[Found]:
+def errors_of(counts: Sequence[RequestCount]) -> Iterator[tuple[str, int]]:
     codes = sum(each.all_codes for each in counts)
-    if not codes:
-        return
-    errors = counts[0].of_api.errors
-    yield ERRORS, (name, "NONE", codes - sum(errors.values()))
-    for code, number in sorted(errors.items()):
-        yield ERRORS, (name, error_of(code), number)
+    if codes:
+        errors = counts[0].of_api.errors
+        yield "NONE", codes - sum(errors.values())
+        yield from ((error_of(code), number) for code, number in sorted(errors.items()))
 
 
-def stage_metrics(name: str, of_api: OfApi, requests: int) -> Iterator[Found]:
-    samples = tuple(of_api.samples)
-    for stage, value_of in STAGES.items():  # one at a time: each sorts a thousand samples
-        yield figures(REQUESTS, {stage: histogram(map(value_of, samples), requests)}, request=name)
+def stage_samples(family: Family, of_api: OfApi, requests: int) -> list[float]:
+    """The samples of one stage: a scan may pause after it, since each takes sorting a thousand."""
+    (metric,), (read,) = family.metrics, family.readers
+    if metric.name != "ThrottleTimeMs":
+        return [read(sample) for sample in tuple(of_api.samples)]
     throttled = list(of_api.throttled_ms)
-    throttles = [0.0] * (min(SAMPLES, requests) - len(throttled)) + throttled
-    yield figures(REQUESTS, {"ThrottleTimeMs": histogram(throttles, requests)}, request=name)
-    nothing = histogram((), requests)  # one loop reads, handles and answers a request: nothing is queued in between
-    yield figures(REQUESTS, {"RequestQueueTimeMs": nothing, "ResponseQueueTimeMs": nothing}, request=name)
+    return [0.0] * (min(SAMPLES, requests) - len(throttled)) + throttled
 
 
 def histogram(values: Iterable[float], number: int) -> dict[str, float]:
@@ -323,6 +259,18 @@ def histogram(values: Iterable[float], number: int) -> dict[str, float]:
     return {name: round(value, 6) for name, value in found.items()}
 
 
+class ListenerCounts(NamedTuple):
+    """Connections of a listener, and bytes of their sockets."""
+
+    open: int
+    accepted: int
+    closed: int
+    received: int
+    sent: int
+    received_per_second: float
+    sent_per_second: float
+
+
 class NetworkRates:
     """The connections of each listener, and the bytes that their sockets have received and sent.
 
@@ -337,7 +285,7 @@ class NetworkRates:
 
     def metrics(self) -> Iterator[Found]:
         observed = self._observed
-        yield figures("kafka.network:type=RequestChannel", {"RequestQueueSize": 0, "ResponseQueueSize": 0})
+        yield row("channel", None)
         open_now: Counter[str] = Counter()
         totals = dict(observed.server.socket_bytes.closed)
         for number, connection in enumerate(tuple(observed.connections)):
@@ -351,20 +299,13 @@ class NetworkRates:
             listener = endpoint.name
             accepted, total = observed.server.accepted[listener], totals.get(listener, NOTHING)
             was = before.get(listener, NOTHING)
-            yield figures(
-                "kafka.server:type=socket-server-metrics",
-                {
-                    "connection-count": open_now[listener],
-                    "connection-creation-total": accepted,
-                    "connection-close-total": accepted - open_now[listener],
-                    "incoming-byte-total": total.received,
-                    "incoming-byte-rate": rate(total.received - was.received, seconds),
-                    "outgoing-byte-total": total.sent,
-                    "outgoing-byte-rate": rate(total.sent - was.sent, seconds),
-                },
-                listener=listener,
-                networkProcessor=0,
+            open_here = open_now[listener]
+            received_rate, sent_rate = (
+                rate(total.received - was.received, seconds),
+                rate(total.sent - was.sent, seconds),
             )
+            here = ListenerCounts(open_here, accepted, accepted - open_here, *total, received_rate, sent_rate)
+            yield row("listener", here, listener, 0)
 
     def _look(self, totals: dict[str, Transferred]) -> tuple[float, dict[str, Transferred]]:
         """Keep these; return the oldest ones that count, and how long ago they were."""
@@ -385,122 +326,105 @@ def rate(number: int, seconds: float) -> float:
 
 # -- waiting --------------------------------------------------------------------------------------------------------
 
-OPERATION = "delayedOperation"
-SIZES = Head("kafka.server:type=DelayedOperationPurgatory", ("PurgatorySize", "NumDelayedOperations"), (OPERATION,))
-ENDINGS = Head("minibroker:type=Purgatory", ("Endings",), (OPERATION, "ending"))
-WAITED = Head("minibroker:type=Purgatory", ("WaitedSeconds",), (OPERATION,))
-WAKEUPS = Head("minibroker:type=Purgatory", ("FetchWakeups",), ("case",))
-
 
 def purgatory_metrics(parts: BrokerParts, counters: Counters) -> Iterator[Found]:
     for purgatory in parts.purgatories:
-        name, statistics = purgatory.name, purgatory.statistics()
-        yield SIZES, (name, statistics.watched, statistics.delayed)
-        for ending in ("completed", "expired", "cancelled"):
-            yield ENDINGS, (name, ending, getattr(statistics, ending))
-        yield WAITED, (name, counters.waited_ms[name] / MS_PER_SECOND)
+        yield row("purgatory", purgatory, purgatory.name)
+        for ending, number in purgatory.endings.items():
+            yield row("endings", number, purgatory.name, ending)
+        yield row("waited", counters.waited_ms[purgatory.name] / MS_PER_SECOND, purgatory.name)
     for case in "ABCDE":
-        yield WAKEUPS, (case, counters.wakeups[case])
+        yield row("wakeups", counters.wakeups[case], case)
 
 
 # -- kafka.log, kafka.cluster -----------------------------------------------------------------------------------------
 
-PARTITION = ("topic", "partition")
-IN_CLUSTER = Table(
-    "kafka.cluster:type=Partition",
-    PARTITION,
-    {
-        "ReplicasCount": lambda led: 1 + len(led.remote_replicas),
-        "InSyncReplicasCount": lambda led: len(led.in_sync_replicas),
-        "UnderReplicated": lambda led: int(is_under_replicated(led)),
-        "UnderMinIsr": lambda led: int(is_under_min_isr(led)),
-        "AtMinIsr": lambda led: int(len(led.in_sync_replicas) == led.log.config.min_insync_replicas),
-        "LastStableOffsetLag": lambda led: led.log.high_watermark - led.log.last_stable_offset,
-    },
-)
-OF_LOG = Table(
-    "kafka.log:type=Log",
-    PARTITION,
-    {
-        "Size": lambda log: log.size_bytes,
-        "NumLogSegments": lambda log: len(log.segments),
-        "LogStartOffset": lambda log: log.log_start_offset,
-        "LogEndOffset": lambda log: log.log_end_offset,
-    },
-)
-OWN = Head("minibroker:type=Partition", ("HighWatermark", "Leader", "PreferredLeader"), PARTITION)
+
+class Cleaned(NamedTuple):
+    """The last run of the cleaner of logs."""
+
+    recopied_percent: int
+    seconds: float
+    dirty_percent: int
+    since_ms: int
 
 
 def log_metrics(observed: Observed) -> Iterator[Found]:
-    logs, compaction, clock = (
-        observed.parts.replica_manager.log_manager,
-        observed.compaction,
-        observed.parts.timers.clock,
-    )
+    logs, compaction = observed.parts.replica_manager.log_manager, observed.compaction
     offline = int(logs.is_offline)
-    yield figures("kafka.log:type=LogManager", {"OfflineLogDirectoryCount": offline})
-    yield figures("kafka.log:type=LogManager", {"LogDirectoryOffline": offline}, logDirectory=str(logs.log_dir))
+    yield row("offline", offline)
+    yield row("directory", offline, str(logs.log_dir))
     flushes = logs.flush_times
     times_ms = [seconds * MS_PER_SECOND for seconds in tuple(flushes.newest_seconds)]
-    yield figures("kafka.log:type=LogFlushStats", {"LogFlushRateAndTimeMs": histogram(times_ms, flushes.count)})
-    yield figures("minibroker:type=Log", {"FlushSeconds": flushes.total_seconds})
+    yield row("flushes", histogram(times_ms, flushes.count))
+    yield row("fsyncs", flushes)
     newest, cleaner = compaction.newest, compaction.manager
     recopied = 0 if newest is None or not newest.bytes_read else 100 * newest.bytes_written // newest.bytes_read
     seconds = 0 if newest is None else round(newest.seconds, 3)
-    yield figures("kafka.log:type=LogCleaner", {"cleaner-recopy-percent": recopied, "max-clean-time-secs": seconds})
-    since_ms = 0 if cleaner.looked_at_ms is None else clock.wall_ms() - cleaner.looked_at_ms
-    yield figures(
-        "kafka.log:type=LogCleanerManager",
-        {"max-dirty-percent": int(100 * cleaner.max_dirty_ratio), "time-since-last-run-ms": since_ms},
-    )
-    yield figures(
-        "minibroker:type=Compaction",
-        {
-            "Compactions": compaction.count,
-            "BytesRead": compaction.bytes_read,
-            "BytesWritten": compaction.bytes_written,
-            "UncleanablePartitions": len(cleaner.uncleanable),
-        },
-    )
+    since_ms = 0 if cleaner.looked_at_ms is None else observed.parts.timers.clock.wall_ms() - cleaner.looked_at_ms
+    cleaned = Cleaned(recopied, seconds, int(100 * cleaner.max_dirty_ratio), since_ms)
+    yield row("cleaner", cleaned)
+    yield row("cleaner_manager", cleaned)
+    yield row("compaction", compaction)
+
+
+class ReplicaCounts(NamedTuple):
+    """Counts of the partitions on this broker."""
+
+    leaders: int
+    partitions: int
+    offline: int
+    under_replicated: int
+    under_min_isr: int
+    followers: Followers
+
+
+class LedPartition:
+    """A partition that this broker leads."""
+
+    def __init__(self, led: Leading) -> None:
+        log, least = led.log, led.log.config.min_insync_replicas
+        self.replicas = 1 + len(led.remote_replicas)
+        self.in_sync = len(led.in_sync_replicas)
+        self.under_replicated = int(self.in_sync < self.replicas)
+        self.under_min_isr = int(self.in_sync < least)
+        self.at_min_isr = int(self.in_sync == least)
+        self.stable_lag = log.high_watermark - log.last_stable_offset
+
+
+class OwnPartition(NamedTuple):
+    high_watermark: int
+    leader: int
+    preferred: int
 
 
 def partition_metrics(parts: BrokerParts) -> Iterator[Found]:
     """A row of each partition, for each of the three types that have one."""
-    partitions = [(each.topic_partition, each) for each in parts.replica_manager.partitions.leaders()]
+    replicas = parts.replica_manager
+    all_led = list(replicas.partitions.leaders())
     under_replicated = under_min_isr = 0
-    for key, led in partitions:
-        under_replicated += is_under_replicated(led)
-        under_min_isr += is_under_min_isr(led)
-        yield IN_CLUSTER.row(key, led)
-    yield figures(
-        "kafka.server:type=ReplicaManager",
-        {"UnderReplicatedPartitions": under_replicated, "UnderMinIsrPartitionCount": under_min_isr},
-    )
-    for key, role in parts.replica_manager.partitions.items():
-        yield OF_LOG.row(key, role.log)
+    for each in all_led:
+        led = LedPartition(each)
+        under_replicated += led.under_replicated
+        under_min_isr += led.under_min_isr
+        yield row("partition", led, *each.topic_partition)
+    partitions, is_offline = len(replicas.partitions.items()), replicas.log_manager.is_offline
+    leaders, offline = (0, partitions) if is_offline else (len(all_led), 0)
+    counts = ReplicaCounts(leaders, partitions, offline, under_replicated, under_min_isr, replicas.followers)
+    yield row("replicas", counts)
+    for key, role in replicas.partitions.items():
+        yield row("log", role.log, *key)
     topics = parts.metadata_cache.topics
-    for key, led in partitions:
-        known = topics.get(key.topic)
-        state = None if known is None else known.partitions.get(key.partition)
+    for each in all_led:
+        topic, partition = each.topic_partition
+        known = topics.get(topic)
+        state = None if known is None else known.partitions.get(partition)
         if state is not None:
             preferred = state.replicas[0] if state.replicas else -1
-            yield OWN, (*key, led.log.high_watermark, state.leader, preferred)
-
-
-def is_under_replicated(partition: Leading) -> bool:
-    return len(partition.in_sync_replicas) < 1 + len(partition.remote_replicas)
-
-
-def is_under_min_isr(partition: Leading) -> bool:
-    return len(partition.in_sync_replicas) < partition.log.config.min_insync_replicas
+            yield row("own", OwnPartition(each.log.high_watermark, state.leader, preferred), topic, partition)
 
 
 # -- coordinators ---------------------------------------------------------------------------------------------------
-
-TRANSACTIONS = Head("minibroker:type=Transactions", ("Count",), ("state",))
-MEMBERS = Head("minibroker:type=Group", ("Members",), ("group",))
-FETCHED = Head("minibroker:type=FetchingGroup", ("FetchedOffset", "Lag"), ("consumergroup", *PARTITION))
-COMMITTED = Head("minibroker:type=Group", ("CommittedOffset",), ("group", *PARTITION))
 
 
 def coordinator_metrics(parts: BrokerParts) -> Iterator[Found]:
@@ -510,7 +434,7 @@ def coordinator_metrics(parts: BrokerParts) -> Iterator[Found]:
         if number % STEP == 0:
             yield None
     for state in TransactionState:
-        yield TRANSACTIONS, (state.title, transactions[state])
+        yield row("transactions", transactions[state], state.title)
 
 
 def group_metrics(parts: BrokerParts) -> Iterator[Found]:
@@ -520,15 +444,19 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
     for group in groups:
         states[group.state.value] += 1
         offsets += len(group.offsets.committed)
-        yield MEMBERS, (group.group_id, len(group.members))
-    by_state = {f"NumGroups{state.value}": states[state.value] for state in GroupState}
-    yield figures(
-        "kafka.coordinator.group:type=GroupMetadataManager",
-        {"NumGroups": len(groups), "NumOffsets": offsets, **by_state},
-    )
+        yield row("members", group, group.group_id)
+    by_state = {state.value: states[state.value] for state in GroupState}
+    yield row("groups", SimpleNamespace(groups=len(groups), offsets=offsets, **by_state))
     for group in groups:
         for key, record in list(group.offsets.committed.items()):
-            yield COMMITTED, (group.group_id, *key, record.offset)
+            yield row("committed", record, group.group_id, *key)
+
+
+class Fetched(NamedTuple):
+    """The offset after the last fetch of a group, and the records from there on."""
+
+    offset: int
+    lag: int
 
 
 def fetching_metrics(parts: BrokerParts) -> Iterator[Found]:
@@ -549,18 +477,28 @@ def fetching_metrics(parts: BrokerParts) -> Iterator[Found]:
         role = parts.replica_manager.partitions.any(key)
         if role is not None:
             offset = fetched_offset(position, role.log)
-            yield FETCHED, (name, *key, offset, max(0, role.log.high_watermark - offset))
+            yield row("fetching", Fetched(offset, max(0, role.log.high_watermark - offset)), name, *key)
 
 
 # -- our own --------------------------------------------------------------------------------------------------------
 
 
+class Sent(NamedTuple):
+    """Bytes of records that were sent."""
+
+    sendfile_bytes: int
+    copied_bytes: int
+
+
 def own_metrics(observed: Observed, counters: Counters) -> Iterator[Found]:
     parts, timers = observed.parts, observed.parts.timers
-    yield figures("minibroker:type=Broker", {"Up": 1}, id=parts.config.broker_id, address=observed.address)
+    yield row("broker", None, parts.config.broker_id, observed.address)
     counts = (counters.retired, *counters.topics.values())
-    copied_bytes = sum(each.bytes_out + each.replication_bytes_out for each in counts) - counters.sendfile_bytes
-    yield figures("minibroker:type=Sent", {"SendfileBytes": counters.sendfile_bytes, "CopiedBytes": copied_bytes})
+    bytes_out = sum(each.bytes_out + each.replication_bytes_out for each in counts)
+    yield row("sent", Sent(counters.sendfile_bytes, bytes_out - counters.sendfile_bytes))
     turned_seconds = getattr(timers.clock, "turned_seconds", 0.0)
-    yield figures("minibroker:type=Clock", {"Timers": len(timers.timer), "TurnedSeconds": turned_seconds})
-    yield figures("minibroker:type=Process", process_figures(len(observed.connections)))
+    yield row("clock", SimpleNamespace(timer=timers.timer, turned_seconds=turned_seconds))
+    known = process_figures(len(observed.connections))
+    process = FAMILIES["process"]
+    metrics = [each for each in process.metrics if each.reader in known]
+    yield Family(process.type, (), metrics).row((), SimpleNamespace(**known))

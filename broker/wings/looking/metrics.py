@@ -3,10 +3,11 @@
 A family is what one MBean type has under its names, a row for each of its keys:
 
     {"type": "kafka.log:type=Log", "keys": ["topic", "partition"], "names": ["Size", "LogEndOffset"],
-     "rows": [["orders", 0, 1420, 44], ...]}
+     "about": [["gauge", "bytes", "of all segments", ""], ...], "rows": [["orders", 0, 1420, 44], ...]}
 
 so the MBean of a value is `kafka.log:type=Log,name=Size,topic=orders,partition=0`, as in kafka 2.0.1. Types that begin
-with `minibroker:` are our own. A histogram is an object with the attributes of Kafka's.
+with `minibroker:` are our own. A histogram is an object with the attributes of Kafka's. `about` has the kind, the unit
+and the meaning of each name, and its name for Prometheus where Kafka's does not make it, from the catalogue.
 
 Nearly all is read from state that exists anyway (`families.py`). `Counters` has the rest; they count for `lease_ms`
 after a call, or from the start of a broker with `--metrics`. A scan of all metrics comes in pieces, each of a
@@ -22,7 +23,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from minibroker.broker.wing import Found, Head, Row
+from minibroker.broker.metric import Family, Found, Row
 from minibroker.broker.wings.looking.counters import Counters
 from minibroker.broker.wings.looking.families import Families, Observed
 from minibroker.broker.wings.looking.tracer import Tracer
@@ -47,13 +48,13 @@ class Scan:
         """Return families for `PIECE_SECONDS`, and whether there are more."""
         self.continued_at = began = now()
         families: list[dict[str, Any]] = []
-        head: Head | None = None
+        family: Family | None = None
         rows: list[Row] = []
         for found in self._found:
             if found is not None:
-                if found[0] is not head:
-                    head, rows = found[0], []
-                    families.append({"type": head.type, "keys": head.keys, "names": head.names, "rows": rows})
+                if found[0] is not family:
+                    family, rows = found[0], []
+                    families.append({**family.head(), "rows": rows})
                 rows.append(found[1])
             if now() - began > PIECE_SECONDS:
                 return families, True

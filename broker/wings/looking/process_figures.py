@@ -16,13 +16,13 @@ START_TIME_AT = 19  # in /proc/self/stat, behind the name of the command
 
 
 def process_figures(connections: int) -> dict[str, float]:
-    """Return the figures of Prometheus's own names for a process, and the time of the thread that serves.
+    """Return the figures that Prometheus has of a process, and the time of the thread that serves.
 
     The descriptors are left out with thousands of connections on an old Linux, where it takes milliseconds.
     """
     return {
-        "CpuSeconds": time.process_time(),
-        "MaxFds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "cpu_seconds": time.process_time(),
+        "max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         **open_fds(connections),
         **(figures_of_linux() if PROC.exists() else {}),
     }
@@ -32,16 +32,16 @@ def figures_of_linux() -> dict[str, float]:
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     pages = (PROC / "statm").read_text().split()
     return {
-        "ResidentBytes": int(pages[1]) * page_bytes,
-        "VirtualBytes": int(pages[0]) * page_bytes,
-        "LoopSeconds": loop_seconds(),
-        "StartTimeSeconds": start_time_seconds(),
+        "resident_bytes": int(pages[1]) * page_bytes,
+        "virtual_bytes": int(pages[0]) * page_bytes,
+        "loop_seconds": loop_seconds(),
+        "start_time_seconds": start_time_seconds(),
     }
 
 
 def open_fds(connections: int) -> dict[str, float]:
     is_counted_by_linux = OPEN_FILES is PROC_FILES and os.stat(OPEN_FILES).st_size > 0
-    return {"OpenFds": count_open_files()} if is_counted_by_linux or connections < LISTED_MAX else {}
+    return {"open_fds": count_open_files()} if is_counted_by_linux or connections < LISTED_MAX else {}
 
 
 def loop_seconds() -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -22,6 +21,7 @@ from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import TimerTask
 from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
@@ -148,7 +148,7 @@ class Snapshots:
         return {
             "now_ms": now_ms,
             "pending": len(timer),
-            "purgatories": [{"name": each.name, **asdict(each.statistics())} for each in self._parts.purgatories],
+            "purgatories": [purgatory_of(each) for each in self._parts.purgatories],
             "levels": levels,
             "later": len(timer) - counted if is_all else NEVER,
             "operations": operations,
@@ -192,11 +192,10 @@ class Snapshots:
         """The fetch sessions with ids above `after`, in their order."""
         cache, now_ms = self._parts.fetch_sessions, self._parts.timers.clock.monotonic_ms()
         shown, more = page(cache.sessions, after, budget)
-        statistics = cache.statistics()
         return {
-            "sessions": statistics.sessions,
-            "partitions": statistics.partitions,
-            "evictions": statistics.evictions,
+            "sessions": len(cache.sessions),
+            "partitions": cache.partitions,
+            "evictions": cache.evictions,
             "max_sessions": cache.max_sessions,
             "more": more,
             "rows": [session_of(cache.sessions[each], now_ms) for each in shown],
@@ -264,6 +263,11 @@ def segment_of(segment: LogSegment, log: Log) -> Json:
         "last_modified_ms": segment.last_modified_ms,
         "max_timestamp_ms": segment.max_timestamp_so_far,
     }
+
+
+def purgatory_of(purgatory: Purgatory) -> Json:
+    counts = {"watched": purgatory.watched, "delayed": purgatory.delayed, "purged": purgatory.purged}
+    return {"name": purgatory.name, **counts, **{str(ending): count for ending, count in purgatory.endings.items()}}
 
 
 def session_of(session: FetchSession, now_ms: int) -> Json:

@@ -90,7 +90,7 @@ class ClientQuota:
         for key, rate in list(self._rates.items()):
             times = self._throttles.get(key)
             throttle_ms = 0.0 if times is None else times.average_ms(now_ms)
-            yield Used(*key, rate.per_second(self._window, now_ms), throttle_ms)
+            yield Used(*key, round(rate.per_second(self._window, now_ms), 6), round(throttle_ms, 3))
 
     def most_in_a_window(self, user: str, client_id: str | None) -> float:
         """The greatest value that does not exceed the limit by itself; infinite without one.

@@ -7,13 +7,28 @@ from collections.abc import Iterator, Sequence
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.config.settings.types import LONG_MAX
+from minibroker.broker.metric import Found, families
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.way.stage import Stage
-from minibroker.broker.wing import Found, Head, Wing
+from minibroker.broker.wing import Wing
 from minibroker.broker.wings.quotas.charge import Charging
 from minibroker.broker.wings.quotas.client_quotas import ClientQuotas
 from minibroker.broker.wings.quotas.quota_apis import CLIENT_QUOTAS, ClientQuotaApis
 from minibroker.broker.wings.quotas.throttling import Throttling
+
+FAMILIES = families("""\
+produce = kafka.server:type=Produce (user, client-id)
+  byte-rate | per_second | gauge bytes/s | that the clients of a quota produce | kafka_server_quota_byte_rate
+  throttle-time | throttle_ms | gauge ms | for which they were throttled | kafka_server_quota_throttle_time
+
+fetch = kafka.server:type=Fetch (user, client-id)
+  byte-rate | per_second | gauge bytes/s | that the clients of a quota fetch | kafka_server_quota_byte_rate
+  throttle-time | throttle_ms | gauge ms | for which they were throttled | kafka_server_quota_throttle_time
+
+request = kafka.server:type=Request (user, client-id)
+  request-time | per_second | gauge percent | of a core, for clients of a quota | kafka_server_quota_request_time
+  throttle-time | throttle_ms | gauge ms | for which they were throttled | kafka_server_quota_throttle_time
+""")
 
 
 class QuotaWing(Wing):
@@ -46,15 +61,10 @@ class QuotaWing(Wing):
     def metrics(self) -> Iterator[Found]:
         """A row for each window of clients, which there are once a quota was set."""
         now_ms = self._clock.monotonic_ms()
-        kinds = (
-            ("Produce", "byte-rate", self.quotas.produced),
-            ("Fetch", "byte-rate", self.quotas.fetched),
-            ("Request", "request-time", self.quotas.requests),
-        )
-        for kind, name, quota in kinds:
-            head = Head(f"kafka.server:type={kind}", (name, "throttle-time"), ("user", "client-id"))
+        quotas = {"produce": self.quotas.produced, "fetch": self.quotas.fetched, "request": self.quotas.requests}
+        for kind, quota in quotas.items():
             for used in quota.used(now_ms):
-                yield head, (used.user, used.client_id or "", round(used.per_second, 6), round(used.throttle_ms, 3))
+                yield FAMILIES[kind].row((used.user, used.client_id or ""), used)
 
 
 def limit_of(default: int) -> float | None:

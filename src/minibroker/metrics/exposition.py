@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
-from minibroker.metrics.catalogue import BY_MBEAN, BY_NAME, COUNTER, GAUGE, HISTOGRAM, LABELS, RESOURCES, Entry
+from minibroker.metrics.catalogue import BY_NAME, COUNTER, GAUGE, HISTOGRAM, RESOURCES, Entry, entries_of
 from minibroker.metrics.facts import ClusterFacts, Family
 
 QUANTILES = {
@@ -63,16 +63,13 @@ def exposition(found: Collected, accept: str = "") -> tuple[bytes, str]:
 
 
 def add_family(found: Collected, family: Family) -> None:
-    keys, rows = [LABELS.get(key, key) for key in family["keys"]], family["rows"]
-    resource = RESOURCES.get(family["type"])
-    for place, name in enumerate(family["names"], start=len(keys)):
-        entry = BY_MBEAN.get((family["type"], name))
-        if entry is None:
-            continue  # what `add_cluster` has by other names, or a later broker's
-        for row in rows:
-            labels = {key: str(value) for key, value in zip(keys, row, strict=False)}
-            if resource is not None:
-                labels["resource"] = resource
+    keys, resource = len(family["keys"]), RESOURCES.get(family["type"])
+    for place, entry in enumerate(entries_of(family), start=keys):
+        if not entry.kind:
+            continue  # what `add_cluster` has by other names
+        for row in family["rows"]:
+            values = map(str, row[:keys] if resource is None else [resource, *row[:keys]])
+            labels = dict(zip(entry.labels, values, strict=True))
             if entry.kind == HISTOGRAM:
                 add_histogram(found, entry, labels, row[place])
             else:

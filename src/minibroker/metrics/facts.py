@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-Family = Mapping[str, Any]  # as `inside.metrics` has it: type, keys, names, rows
+Family = Mapping[str, Any]  # as `inside.metrics` has it: type, keys, names, about, rows
 PartitionKey = tuple[str, int]
 
 
