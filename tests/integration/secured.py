@@ -25,7 +25,6 @@ from minibroker.client_settings import Access, client_settings
 from minibroker.protocol.sasl_client import unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.kafka_tools import kafka_tool
-from tests.jvm import QUICK_JVM
 
 PASSWORDS = {"admin": "admin's secret", "alice": "alice's secret", "bob": "bob's secret"}
 SCRAM_USERS = ("admin", "alice")
@@ -121,25 +120,6 @@ def secured_broker(directory: Path, jars: Path | None) -> Iterator[SecuredBroker
         kafka.spawn_broker()
         kafka.wait_until_ready()
         yield SecuredBroker(kafka, ports, certificates, stores)
-    finally:
-        kafka.kill()
-
-
-@contextmanager
-def secured_later_kafka(directory: Path) -> Iterator[SecuredBroker]:
-    """Apache Kafka 3.9.1 with the same listeners and users. Raises KafkaUnavailable and ProcessError."""
-    certificates = Certificates(directory / "certificates")
-    ports = {protocol: free_port() for protocol in PROTOCOLS}
-    stores = KeyStores(certificates)
-    settings = security_settings(ports, stores) | {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in PROTOCOLS) + ",CONTROLLER:PLAINTEXT",
-    }
-    settings["super.users"] += ";User:ANONYMOUS"  # the broker at its controller
-    kafka = LaterKafka(directory, settings, java_options=QUICK_JVM)
-    kafka.port = ports[PLAINTEXT]
-    try:
-        yield with_scram_users(SecuredBroker(kafka.start(), ports, certificates, stores))
     finally:
         kafka.kill()
 

@@ -10,13 +10,28 @@ p begin, commit, abort, crash; c assign t-0, subscribe t, seek t-0 5, delete_rec
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.history.checking import check
 from minibroker.history.findings import Finding
 from minibroker.history.lines import read_lines
+
+
+class Story(NamedTuple):
+    """A history under its title, with its only finding: the class and the offsets, or nothing."""
+
+    title: str
+    finds: str
+    text: str
+
+
+def read_story(text: str) -> Story:
+    title, _, text = text.removeprefix("== ").partition("\n")
+    found = re.match("finds (.*)\n", text)
+    return Story(title, found[1] if found else "", text[found.end() :] if found else text)
 
 
 def lines_of(text: str) -> Iterator[dict[str, Any]]:

@@ -93,18 +93,6 @@ def test_a_user_may_do_what_its_acls_allow(protocol: str) -> None:
         assert denied is not None and denied.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, "after a restart, too"
 
 
-def test_a_command_logs_in_with_the_settings_of_java(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    with Broker(security="SASL_SSL", users={"alice": "secret"}) as broker:
-        broker.create_topic("orders")
-        settings = broker.client_settings("java", user="alice", mechanism="SCRAM-SHA-512")
-        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-
-        listed = minibroker("topics", "list", "--command-config", file)
-
-        assert (listed.status, listed.err, "orders" in listed.out) == (0, "", True)
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -130,16 +118,6 @@ def test_a_producer_without_rights_is_refused_in_a_line(
         refused = minibroker(*command, PYTHONPATH=str(tmp_path))
 
     assert reason in refused.complaint
-
-
-def test_a_wrong_password_is_refused_at_once() -> None:
-    refused: list[KafkaError] = []
-    with Broker(security="SASL_PLAINTEXT", users={"alice": "secret"}) as broker:
-        settings = broker.client_settings("confluent-kafka", user="alice") | {"sasl.password": "wrong"}
-        producer = Producer(settings | {"error_cb": refused.append, "log_level": 0})
-        broker.wait_for(lambda: producer.poll(0.1) is not None and refused)
-
-    assert refused[0].code() == KafkaError._AUTHENTICATION
 
 
 def test_a_client_without_a_certificate_is_refused() -> None:
