@@ -33,11 +33,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from minibroker.spark_jobs import command_lines, query_source, topic_offsets
-from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.command import Job, main, say_batches
 from minibroker.spark_jobs.command_lines import REAL_TIME_BATCH
 from minibroker.spark_jobs.errors import JobFailed
-from minibroker.spark_jobs.kafka_options import LARGE_RECORDS, broker_options, source_options, topics_of
-from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.kafka_options import LARGE_RECORDS, broker_options, read, source_options
 from minibroker.spark_jobs.query_source import Checkpoint
 from minibroker.spark_jobs.report import picture, table
 
@@ -113,11 +112,6 @@ class Alerting(StatefulProcessor):
 
     def close(self) -> None:
         """Release nothing: the state is Spark's."""
-
-
-def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Open the stream of a Kafka source with these options, named as Spark names them."""
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def transform(records: DataFrame, rule: Rule) -> DataFrame:
@@ -209,8 +203,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         timer = threading.Timer(arguments.seconds, stop.set)
         timer.daemon = True
         timer.start()
-    for facts in micro_batches(query, stop=stop, counters=["unreadable"]):
-        print(json.dumps(facts) if arguments.json else sentence(facts, left_out=["unreadable"]), flush=True)
+    say_batches(query, arguments, stop)
     since = json.dumps({arguments.topic: begin})
     source = kafka | {"subscribe": arguments.topic, "startingOffsets": since}
     _report(latencies(spark.read.format("kafka").options(**source).load(), rule), arguments, trigger)
@@ -304,9 +297,7 @@ def draw(
         axes.legend(loc="upper right", ncols=len(PERCENTILES))
 
 
-JOB = Job(
-    "alerts", options, plan, run, subject=lambda arguments: f"{topics_of(arguments)} at {arguments.bootstrap_servers}"
-)
+JOB = Job("alerts", options, plan, run)
 
 # The state's class travels to the executors, which need nothing of this package.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

@@ -29,13 +29,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
 from minibroker.spark_jobs import command_lines, query_source
-from minibroker.spark_jobs.command import Job, main, say
+from minibroker.spark_jobs.command import Job, main, say, say_rows
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
-from minibroker.spark_jobs.kafka_options import source_options, topics_of
-from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.kafka_options import read, source_options
+from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start
 from minibroker.spark_jobs.query_source import Checkpoint
-from minibroker.spark_jobs.report import picture, shortened, table
+from minibroker.spark_jobs.report import picture, shortened
 from minibroker.spark_jobs.sink_table import QUERY, Compacted, SinkTable
 
 options = command_lines.archive
@@ -102,11 +102,6 @@ BYTES = Values()
 def _in_a_record(schema: str) -> str:
     field = {"name": "record", "type": json.loads(schema)}
     return json.dumps({"type": "record", "name": "OneField", "fields": [field]})
-
-
-def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Open the stream of a Kafka source with these options, named as Spark names them."""
-    return spark.readStream.format("kafka").options(**options, includeHeaders="true").load()
 
 
 def transform(records: DataFrame, values: Values = BYTES, *, late_before: Column | None = None) -> DataFrame:
@@ -194,10 +189,7 @@ class Writer(NamedTuple):
         if self.watermark is not None:
             records = records.withWatermark("timestamp", self.watermark)
         writer = records.writeStream.queryName("archive").foreachBatch(self._noting_failures)
-        writer = writer.option("checkpointLocation", self.checkpoint.files.folder)
-        if every_seconds is None:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{every_seconds} seconds").start()
+        return start(writer, checkpoint=self.checkpoint.files.folder, every_seconds=every_seconds)
 
     def _noting_failures(self, records: DataFrame, batch: int) -> None:
         # What Spark makes of an exception in here is a trace of text.
@@ -241,9 +233,14 @@ def values_of(arguments: argparse.Namespace) -> Values:
     return values
 
 
+def records_of(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
+    """Open the stream that the command line has, with headers."""
+    return read(spark, source_options(arguments) | {"includeHeaders": "true"})
+
+
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Read and transform as the command line has it; nothing runs yet."""
-    return transform(read(spark, source_options(arguments)), values_of(arguments))
+    return transform(records_of(spark, arguments), values_of(arguments))
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
@@ -262,7 +259,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         arguments.keep_replaced_hours * 3600,
         failures=[],
     )
-    query = writer.start(read(spark, source_options(arguments)), every_seconds=arguments.continuous)
+    query = writer.start(records_of(spark, arguments), every_seconds=arguments.continuous)
     archive.files.replace(QUERY, str(query.id))
     try:
         so_far = 0
@@ -307,12 +304,7 @@ def _report(hours: Sequence[Mapping[str, Any]], arguments: argparse.Namespace) -
         counts = [sum(row["count"] for row in of_topic if row["fate"] == fate) for fate in fates]
         first, last = (f"{row['date']} {row['hour']:02}:00" for row in (of_topic[0], of_topic[-1]))
         rows.append([topic, *counts, first, last])
-    head = ["topic", *fates, "first hour", "last hour"]
-    if arguments.json:
-        for row in rows:
-            print(json.dumps(dict(zip(head, row, strict=True))), flush=True)
-    else:
-        print(table(head, rows), flush=True)
+    say_rows(arguments, ["topic", *fates, "first hour", "last hour"], rows)
     if arguments.picture is not None and hours:
         draw(arguments.picture, hours)
 
@@ -357,9 +349,7 @@ def draw(path: Path, hours: Sequence[Mapping[str, Any]]) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, reverse=True)
 
 
-JOB = Job(
-    "archive", options, plan, run, subject=lambda arguments: f"{topics_of(arguments)} at {arguments.bootstrap_servers}"
-)
+JOB = Job("archive", options, plan, run)
 
 if __name__ == "__main__":
     main(JOB)

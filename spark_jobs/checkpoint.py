@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import command_lines
-from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.command import Job, main, say
 
 options = command_lines.checkpoint
 FIRST_KEYS = 5
@@ -65,12 +65,8 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         texts = rows.select(F.to_json(F.struct(*columns)).alias("text")).take(FIRST_KEYS)
         first = [json.loads(row.text) for row in texts]
         facts = {"operator": store.operator, "name": store.operator_name, "store": store.name, "keys": keys}
-        if arguments.json:
-            print(json.dumps(facts | {"first": first}), flush=True)
-        else:
-            print(f"operator {store.operator} ({store.operator_name}), {store.name}: {keys:,} keys", flush=True)
-            for row in first:
-                print(f"  {json.dumps(row)}", flush=True)
+        text = f"operator {store.operator} ({store.operator_name}), {store.name}: {keys:,} keys"
+        say(arguments, facts | {"first": first}, "\n  ".join([text, *map(json.dumps, first)]))
     return 0
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -26,9 +27,13 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from minibroker.spark_jobs.errors import JobFailed
+from minibroker.spark_jobs.kafka_options import topics_of
 from minibroker.spark_jobs.living_line import LivingLine, Watch, living_line
+from minibroker.spark_jobs.micro_batches import micro_batches, sentence
+from minibroker.spark_jobs.report import table
 from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
 from minibroker.spark_jobs.surroundings import check_surroundings
 from minibroker.spark_jobs.topic_offsets import beyond_times
@@ -66,7 +71,9 @@ class Job(NamedTuple):
     # Ends when `stop` is set; returns the exit status. Raises JobFailed.
     run: Callable[[SparkSession, argparse.Namespace, threading.Event], int]
     # Names what it reads, for the line of a failure.
-    subject: Callable[[argparse.Namespace], str]
+    subject: Callable[[argparse.Namespace], str] = lambda arguments: (
+        f"{topics_of(arguments)} at {arguments.bootstrap_servers}"
+    )
 
 
 def main(job: Job, command_line: Sequence[str] | None = None) -> None:
@@ -219,6 +226,23 @@ def _progress_of(spark: SparkSession) -> Callable[[], Progress | None]:
 def say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
     """Print facts as a line of JSON, or their text, as was asked for."""
     print(json.dumps(facts) if arguments.json else text, flush=True)
+
+
+def say_rows(arguments: argparse.Namespace, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a line of JSON for each row, or a table, as was asked for."""
+    if arguments.json:
+        for row in rows:
+            print(json.dumps(dict(zip(head, row, strict=True))), flush=True)
+    else:
+        print(table(head, rows), flush=True)
+
+
+def say_batches(
+    query: StreamingQuery, arguments: argparse.Namespace, stop: threading.Event, *, until: datetime | None = None
+) -> None:
+    """Print a line about each micro-batch until the query ends, as `micro_batches`; it observes `unreadable`."""
+    for facts in micro_batches(query, stop=stop, until=until, counters=["unreadable"]):
+        say(arguments, facts, sentence(facts, left_out=["unreadable"]))
 
 
 def _session_settings(arguments: argparse.Namespace) -> dict[str, str]:

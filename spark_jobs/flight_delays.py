@@ -14,7 +14,6 @@ watermark, and so closes every window that has a flight. It has no `origin`, and
 from __future__ import annotations
 
 import argparse
-import json
 import threading
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,10 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from minibroker.spark_jobs import command_lines, query_source
-from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.command import Job, main, say_batches
 from minibroker.spark_jobs.command_lines import WATERMARK_DAYS, WINDOW_DAYS
-from minibroker.spark_jobs.kafka_options import source_options, topics_of
-from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start_files
+from minibroker.spark_jobs.kafka_options import read, source_options
+from minibroker.spark_jobs.micro_batches import start
 from minibroker.spark_jobs.query_source import Checkpoint
 
 options = command_lines.delays
@@ -39,11 +38,6 @@ FLIGHT = StructType(
         StructField("departure_delay_minutes", IntegerType()),
     ]
 )
-
-
-def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Open the stream of a Kafka source with these options, named as Spark names them."""
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def transform(
@@ -91,7 +85,7 @@ def transform(
 def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
     """Start writing Parquet files, each window once: of the present records, or every so many seconds for ever."""
     writer = delays.writeStream.queryName("flight_delays").outputMode("append")
-    return start_files(writer, output=output, checkpoint=checkpoint, every_seconds=every_seconds)
+    return start(writer.format("parquet").option("path", output), checkpoint=checkpoint, every_seconds=every_seconds)
 
 
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
@@ -113,14 +107,11 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         checkpoint=arguments.checkpoint,
         every_seconds=arguments.continuous,
     )
-    for facts in micro_batches(query, stop=stop, until=arguments.until, counters=["unreadable"]):
-        print(json.dumps(facts) if arguments.json else sentence(facts, left_out=["unreadable"]), flush=True)
+    say_batches(query, arguments, stop, until=arguments.until)
     return 0
 
 
-JOB = Job(
-    "delays", options, plan, run, subject=lambda arguments: f"{topics_of(arguments)} at {arguments.bootstrap_servers}"
-)
+JOB = Job("delays", options, plan, run)
 
 if __name__ == "__main__":
     main(JOB)

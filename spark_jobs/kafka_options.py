@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from pyspark.sql import DataFrame, SparkSession
+
 # Of a producer: whatever fits into its buffer; the topic has the say. Java's own default is a MiB.
 LARGE_RECORDS = {"kafka.max.request.size": str(32 << 20)}
+
+
+def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """Open the stream of a Kafka source with these options, named as Spark names them."""
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:

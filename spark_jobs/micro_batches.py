@@ -18,11 +18,9 @@ LOOK_AGAIN_SECONDS = 0.5
 NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # of the batches before there is one
 
 
-def start_files(
-    writer: DataStreamWriter, *, output: str, checkpoint: str, every_seconds: float | None
-) -> StreamingQuery:
-    """Start writing Parquet files: of the present records, or every so many seconds for ever."""
-    writer = writer.format("parquet").option("path", output).option("checkpointLocation", checkpoint)
+def start(writer: DataStreamWriter, *, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
+    """Start a query of the present records, or one with a micro-batch every so many seconds for ever."""
+    writer = writer.option("checkpointLocation", checkpoint)
     if every_seconds is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{every_seconds} seconds").start()

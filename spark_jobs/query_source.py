@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from minibroker.spark_jobs import topic_offsets
+from minibroker.spark_jobs.command import say
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import source_options
@@ -113,7 +114,7 @@ def check(spark: SparkSession, arguments: argparse.Namespace, checkpoint: Checkp
     found = [*lost(done, begins, ends)]
     found += [each for each in lost(reached[max(reached)], begins, ends) if each.is_anew and each not in found]
     for each in found:
-        _say(arguments, each)
+        say(arguments, {"lost": each._asdict()}, f"lost: {each}")
         if each.is_anew:
             raise _made_anew(str(each))
     if found and arguments.fail_on_data_loss == "true":
@@ -123,7 +124,3 @@ def check(spark: SparkSession, arguments: argparse.Namespace, checkpoint: Checkp
 
 def _made_anew(what: str) -> JobFailed:
     return JobFailed(f"{what}; give the new topic an output and a checkpoint of its own")
-
-
-def _say(arguments: argparse.Namespace, each: Lost) -> None:
-    print(json.dumps({"lost": each._asdict()}) if arguments.json else f"lost: {each}", flush=True)

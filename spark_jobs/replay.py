@@ -24,12 +24,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import command_lines, sending, topic_offsets
-from minibroker.spark_jobs.command import Job, Progress, main, say, stoppable
+from minibroker.spark_jobs.command import Job, Progress, main, say, say_rows, stoppable
 from minibroker.spark_jobs.command_lines import PROMISES
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import LARGE_RECORDS, broker_options
-from minibroker.spark_jobs.report import picture, table
+from minibroker.spark_jobs.report import picture
 from minibroker.spark_jobs.sink_table import QUERY, SinkTable, read_tables
 
 options = command_lines.replay
@@ -273,11 +273,7 @@ def _report(sent: Sequence[Mapping[str, Any]], seconds: float, group: str, argum
         rows.append([topic, lane, *counts, max(row["late_ms"] for row in of_lane)])
     head = ["topic", "partition" if arguments.partitions == "original" else "lane", "sent", "sent before", "late ms"]
     total = sum(row["records"] for row in sent)
-    if arguments.json:
-        for row in rows:
-            print(json.dumps(dict(zip(head, row, strict=True))), flush=True)
-    else:
-        print(table(head, rows))
+    say_rows(arguments, head, rows)
     text = f"{total:,} records sent in {seconds:.1f} s, {total / seconds:,.0f} a second"
     if not total:
         text = f"all were sent before, in the group {group}; to send them again, give another --group"

@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minibroker.spark_jobs import command_lines, query_source
-from minibroker.spark_jobs.command import Job, main
-from minibroker.spark_jobs.kafka_options import source_options, topics_of
-from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start_files
+from minibroker.spark_jobs.command import Job, main, say, say_batches
+from minibroker.spark_jobs.kafka_options import read, source_options, topics_of
+from minibroker.spark_jobs.micro_batches import start
 from minibroker.spark_jobs.query_source import Checkpoint
 from minibroker.spark_jobs.report import picture, table
 
@@ -50,11 +50,6 @@ READINGS = f"at TIMESTAMP, {READING}"
 MOMENTS = 60  # of a picture
 READERS = 8  # in a picture: the colours of which it can tell apart are six, with two repeated
 MS = 1000
-
-
-def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Open the stream of a Kafka source with these options, named as Spark names them."""
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def transform(records: DataFrame) -> DataFrame:
@@ -154,7 +149,7 @@ def _reason() -> Column:
 def write(readings: DataFrame, *, output: str, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
     """Start writing Parquet files by kind of reading: of the present records, or every so many seconds for ever."""
     writer = readings.writeStream.queryName("telemetry").partitionBy("kind")
-    return start_files(writer, output=output, checkpoint=checkpoint, every_seconds=every_seconds)
+    return start(writer.format("parquet").option("path", output), checkpoint=checkpoint, every_seconds=every_seconds)
 
 
 def readers(readings: DataFrame) -> DataFrame:
@@ -212,14 +207,13 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
         checkpoint=arguments.checkpoint,
         every_seconds=arguments.continuous,
     )
-    for facts in micro_batches(query, stop=stop, counters=["unreadable"]):
-        print(json.dumps(facts) if arguments.json else sentence(facts, left_out=["unreadable"]), flush=True)
+    say_batches(query, arguments, stop)
     try:
         readings = spark.read.schema(READINGS).parquet(arguments.output)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        print(json.dumps({"readings": 0}) if arguments.json else f"nothing in {topics_of(arguments)} yet", flush=True)
+        say(arguments, {"readings": 0}, f"nothing in {topics_of(arguments)} yet")
         return 0
     _report(readings, arguments)
     return 0
@@ -284,13 +278,7 @@ def draw(lags: dict[str, list[float]], seconds_each: float, path: Path) -> None:
             axes.legend(loc="best")
 
 
-JOB = Job(
-    "telemetry",
-    options,
-    plan,
-    run,
-    subject=lambda arguments: f"{topics_of(arguments)} at {arguments.bootstrap_servers}",
-)
+JOB = Job("telemetry", options, plan, run)
 
 if __name__ == "__main__":
     main(JOB)

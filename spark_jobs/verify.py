@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import command_lines, topic_offsets
-from minibroker.spark_jobs.command import Job, main, stoppable
+from minibroker.spark_jobs.command import Job, main, say_rows, stoppable
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.kafka_options import broker_options
 from minibroker.spark_jobs.report import picture, table
@@ -281,23 +281,19 @@ def _report(
     other = arguments.against_topic or arguments.against_archive
     names = [*LANE, "records", "against", "same", *KINDS]
     total = {name: sum(lane[name] for lane in lanes) for name in names[2:]}
+    say_rows(arguments, names, [[lane[name] for name in names] for lane in lanes])
     if arguments.json:
-        for lane in lanes:
-            print(json.dumps({name: lane[name] for name in names}), flush=True)
         for row in sample:
             print(json.dumps({"difference": row}), flush=True)
         print(json.dumps({"equal": equal, **total, "outside": outside}), flush=True)
         return
-    print(table(names, [[lane[name] for name in names] for lane in lanes]))
     if outside:
         print(f"{outside:,} more records of the archive are before the topic's first offset, or came after the start")
     if sample:
         print(table(list(sample[0]), [[_text(value) for value in row.values()] for row in sample]))
-    if equal:
-        print(f"equal: {total['records']:,} records of {arguments.subscribe} and {other}", flush=True)
-    else:
-        count = sum(total[kind] for kind in KINDS)
-        print(f"different: {count:,} of {total['records']:,} records of {arguments.subscribe}, and {other}", flush=True)
+    records = f"{total['records']:,} records of {arguments.subscribe}"
+    count = sum(total[kind] for kind in KINDS)
+    print(f"equal: {records} and {other}" if equal else f"different: {count:,} of {records}, and {other}", flush=True)
 
 
 def _text(value: Any) -> Any:

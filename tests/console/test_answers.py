@@ -105,39 +105,6 @@ def test_a_setting_of_a_topic_has_what_it_sets(console: RunningConsole, topic: s
     assert all(rows.values())
 
 
-def test_topics_are_filtered_sorted_and_cut_here(console: RunningConsole, shown_broker: Broker) -> None:
-    for number in range(5):
-        shown_broker.create_topic(f"cut-here-{number}", partitions=number + 1)
-    write(shown_broker, "cut-here-2", 3)
-
-    page = get(console, "/api/topics?filter=CUT+here&sort=-partitions&from=1&n=2&fresh=1")
-    by_messages = get(console, "/api/topics?filter=cut-here&sort=-messages&n=1")
-    figures = get(console, "/api/topics?filter=cut-here-2&figures=1")["rows"][0]
-
-    assert (page["total"], [row["name"] for row in page["rows"]]) == (5, ["cut-here-3", "cut-here-2"])
-    assert page["all"] >= 5
-    assert [row["name"] for row in by_messages["rows"]] == ["cut-here-2"]
-    assert (figures["messages"], figures["partitions"]) == (3, 3)
-    assert figures["bytes"] > 0
-
-
-def test_a_page_of_messages_from_anywhere(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
-    write(shown_broker, topic, 30)
-
-    newest = messages(console, topic, n=3)
-    older = messages(console, topic, n=3, cursor=newest["cursor"])
-    first = messages(console, topic, n=3, at="beginning")
-    later = messages(console, topic, n=3, at="beginning", cursor=first["cursor"])
-
-    assert (values(newest), newest["state"], newest["total"]) == (["29", "28", "27"], "full", 30)
-    assert values(older) == ["26", "25", "24"]
-    assert (values(first), values(later)) == (["0", "1", "2"], ["3", "4", "5"])
-    assert values(messages(console, topic, n=2, at="-4")) == ["26", "27"]
-    assert values(messages(console, topic, n=2, at="7", partition=0)) == ["7", "8"]
-    assert values(messages(console, topic, n=2, at="@1000011")) == ["11", "12"]
-    assert values(messages(console, topic, at="@1000028", until=1_000_028)) == ["28"]
-
-
 def test_a_page_of_several_partitions_is_in_the_order_of_time_and_repeats_nothing(
     console: RunningConsole, shown_broker: Broker, topic: str
 ) -> None:
@@ -153,39 +120,6 @@ def test_a_page_of_several_partitions_is_in_the_order_of_time_and_repeats_nothin
             if not cursor:
                 break
         assert (found, page["state"]) == (expected, "end")
-
-
-@pytest.mark.parametrize(
-    ("search", "found"),
-    [
-        ({"text": "GATE"}, ["gate 1"]),
-        ({"text": "gate", "in": "key"}, []),
-        ({"text": "b", "in": "key", "op": "is"}, ["gate 1"]),
-        ({"text": "gat", "op": "begins", "in": "value"}, ["gate 1"]),
-        ({"text": "tower", "in": "header"}, ["plain"]),
-        ({"text": "radar", "in": "header", "header": "source"}, ["plain"]),
-        ({"text": "radar", "in": "header", "header": "other"}, []),
-        ({"in": "header", "header": "source"}, ["plain"]),
-        ({"text": "0x706c61696e", "in": "value"}, ["plain"]),
-        ({"text": BOMB}, [BOMB]),
-    ],
-)
-def test_a_message_is_found_by_key_value_and_header(
-    console: RunningConsole, shown_broker: Broker, search: dict[str, str], found: list[str]
-) -> None:
-    name = "searched"
-    if name not in shown_broker.topics():
-        shown_broker.create_topic(name, partitions=2)
-        producer = Producer({"bootstrap.servers": shown_broker.bootstrap_servers})
-        producer.produce(name, "plain", key="a", headers=[("source", b"tower"), ("source", b"radar")])
-        producer.produce(name, "gate 1", key="b")
-        producer.produce(name, BOMB, key="c")
-        producer.flush(10)
-
-    page = messages(console, name, **search)
-
-    assert values(page) == found
-    assert page["state"] == "end"
 
 
 @pytest.mark.parametrize(("at", "step"), [("beginning", 1), ("newest", -1)])
@@ -235,22 +169,6 @@ def test_all_that_is_known_of_a_message(console: RunningConsole, shown_broker: B
     assert download.body == value
     assert download.headers["content-type"] == "application/octet-stream"
     assert download.headers["content-disposition"].startswith("attachment")
-
-
-def test_what_is_sent_from_the_page_arrives_as_it_was(
-    console: RunningConsole, shown_broker: Broker, topic: str
-) -> None:
-    at = f"/api/topics/{topic}/records"
-    twice = [["source", "tower"], ["source", {"base64": base64.b64encode(b"\xfe").decode()}]]
-
-    sent = change(console, "POST", at, key="k", value="ünïcode", headers=twice, partition=2, times=2)
-    tombstone = change(console, "POST", at, key="k", value=None)
-
-    assert [(row["partition"], row["offset"]) for row in sent["rows"]] == [(2, 0), (2, 1)]
-    first = shown_broker.records(topic, partition=2)[0]
-    assert (first.value, list(first.headers)) == ("ünïcode".encode(), [("source", b"tower"), ("source", b"\xfe")])
-    (where,) = tombstone["rows"]
-    assert get(console, f"/api/topics/{topic}/messages/{where['partition']}/{where['offset']}")["value"] is None
 
 
 def test_every_record_is_sent_as_it_is_and_again(console: RunningConsole, shown_broker: Broker) -> None:
@@ -312,51 +230,6 @@ def test_the_newest_come_as_a_stream(console: RunningConsole, shown_broker: Brok
     assert (first["rows"], first["cursor"]) == ([], "0:0,1:0,2:0")
     assert len(shown) + left_out == expected
     assert all("4" in value for value in shown)
-
-
-def test_a_group_with_its_lag_and_for_how_long_it_has_waited(
-    console: RunningConsole, shown_broker: Broker, topic: str
-) -> None:
-    group = f"odd/{topic}<b>"
-    shown_broker.produce(topic, ["a", "b", "c", "d"], partition=1)
-    commit(shown_broker, group, topic, {1: 1})
-
-    found = get(console, f"/api/groups/{quote(group, safe='')}")
-    listed = get(console, f"/api/groups?filter={quote(group)}")["rows"]
-    of_topic = get(console, f"/api/topics/{topic}/groups")["rows"]
-    lags = get(console, f"/api/lag?topic={topic}")["topics"]
-
-    (partition,) = found["partitions"]
-    assert (found["state"], found["lag"], found["members"]) == ("Empty", 3, [])
-    assert (partition["committed"], partition["end"], partition["lag"]) == (1, 4, 3)
-    assert 0 <= partition["seconds"] < 60
-    assert [point[1] for point in found["points"]] == [3]
-    assert [(row["group"], row["lag"], row["topics"]) for row in listed] == [(group, 3, [topic])]
-    assert of_topic == [{"group": group, "lag": 3, "partitions": 1, "only_fetches": False}]
-    assert lags == {topic: [{"group": group, "lag": 3}]}
-
-
-def test_a_transaction_that_is_open_is_shown_and_holds_back(
-    console: RunningConsole, shown_broker: Broker, topic: str
-) -> None:
-    settings = {"bootstrap.servers": shown_broker.bootstrap_servers, "transactional.id": f"tx-{topic}"}
-    producer = Producer(settings)
-    producer.init_transactions(10)
-    producer.begin_transaction()
-    producer.produce(topic, "open", partition=0)
-    producer.flush(10)
-
-    row = next(each for each in get(console, "/api/transactions")["rows"] if each["transactional_id"] == f"tx-{topic}")
-    partition = get(console, f"/api/topics/{topic}")["rows"][0]
-
-    assert (row["state"], row["partitions"]) == ("Ongoing", [f"{topic}-0"])
-    assert (partition["stable"], partition["end"]) == (0, 1)
-    assert messages(console, topic, committed=1)["rows"] == []
-    assert values(messages(console, topic)) == ["open"]
-    change(console, "POST", f"/api/transactions/tx-{topic}/abort")
-    assert get(console, f"/api/topics/{topic}")["rows"][0]["stable"] == 2  # behind the marker
-    assert messages(console, topic, committed=1)["state"] == "end"
-    assert values(messages(console, topic, at="-1")) == ["open"]  # whatever the offset of the marker
 
 
 def test_a_body_has_a_limit(console: RunningConsole) -> None:

@@ -35,31 +35,6 @@ def admin(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
 
-def test_brokers_know_each_other_and_one_controls(cluster: Cluster, admin: AdminClient) -> None:
-    metadata = admin.list_topics(timeout=WAIT_SECONDS)
-
-    assert sorted(metadata.brokers) == [1, 2, 3]
-    addresses = {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
-    assert addresses == set(cluster.bootstrap_servers.split(","))
-    assert metadata.controller_id in (1, 2, 3)
-
-
-def test_a_follower_leads_where_the_leader_was_killed_and_nothing_is_lost(cluster: Cluster, admin: AdminClient) -> None:
-    topic = new_topic(admin, "killed-leader", [[1, 2, 3]])
-    producer = producer_of(cluster, **{"enable.idempotence": True})
-    values = [b"%d" % number for number in range(RECORDS)]
-    produce(producer, topic, values[:100])
-
-    cluster.kill(1)
-    produce(producer, topic, values[100:200])
-    until(lambda: roles(admin, topic) == [(2, [2, 3])])
-
-    cluster.start(1)
-    until(lambda: roles(admin, topic) == [(2, [1, 2, 3])])
-    produce(producer, topic, values[200:])
-    assert read(cluster, topic, RECORDS) == values
-
-
 def test_a_leader_that_returns_truncates_what_was_acknowledged_by_it_alone(
     cluster: Cluster, admin: AdminClient
 ) -> None:

@@ -227,18 +227,6 @@ def test_a_producer_that_is_not_idempotent_writes_an_unanswered_append_twice(bro
     assert written(broker) == [0, 0]
 
 
-def test_a_delay_holds_the_answer_back_until_its_end(broker: Broker) -> None:
-    began = time.monotonic()
-    with broker.faults.delay(0.3, api="produce", client_id="slow") as fault:
-        kafka_python_writes(broker, 1, client_id="slow")
-        took_seconds = time.monotonic() - began
-
-    kafka_python_writes(broker, 1, client_id="slow")
-
-    assert took_seconds >= 0.3
-    assert (fault.count, fault.is_active) == (1, False)
-
-
 def test_the_brokers_clock_ends_a_delay(broker: Broker) -> None:
     fault = broker.faults.delay(300, api="list_offsets")  # not so long that connections.max.idle.ms ends it too
     with connection_to(broker.bootstrap_servers) as connection:
@@ -261,20 +249,6 @@ def test_a_consumer_goes_on_after_errors_of_its_partition(broker: Broker, error:
 
     assert fault.count == 3
     assert values == list(range(RECORDS))
-
-
-def test_a_consumer_of_confluent_goes_on_when_its_fetch_session_is_struck(broker: Broker) -> None:
-    consumer = confluent_consumer(broker)
-    confluent_writes(broker, 10)
-    first = read(consumer, 10)
-    fault = broker.faults.error("NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=0, times=2)
-    fault.wait(2)
-
-    confluent_writes(broker, 10)
-    second = read(consumer, 10)
-    consumer.close()
-
-    assert (first, second) == (list(range(10)), list(range(10)))
 
 
 def test_a_wrong_crc_is_kafka_pythons_error_and_right_when_it_is_lifted(broker: Broker) -> None:

@@ -66,6 +66,7 @@ MASKS = (
     (re.compile(r'(?<="producer_id": )\d+'), "ID"),
     (re.compile(r'(?<="leader_epoch": )\d+|(?<=leader {8})\d|(?<=follower {6})\d'), "E"),
     (re.compile(r'(?<="seconds": )[\d.]+'), "SECONDS"),
+    (re.compile(r'(?<="rate": )(null|[\d.]+)'), "RATE"),
     (re.compile(r'(?<="points": )\[\[.*?\]\]'), "POINTS"),
     (re.compile(r'(?<="cluster_id": ")[\w-]{22}'), "ID"),
     (re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),

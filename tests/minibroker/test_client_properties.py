@@ -12,7 +12,6 @@ from minibroker.any_cluster.kafka_python import KafkaAdminClient, KafkaConsumer
 from minibroker.cli.app import main
 from minibroker.cli.options import parse_delimiter
 from minibroker.errors import BadValue
-from tests.minibroker.commands import minibroker
 from tests.minibroker.conftest import CommandLine
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"ann\" password='s;=';"
@@ -107,13 +106,3 @@ def test_the_command_line_goes_before_the_file_and_the_file_before_the_environme
     assert main(["apis", "--command-config", str(file)]) == 0
     assert main(["apis", "-X", f"bootstrap.servers={cli.bootstrap}"]) == 0
     assert main(["apis", "--command-config", str(file), "-b", "127.0.0.1:9"]) == 1
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_properties_that_do_not_fit_the_cluster_are_explained(cli: CommandLine) -> None:
-    asked = minibroker("topics", "list", "-X", "security.protocol=SSL", "-b", cli.bootstrap)
-    assert " in SSL at " in asked.complaint
-    for wrong, reason in [("nonsense=1", "nonsense is not a property"), ("request.timeout.ms=x", "not a whole number")]:
-        status, out, err = cli.run("topics", "list", "-X", wrong)
-        assert (status, out, reason in err) == (2, "", True)

@@ -19,35 +19,11 @@ from minibroker.cli.app import main
 from minibroker.cli.reset_plan import plan_in
 from minibroker.client.errors import NoAnswer
 from minibroker.client.topic_partition import TopicPartition
-from minibroker.errors import BadValue, CommandFailed
+from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from tests.minibroker.answering import Answers, metadata, row, topic
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)], 5)
-
-
-@pytest.mark.parametrize(
-    ("text", "printed"),
-    [
-        ("%R%v", b"\0\0\0\4late"),
-        ("%H %e %d", b"2 5 1357020000000"),
-        ("%k{hex} %v{base64} %s{hex}", b"5541 bGF0ZQ== 6c617465"),
-        ('{"k":"%k"} %v\\x7bother} %%{hex}', b'{"k":"UA"} late{other} %{hex}'),
-        ("%v", b"late"),
-    ],
-)
-def test_a_format_has_the_fields_of_kcat_and_rpk(text: str, printed: bytes) -> None:
-    assert compile_format(text)(RECORD) == printed
-
-
-def test_the_size_of_a_null_value_is_minus_one_in_four_bytes() -> None:
-    assert compile_format("%R")(RECORD._replace(value=None)) == b"\xff\xff\xff\xff"
-
-
-@pytest.mark.parametrize("text", ["%t{hex}", "%R{base64}", "%x"])
-def test_only_keys_and_values_are_encoded(text: str) -> None:
-    with pytest.raises(BadValue, match="is not a format token"):
-        compile_format(text)
 
 
 @pytest.mark.parametrize(
@@ -166,33 +142,3 @@ def test_an_abort_marker_has_a_coordinator_epoch_even_of_a_new_producer() -> Non
 
     (marker,) = client.asked[-1].body["markers"]
     assert marker == (7, 2, False, [("t", [0])], 0, 0)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["consume", "t", "-f", "%v", "-o", "json"],
-        ["consume", "t", "--follow", "--to", "3"],
-        ["consume", "t", "--group", "g", "--to", "3"],
-        ["consume", "--regex", "("],
-        ["produce", "t", "file", "--json"],
-        ["produce", "t", "-R", "-D", "x"],
-        ["produce", "t", "-D", r"\q"],
-        ["produce", "t", "-D", ""],
-        ["produce", "t", "--key", "0x", "--key-encoding", "hex"],
-        ["produce", "t", "--json", "--value-encoding", "hex"],
-        ["produce", "t", "file", "--value-encoding", "hex"],
-        ["topics", "list", "-X", "novalue"],
-        ["topics", "list", "--command-config", "/nonexistent"],
-        ["groups", "reset", "g"],
-        ["groups", "reset", "g", "--to", "end", "--to-group", "h"],
-        ["transactions", "abort"],
-        ["transactions", "abort", "id", "--topic", "t"],
-    ],
-)
-def test_options_that_exclude_each_other_are_usage_errors(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-
-    assert "--help`" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from minibroker.any_cluster.record_text import ShownRecord, as_json, compile_for
 from minibroker.errors import BadValue, CommandFailed
 from minibroker.protocol.text import read_back, shown
 
-RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)])
+RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)], 5)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,10 @@ RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("sour
         ("%h", b"source=tower,none=NULL"),
         (r"\x00\\é", b"\x00\\\xc3\xa9"),
         ("", b""),
+        ("%R%v", b"\0\0\0\4late"),
+        ("%H %e %d", b"2 5 1357020000000"),
+        ("%k{hex} %v{base64} %s{hex}", b"5541 bGF0ZQ== 6c617465"),
+        ('{"k":"%k"} %v\\x7bother} %%{hex}', b'{"k":"UA"} late{other} %{hex}'),
     ],
 )
 def test_a_format_prints_a_record(text: str, printed: bytes) -> None:
@@ -30,10 +34,10 @@ def test_a_format_prints_a_record(text: str, printed: bytes) -> None:
 
 
 def test_what_is_not_there_is_empty_and_its_size_minus_one() -> None:
-    assert compile_format("[%k|%v|%K|%V]")(RECORD._replace(key=None, value=None)) == b"[||-1|-1]"
+    assert compile_format("[%k|%v|%K|%V|%R]")(RECORD._replace(key=None, value=None)) == b"[||-1|-1|\xff\xff\xff\xff]"
 
 
-@pytest.mark.parametrize("text", ["%q", "%", "\\", r"\z", r"\x1", "%v{json}", "%k{}", "%p{hex}"])
+@pytest.mark.parametrize("text", ["%q", "%", "\\", r"\z", r"\x1", "%v{json}", "%k{}", "%p{hex}", "%R{base64}", "%x"])
 def test_a_format_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="is not a format token"):
         compile_format(text)

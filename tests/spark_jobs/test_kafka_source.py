@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minibroker import Cluster
 from minibroker.process import Broker
-from minibroker.waiting import wait_for
 from tests.storage.recorded_logs import unpack_recorded_logs
 
 if TYPE_CHECKING:
@@ -120,22 +118,6 @@ def test_a_stream_starts_at_a_time(source: Source, hundred: str) -> None:
     assert numbered(10, 90) == source.was_read()
 
 
-def test_a_batch_after_the_last_record_is_an_error_unless_it_may_start_at_the_end(source: Source, hundred: str) -> None:
-    with pytest.raises(Exception, match="No offset matched from request"):
-        source.batch(subscribe=hundred, startingTimestamp="9000000").count()
-
-
-def test_partitions_start_each_at_a_time_of_its_own(source: Source, kafka: Kafka) -> None:
-    topic = kafka.create_topic(partitions=2)
-    kafka.produce(topic, numbered(10), partition=0)
-    kafka.produce(topic, numbered(10, 50), partition=1)
-    times = json.dumps({topic: {"0": 1_008_000, "1": 1_005_000}})
-
-    records = source.batch(subscribe=topic, startingOffsetsByTimestamp=times)
-
-    assert numbered(2, 8) + numbered(5, 55) == values(records)
-
-
 def test_a_pattern_reads_the_topics_it_matches(source: Source, kafka: Kafka) -> None:
     first = kafka.create_topic()
     for topic in (first, f"{first}-also", f"not-{first}"):
@@ -161,28 +143,6 @@ def test_a_batch_reads_every_record_of_every_partition_or_of_those_assigned(sour
     assert numbered(50, 50) == values(assigned)
 
 
-def test_a_batch_binds_earliest_and_latest_when_it_runs(source: Source, kafka: Kafka) -> None:
-    topic = kafka.create_topic()
-    kafka.produce(topic, numbered(10))
-    records = source.batch(subscribe=topic)
-    assert values(records) == numbered(10)
-    kafka.produce(topic, numbered(10, 10))
-    kafka.delete_records(topic, partition=0, before=5)
-
-    assert values(records) == numbered(15, 5)
-
-
-def test_partitions_split_among_tasks_are_read_once(source: Source, kafka: Kafka) -> None:
-    topic = kafka.create_topic(partitions=3)
-    for partition, count in enumerate((40, 10, 1)):
-        kafka.produce(topic, numbered(count, 100 * partition), partition=partition)
-
-    records = source.batch(subscribe=topic, minPartitions="6")
-
-    assert records.rdd.getNumPartitions() >= 6
-    assert values(records) == numbered(40) + numbered(10, 100) + numbered(1, 200)
-
-
 def test_null_keys_and_values_empty_ones_and_headers_of_one_name_are_read_as_they_were(
     source: Source, kafka: Kafka
 ) -> None:
@@ -203,16 +163,6 @@ def test_null_keys_and_values_empty_ones_and_headers_of_one_name_are_read_as_the
     assert sent == [
         (row.key, row.value, row.headers and [(header.key, header.value) for header in row.headers]) for row in rows
     ]
-
-
-def test_the_time_of_an_append_is_a_timestamp_of_its_own_type(source: Source, kafka: Kafka) -> None:
-    topic = kafka.create_topic(config={"message.timestamp.type": "LogAppendTime"})
-    kafka.produce(topic, numbered(1))
-
-    (row,) = source.batch(subscribe=topic).collect()
-
-    assert row.timestampType == 1
-    assert abs(row.timestamp.timestamp() - time.time()) < 60
 
 
 def in_memory(records: DataFrame, query_name: str) -> StreamingQuery:
@@ -252,23 +202,6 @@ def test_a_stream_sees_partitions_and_topics_that_come_later(
     assert numbered(6) == values(spark.table(query_name))
 
 
-def test_a_stream_reads_added_partitions_from_their_beginning(
-    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
-) -> None:
-    topic = kafka.create_topic()
-    kafka.produce(topic, numbered(3))
-    options = {"startingOffsets": "latest", "kafka.metadata.max.age.ms": "100"}
-    query = in_memory(source.stream(subscribe=topic, **options), query_name)
-    kafka.add_partitions(topic, 3)
-    for partition in range(3):
-        kafka.produce(topic, numbered(3, 10 * partition + 10), partition=partition)
-
-    query.processAllAvailable()
-    query.stop()
-
-    assert values(spark.table(query_name)) == [*numbered(3, 10), *numbered(3, 20), *numbered(3, 30)]
-
-
 def test_a_stream_of_a_pattern_goes_on_when_one_of_its_topics_is_deleted(
     source: Source, kafka: Kafka, spark: SparkSession, query_name: str
 ) -> None:
@@ -284,19 +217,6 @@ def test_a_stream_of_a_pattern_goes_on_when_one_of_its_topics_is_deleted(
     query.stop()
 
     assert values(spark.table(query_name)) == numbered(6)
-
-
-def test_a_stream_takes_no_more_than_its_limit_at_a_time(source: Source, kafka: Kafka) -> None:
-    topic = kafka.create_topic(partitions=2)
-    kafka.produce(topic, numbered(60), partition=0)
-    kafka.produce(topic, numbered(30, 60), partition=1)
-
-    query = source.read_to_end(source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"))
-
-    read = [batch for batch in query.recentProgress if batch["numInputRows"]]
-    assert [batch["numInputRows"] for batch in read] == [30, 30, 30]
-    assert [float(batch["sources"][0]["metrics"]["avgOffsetsBehindLatest"]) for batch in read] == [30, 15, 0]
-    assert numbered(90) == source.was_read()
 
 
 def test_a_stream_goes_on_from_its_checkpoint(source: Source, kafka: Kafka) -> None:
@@ -375,24 +295,6 @@ def test_records_deleted_while_they_are_read_fail_the_query_or_are_passed_over_i
         assert read == numbered(5, 25)
 
 
-def test_a_topic_made_anew_while_it_is_read_does_not_fail_a_query_that_may_lose_records(
-    source: Source, kafka: Kafka
-) -> None:
-    topic = kafka.create_topic()
-    kafka.produce(topic, numbered(10))
-    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": "1000"}
-    read: list[str] = []
-
-    def read_another(records: DataFrame, _: int) -> None:
-        kafka.make_anew(topic)
-        read.extend(values(records))
-
-    query = source.stream(subscribe=topic, **options).writeStream.foreachBatch(read_another)
-
-    assert query.trigger(availableNow=True).start().awaitTermination(60)
-    assert read == []
-
-
 def test_a_committed_read_leaves_out_what_was_aborted(source: Source, tmp_path: Path) -> None:
     """In logs that Apache Kafka 2.0.1 wrote: offsets 2 to 4 are an aborted transaction's, 7 and 11 end one."""
     with Broker(data_dir=unpack_recorded_logs(tmp_path / "data"), settings={"log.retention.ms": -1}) as broker:
@@ -447,30 +349,6 @@ def test_a_stream_of_transactions_ends_its_batches_at_any_offset(source: Source,
         assert batches == [[0, 1, 2], [3, 4], [6, 7, 8], [9, 10], [12, 13], [15, 16], []]
 
 
-def test_a_continuous_query_reads_what_is_committed(
-    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
-) -> None:
-    topic = kafka.create_topic()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
-    producer.init_transactions(30)
-    records = source.stream(subscribe=topic, startingOffsets="earliest", **{"kafka.isolation.level": "read_committed"})
-    query = records.writeStream.format("memory").queryName(query_name).trigger(continuous="100 milliseconds").start()
-    for value, end in (("1", producer.commit_transaction), ("2", producer.abort_transaction)):
-        producer.begin_transaction()
-        producer.produce(topic, value)
-        assert producer.flush(30) == 0
-        end()
-    kafka.produce(topic, ["3"])
-
-    def goes_on() -> None:
-        assert query.isActive, query.exception()
-
-    wait_for(lambda: "3" in values(spark.table(query_name)), timeout=30, check=goes_on, scene=str)
-    query.stop()
-
-    assert values(spark.table(query_name)) == ["1", "3"]
-
-
 def test_a_source_that_asks_by_a_consumer_joins_a_group_of_its_prefix(
     source: Source, kafka: Kafka, spark: SparkSession
 ) -> None:
@@ -486,42 +364,6 @@ def test_a_source_that_asks_by_a_consumer_joins_a_group_of_its_prefix(
     assert source.was_read() == numbered(10)
     groups = [each.group_id for each in kafka.admin.list_consumer_groups().result(30).valid]
     assert [each for each in groups if each.startswith(f"of-{topic}-")]
-
-
-@pytest.mark.sample(of=lambda codec: codec == "lz4")  # test_clients.py has Java's client with each
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_spark_writes_and_reads_what_is_compressed(
-    source: Source, kafka: Kafka, spark: SparkSession, codec: str
-) -> None:
-    topic = kafka.create_topic()
-    text = spark.range(2000).selectExpr("repeat(lpad(id, 4, '0'), 20) AS value")
-
-    text.write.format("kafka").options(**source.sink(topic), **{"kafka.compression.type": codec}).save()
-
-    assert values(source.batch(subscribe=topic)) == [each * 20 for each in numbered(2000)]
-
-
-def test_spark_writes_to_the_topic_of_each_row_or_to_the_one_of_the_option(
-    source: Source, kafka: Kafka, spark: SparkSession
-) -> None:
-    first, second = kafka.create_topic(), kafka.create_topic()
-    rows = spark.createDataFrame([(first, "1"), (second, "2")], "topic string, value string")
-    address = {"kafka.bootstrap.servers": kafka.bootstrap}
-
-    rows.write.format("kafka").options(**address).save()
-    rows.write.format("kafka").options(**source.sink(first)).save()
-
-    assert values(source.batch(subscribe=first)) == ["1", "1", "2"]
-    assert values(source.batch(subscribe=second)) == ["2"]
-
-
-def test_spark_writes_more_than_its_buffer_holds(source: Source, kafka: Kafka, spark: SparkSession) -> None:
-    topic = kafka.create_topic()
-    large = spark.range(500).selectExpr("repeat('x', 15000) AS value")
-
-    large.write.format("kafka").options(**source.sink(topic), **{"kafka.buffer.memory": "16384"}).save()
-
-    assert source.batch(subscribe=topic).where("length(value) = 15000").count() == 500
 
 
 def test_a_topic_that_is_not_there_is_named_by_source_and_sink(source: Source, spark: SparkSession) -> None:
