@@ -29,13 +29,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
 from minibroker.spark_jobs import command_lines, query_source
-from minibroker.spark_jobs.command import Job, main, say, say_rows
+from minibroker.spark_jobs.command import Job, main
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import read, source_options
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start
 from minibroker.spark_jobs.query_source import Checkpoint
-from minibroker.spark_jobs.report import picture, shortened
+from minibroker.spark_jobs.report import picture, say, say_rows, shortened
 from minibroker.spark_jobs.sink_table import QUERY, Compacted, SinkTable
 
 options = command_lines.archive

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import command_lines
-from minibroker.spark_jobs.command import Job, main, say
+from minibroker.spark_jobs.command import Job, main
+from minibroker.spark_jobs.report import say
 
 options = command_lines.checkpoint
 FIRST_KEYS = 5

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -33,7 +33,7 @@ from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.kafka_options import topics_of
 from minibroker.spark_jobs.living_line import LivingLine, Watch, living_line
 from minibroker.spark_jobs.micro_batches import micro_batches, sentence
-from minibroker.spark_jobs.report import table
+from minibroker.spark_jobs.report import say
 from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
 from minibroker.spark_jobs.surroundings import check_surroundings
 from minibroker.spark_jobs.topic_offsets import beyond_times
@@ -221,20 +221,6 @@ def _progress_of(spark: SparkSession) -> Callable[[], Progress | None]:
         return Progress({"stage": doing.stage, "tasks_done": doing.tasks_done, "tasks": doing.tasks}, str(doing))
 
     return progress
-
-
-def say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
-    """Print facts as a line of JSON, or their text, as was asked for."""
-    print(json.dumps(facts) if arguments.json else text, flush=True)
-
-
-def say_rows(arguments: argparse.Namespace, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a line of JSON for each row, or a table, as was asked for."""
-    if arguments.json:
-        for row in rows:
-            print(json.dumps(dict(zip(head, row, strict=True))), flush=True)
-    else:
-        print(table(head, rows), flush=True)
 
 
 def say_batches(

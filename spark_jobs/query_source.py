@@ -14,10 +14,10 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from minibroker.spark_jobs import topic_offsets
-from minibroker.spark_jobs.command import say
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import source_options
+from minibroker.spark_jobs.report import say
 from minibroker.spark_jobs.topic_offsets import Offsets, Topic
 
 TOPIC_IDS = "_topics"  # beside Spark's own files: JSON of the id of each topic

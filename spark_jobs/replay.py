@@ -24,12 +24,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import command_lines, sending, topic_offsets
-from minibroker.spark_jobs.command import Job, Progress, main, say, say_rows, stoppable
+from minibroker.spark_jobs.command import Job, Progress, main, stoppable
 from minibroker.spark_jobs.command_lines import PROMISES
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.hadoop_files import HadoopFiles
 from minibroker.spark_jobs.kafka_options import LARGE_RECORDS, broker_options
-from minibroker.spark_jobs.report import picture
+from minibroker.spark_jobs.report import picture, say, say_rows
 from minibroker.spark_jobs.sink_table import QUERY, SinkTable, read_tables
 
 options = command_lines.replay

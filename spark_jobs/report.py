@@ -1,8 +1,10 @@
-"""The end of a job: a table of text, and one picture."""
+"""The output of a job: lines of text or of JSON, a table of text, and one picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,3 +73,17 @@ def picture(path: Path, title: str) -> Iterator[Axes]:
         yield axes
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
+
+
+def say(arguments: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
+    """Print facts as a line of JSON, or their text, as was asked for."""
+    print(json.dumps(facts) if arguments.json else text, flush=True)
+
+
+def say_rows(arguments: argparse.Namespace, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a line of JSON for each row, or a table, as was asked for."""
+    if arguments.json:
+        for row in rows:
+            print(json.dumps(dict(zip(head, row, strict=True))), flush=True)
+    else:
+        print(table(head, rows), flush=True)

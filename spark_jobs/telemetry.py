@@ -23,11 +23,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minibroker.spark_jobs import command_lines, query_source
-from minibroker.spark_jobs.command import Job, main, say, say_batches
+from minibroker.spark_jobs.command import Job, main, say_batches
 from minibroker.spark_jobs.kafka_options import read, source_options, topics_of
 from minibroker.spark_jobs.micro_batches import start
 from minibroker.spark_jobs.query_source import Checkpoint
-from minibroker.spark_jobs.report import picture, table
+from minibroker.spark_jobs.report import picture, say, table
 
 options = command_lines.telemetry
 STAGES = ("request_queue", "local", "remote", "throttle", "response_queue", "response_send")

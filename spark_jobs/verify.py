@@ -20,10 +20,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from minibroker.spark_jobs import command_lines, topic_offsets
-from minibroker.spark_jobs.command import Job, main, say_rows, stoppable
+from minibroker.spark_jobs.command import Job, main, stoppable
 from minibroker.spark_jobs.errors import JobFailed
 from minibroker.spark_jobs.kafka_options import broker_options
-from minibroker.spark_jobs.report import picture, table
+from minibroker.spark_jobs.report import picture, say_rows, table
 from minibroker.spark_jobs.sink_table import read_tables
 
 # The exit status: 1 is for a comparison that could not be made, 2 for options.

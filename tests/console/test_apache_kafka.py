@@ -30,6 +30,7 @@ def set_on_broker(rows: list[dict[str, Any]]) -> dict[str, str]:
     return {row["name"]: row["value"] for row in rows if row["source"] == "DYNAMIC_BROKER_CONFIG"}
 
 
+@pytest.mark.nightly  # by day test_any_kafka.py has the pages of 4.4.0
 def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
     try:
         jars = kafka_jars()

@@ -6,8 +6,10 @@ Each has an authorizer, the groups of its time, and a transaction that is open.
 from __future__ import annotations
 
 import re
+import socket
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +31,7 @@ from tests.integration.any_kafka import (
     untried,
 )
 from tests.minibroker.command_sessions import run
-from tests.minibroker.commands import running
+from tests.minibroker.commands import minibroker, running
 from tests.recipes import Command, commands_of, files_of, recipe_text, shell
 
 AT_NIGHT = pytest.mark.nightly
@@ -130,6 +132,9 @@ COMMANDS = [
     Try("topics create a_b", "collides.*choose another name: in names of metrics", status=1),
 ]
 TRIED_ALONE = ["metrics serve"]
+BESIDE_A_SILENT_ADDRESS = (
+    "topics list", "offsets orders", "groups list", "groups describe classic", "consume orders", "acls list",
+)  # fmt: skip
 PAGES = [
     Try("/readyz", "ok"),
     Try("/api/cluster", '"version":"VERSION"'),
@@ -200,6 +205,13 @@ def test_every_page_works(kafka: AnyKafka) -> None:
         addresses = get(console, "/api/openapi.json")["paths"]
     assert not wrong, "\n".join(wrong)
     assert untried(addresses, [each.line for each in PAGES]) == []
+
+
+def test_the_first_address_may_be_one_where_nobody_answers(kafka: AnyKafka) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        bootstrap = f"127.0.0.1:{silent.getsockname()[1]},{kafka.bootstrap}"
+        for found in pool.map(lambda line: minibroker(*line.split(), "-b", bootstrap), BESIDE_A_SILENT_ADDRESS):
+            assert found.status == 0, found.err
 
 
 def test_metrics_are_served(kafka: AnyKafka) -> None:

@@ -163,6 +163,7 @@ def test_apache_kafka_sees_the_groups_that_minibroker_stored(
     assert seen_groups(again.bootstrap) == stored | {SIMPLE: stored[SIMPLE]._replace(offsets={(TOPIC, 0): (5, "")})}
 
 
+@pytest.mark.nightly  # by day minibroker reads what Kafka once stored: tests/broker/test_offset_store.py
 def test_minibroker_sees_the_groups_that_apache_kafka_stored(
     start_minibroker: StartMinibroker, tmp_path: Path, jars: Path
 ) -> None:

@@ -23,7 +23,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from typer.main import get_command
 
-from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker import Broker, Cluster, patience
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.cluster import connected
@@ -31,7 +30,7 @@ from minibroker.any_cluster.transaction_admin import describe
 from minibroker.cli.app import app_of
 from tests.console.asking import ask, get
 from tests.console.conftest import RunningConsole, console_of
-from tests.integration.any_kafka import any_kafka, names_of, untried
+from tests.integration.any_kafka import names_of, untried
 from tests.integration.clusters import new_topic
 from tests.minibroker.command_sessions import run as here
 from tests.minibroker.commands import Finished, minibroker
@@ -139,14 +138,6 @@ STREAMS = [
 FREE = ("apis", "cluster status", "/api/activity")  # to whoever connects
 BROKER_ID = re.compile(r"(?<=--broker )\d|(?<=/brokers/)\d")
 DENIED = "AUTHORIZATION_FAILED|that this user may see|that needs|its ACLs"
-OF_ANY_KAFKA = [
-    "topics list",
-    "offsets orders",
-    "groups list",
-    "groups describe classic",
-    "consume orders",
-    "acls list",
-]
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +191,16 @@ def run() -> Iterator[Run]:
         yield commands.run
 
 
+@pytest.fixture(scope="module")
+def start_seconds(cluster: Cluster, run: Run) -> float:
+    """How long commands take that wait for nothing, as many at once as later: the machine's part of the time."""
+    begun = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for found in pool.map(lambda _: run("apis", "-b", cluster.bootstrap_servers), range(2 * AT_ONCE)):
+            assert found.status == 0, found.err
+    return time.monotonic() - begun
+
+
 @contextmanager
 def silent_first(cluster: Cluster) -> Iterator[str]:
     """Nobody takes the connections that this address accepts, as where a process stands still."""
@@ -242,10 +243,15 @@ def dead(cluster: Cluster) -> Iterator[str]:
         cluster.until_leader("spread", BROKEN - 1)
 
 
-@pytest.mark.parametrize("damage", [silent_first, slow, standing_still, paused, dead])
-def test_every_command_and_page_that_reads_shows_what_there_is(cluster: Cluster, run: Run, damage: Any) -> None:
+# A process that is stopped accepts connections as one that stands still.
+@pytest.mark.parametrize(
+    "damage", [silent_first, slow, standing_still, pytest.param(paused, marks=pytest.mark.nightly), dead]
+)
+def test_every_command_and_page_that_reads_shows_what_there_is(
+    cluster: Cluster, run: Run, start_seconds: float, damage: Any
+) -> None:
     """All wait side by side."""
-    within_seconds = GOAL_SECONDS + start_seconds(cluster, run)
+    within_seconds = GOAL_SECONDS + start_seconds
     with (
         damage(cluster) as bootstrap,
         console_of(bootstrap) as console,
@@ -265,15 +271,6 @@ def test_every_command_and_page_that_reads_shows_what_there_is(cluster: Cluster,
     ]
     assert not wrong, f"not within {within_seconds:.1f} s, or not what there is:\n" + "\n".join(wrong)
     assert untried(addresses, [each.line for each in PAGES]) == []
-
-
-def start_seconds(cluster: Cluster, run: Run) -> float:
-    """How long commands take that wait for nothing, as many at once as later: the machine's part of the time."""
-    begun = time.monotonic()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for found in pool.map(lambda _: run("apis", "-b", cluster.bootstrap_servers), range(2 * AT_ONCE)):
-            assert found.status == 0, found.err
-    return time.monotonic() - begun
 
 
 class Shown(NamedTuple):
@@ -361,20 +358,6 @@ def test_every_command_that_reads_is_tried() -> None:
     names = [name for name in names_of(get_command(app_of())) if not WRITES.fullmatch(name)]
 
     assert [name for name in names if not any(line.startswith(f"{name} ") for line in lines)] == []
-
-
-def test_apache_kafka_is_shown_whatever_the_first_address_is(run: Run, tmp_path: Path) -> None:
-    try:
-        with (
-            any_kafka("4.4.0", tmp_path) as kafka,
-            socket.create_server(("127.0.0.1", 0)) as silent,
-            ThreadPoolExecutor(AT_ONCE) as pool,
-        ):
-            bootstrap = f"127.0.0.1:{silent.getsockname()[1]},{kafka.bootstrap}"
-            for line, found in pool.map(lambda line: (line, run(*line.split(), "-b", bootstrap)), OF_ANY_KAFKA):
-                assert found.status == 0, (line, found.err)
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Apache Kafka 4.4.0 cannot be had: {reason}")
 
 
 def test_of_a_lone_slow_broker_each_command_shows_what_one_answer_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,7 @@ def test_a_secured_broker_has_its_metrics_by_credentials_or_from_python(tmp_path
         )
 
 
+@pytest.mark.nightly  # by day test_any_kafka.py has the metrics of 4.4.0
 def test_apache_kafka_has_the_metrics_of_any_cluster(jars: Path, tmp_path: Path) -> None:
     with ApacheKafka(jars, tmp_path, heap="512m") as kafka:
         exercise(kafka.bootstrap)

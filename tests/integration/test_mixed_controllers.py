@@ -322,6 +322,7 @@ def test_a_controller_that_stood_still_finds_that_another_one_controls(jars: Pat
     assert cluster.errors_of(1) == []
 
 
+@pytest.mark.nightly
 def test_a_broker_whose_return_kafkas_controller_has_not_noticed_registers_anew(cluster: MixedCluster) -> None:
     cluster.start_kafka(1, **SETTINGS, **{"zookeeper.session.timeout.ms": 30_000})
     cluster.start_ours(OURS, **SETTINGS, **{"zookeeper.session.timeout.ms": 4000})

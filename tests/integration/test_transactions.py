@@ -120,6 +120,7 @@ def test_offsets_are_committed_with_what_was_made_of_them(
     wait_until_read(broker.bootstrap, topic, [b"made of %d" % number for number in range(30)])
 
 
+@pytest.mark.nightly  # by day Kafka goes on with our transactions in test_mixed_coordinators.py
 def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
     start_minibroker: StartMinibroker, tmp_path: Path
 ) -> None:
