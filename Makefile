@@ -27,8 +27,8 @@ COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
 # Left out for it: tests that replace parts of modules; what they are about is in Python in both forms, or the same code.
 ON_COMPILED := $(FAST) and not pure
-# What compiled modules are tested by. The other tests run on the compiled form at night.
-OF_COMPILED := tests/broker tests/conformance tests/fetch_path tests/protocol tests/purgatory tests/storage tests/transcript tests/test_compiled_form.py
+# What the compiled form is tested by: codecs, logs, the wheel, and what a broker answers. All tests run on it at night.
+OF_COMPILED := tests/broker/test_conversations.py tests/conformance tests/fetch_path tests/protocol tests/purgatory tests/storage tests/test_compiled_form.py
 ifeq ($(MINIBROKER_COMPILE),1)
 FORM := $(COMPILED)/.made
 export PYTHONPATH := $(CURDIR)/$(COMPILED)
@@ -43,7 +43,7 @@ help:
 	@sed -n '2,5s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
-	@echo "make wheel  the compiled form, in dist/;  make test-compiled  its modules' fast tests, and the conformance books, on it"
+	@echo "make wheel  the compiled form, in dist/;  make test-compiled  the books, and the fast tests of codecs and logs, on it"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nemesis  kill, pause and cut off brokers of a cluster beside real clients, and judge what these saw"

@@ -98,7 +98,7 @@ def test_a_broker_acts_as_its_settings_name_and_counts_topics_of_clients(act_as:
     assert (cluster["internal_topics"], cluster["internal_partitions"]) == (1, 50)
 
 
-def test_a_setting_of_a_topic_has_what_it_sets(console: RunningConsole, topic: str) -> None:
+def test_a_setting_of_a_topic_has_its_meaning(console: RunningConsole, topic: str) -> None:
     rows = {row["name"]: row["about"] for row in get(console, f"/api/topics/{topic}/settings")["rows"]}
 
     assert rows["retention.ms"] == "Age at which a segment is deleted; -1 for never."
@@ -123,7 +123,7 @@ def test_a_page_of_several_partitions_is_in_the_order_of_time_and_repeats_nothin
 
 
 @pytest.mark.parametrize(("at", "step"), [("beginning", 1), ("newest", -1)])
-def test_what_was_found_comes_as_lines_that_produce_takes(
+def test_messages_found_come_as_lines_that_produce_takes(
     console: RunningConsole, shown_broker: Broker, topic: str, at: str, step: int
 ) -> None:
     producer = Producer({"bootstrap.servers": shown_broker.bootstrap_servers, "linger.ms": 0})

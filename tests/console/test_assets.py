@@ -36,7 +36,7 @@ def test_a_page_has_its_own_modules(path: str, module: str, is_needed: bool) -> 
     assert len(found) == len(set(found))
 
 
-def test_what_is_imported_is_found_from_where_it_is() -> None:
+def test_imports_of_modules_are_found_relative_to_them() -> None:
     assert joined("pages/topic.js", "../inside/log.js") == "inside/log.js"
     assert {"api.js", "format.js"} <= set(imported(["pages/message.js"]))
 

@@ -62,7 +62,7 @@ def test_a_token_file_is_made_for_its_owner_only_and_kept(tmp_path: Path) -> Non
         (["--token-file", "/no/such/folder/token"], 1, "cannot read --token-file"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_with_the_next_step(arguments: list[str], status: int, words: str) -> None:
+def test_a_wrong_option_is_one_line_with_the_next_step(arguments: list[str], status: int, words: str) -> None:
     ended, printed = run(*arguments)
 
     (line,) = printed.splitlines()

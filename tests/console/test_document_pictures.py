@@ -50,7 +50,7 @@ ONE_OF_A_SCENE = {picture.scene: picture for picture in (*PICTURES_OF_A_FETCH, C
 @pytest.mark.sample(of=lambda picture, theme: picture in ONE_OF_A_SCENE and (theme == "dark") == (picture is CONSOLE))
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("picture", [*PICTURES_OF_A_FETCH, CONSOLE], ids=lambda picture: picture.name)
-def test_a_picture_of_a_document_is_what_the_console_draws(
+def test_a_picture_of_a_document_is_as_the_console_draws_it(
     new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, theme: Theme, tmp_path: Path
 ) -> None:
     tab = new_tab(size=PAGE_SIZE, of=empty_console)

@@ -287,7 +287,7 @@ SET_HIDDEN = """hidden => {
 }"""
 
 
-def test_a_broker_without_a_control_socket_gets_what_it_needs(tab: Tab, shown_broker: Broker) -> None:
+def test_without_a_control_socket_the_page_names_the_option(tab: Tab, shown_broker: Broker) -> None:
     topic = "without-control"
     shown_broker.create_topic(topic)
     page = tab.open("/inside")

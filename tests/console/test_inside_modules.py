@@ -89,7 +89,7 @@ SOME_CONNECTION = rows_of(SCENE)[0]["connection"]
         ("parked api:produce", lambda row: False),
     ],
 )
-def test_a_filter_keeps_what_matches_all_of_its_words(
+def test_a_filter_keeps_exchanges_that_match_all_words(
     page: Page, filter_text: str, is_found: Callable[..., Any]
 ) -> None:
     script = "m.decoded(given[0]).exchanges.filter(m.filterOf(given[1]).keep).map(each => each.seq)"

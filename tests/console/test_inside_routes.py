@@ -16,6 +16,6 @@ def test_the_clock_is_turned_by_seconds(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, "30", True, -1, float("nan"), float("inf"), SECONDS_MAX * 2, [30]])
-def test_what_is_no_time_to_pass_is_refused(seconds: Any) -> None:
+def test_a_time_that_cannot_pass_is_refused(seconds: Any) -> None:
     with pytest.raises(Refused, match="no time that can pass"):
         seconds_in({"seconds": seconds})

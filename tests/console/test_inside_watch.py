@@ -137,7 +137,7 @@ async def test_a_page_that_connects_again_goes_on_where_it_was(watch: InsideWatc
 
 
 @pytest.mark.parametrize("last_number", [None, 0, 1, 2**62])
-async def test_a_new_page_and_one_of_another_console_begin_with_what_is_kept(
+async def test_a_new_page_and_one_of_another_console_begin_with_the_kept_exchanges(
     watch: InsideWatch, broker: PulledBroker, last_number: int | None
 ) -> None:
     broker.ended = 2
@@ -151,7 +151,7 @@ async def test_a_new_page_and_one_of_another_console_begin_with_what_is_kept(
     assert event.data["left_out"] == 0
 
 
-async def test_a_slow_page_is_skipped_ahead_and_the_event_counts_what_is_left_out(
+async def test_a_slow_page_is_skipped_ahead_and_the_event_counts_exchanges_left_out(
     watch: InsideWatch, broker: PulledBroker
 ) -> None:
     async with aclosing(watch.events(None)) as slow, aclosing(watch.events(None)) as quick:

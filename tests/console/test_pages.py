@@ -115,7 +115,7 @@ def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_
     assert [record.value for record in shown_broker.records(topic)].count(b'{"n": 3}') == 2
 
 
-def test_produce_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Broker, topic: str) -> None:
+def test_produce_again_changes_only_the_edited_parts(tab: Tab, shown_broker: Broker, topic: str) -> None:
     headers = (("", b"no name"), ("null", None), ("lines", b"x\r\ny\n"), ("binary", b"\xff"), ("plain", b"text"))
     original = Record(b"a\r\nb\n" * 20_000, b"k\xff", headers)
     offset = itertools.count(1)
@@ -153,7 +153,7 @@ def test_a_message_that_is_null_is_produced_again(tab: Tab, shown_broker: Broker
     assert [(record.key, record.value) for record in shown_broker.records(topic)] == [(None, None)] * 2
 
 
-def test_what_cannot_be_read_is_named_above_what_can(tab: Tab, shown_broker: Broker, topic: str) -> None:
+def test_unreadable_offsets_are_named_above_the_messages(tab: Tab, shown_broker: Broker, topic: str) -> None:
     for value in ("before", "damaged", "behind"):
         shown_broker.produce(topic, [value], partition=0)
     damage(shown_broker.data_dir / f"{topic}-0" / f"{0:020}.log", 1, "its CRC is wrong")
@@ -194,7 +194,7 @@ def test_json_is_folded_and_a_value_is_copied_whole(tab: Tab, shown_broker: Brok
     assert page.evaluate("navigator.clipboard.readText()") == long
 
 
-def test_what_a_search_found_is_downloaded_and_produced_again(
+def test_messages_found_are_downloaded_and_produced_again(
     tab: Tab, shown_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     shown_broker.produce(topic, [(f"k{number}", f"value {number}") for number in range(1_200)], partition=1)
@@ -499,7 +499,7 @@ def test_back_undoes_each_step_through_messages(tab: Tab, shown_broker: Broker, 
     tab.go(f"/topics/{topic}/messages?at=1000").get_by_text("The topic ends before that offset.").wait_for()
 
 
-def test_the_command_of_a_form_does_what_the_form_does(tab: Tab, shown_broker: Broker, topic: str) -> None:
+def test_the_command_of_a_form_changes_the_same(tab: Tab, shown_broker: Broker, topic: str) -> None:
     shown_broker.produce(topic, ["a", "b"], partition=1)
     commit(shown_broker, f"it's {topic}", topic, 0)
     page = tab.open("/topics")
@@ -551,7 +551,7 @@ def test_a_page_names_a_console_that_is_gone(new_tab: NewTab, shown_broker: Brok
         assert tab.axe() == []
 
 
-def test_a_page_names_at_its_top_what_it_lacks_until_another_is_shown(tab: Tab) -> None:
+def test_a_page_names_missing_rows_at_its_top_until_another_is_shown(tab: Tab) -> None:
     lacks = ["broker 2 has not answered in time; what it leads is not shown"]
     tab.page.route("**/api/brokers?*", lambda route: route.fulfill(json=route.fetch().json() | {"lacks": lacks}))
     page = tab.open("/brokers")

@@ -162,7 +162,7 @@ def test_a_broker_that_does_not_run_is_counted_listed_and_has_a_page(new_tab: Ne
     assert tab.axe() == []
 
 
-def test_a_member_is_shown_with_what_it_revokes_and_what_it_waits_for(new_tab: NewTab) -> None:
+def test_a_member_is_shown_with_partitions_to_revoke_and_to_wait_for(new_tab: NewTab) -> None:
     a = MEMBERS[0] | {
         "epoch": 4, "protocol": "consumer", "revokes": ["flights-3"], "instance_id": "till-1",
         "subscribed_topic_regex": "^fl.*",

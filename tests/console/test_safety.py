@@ -75,7 +75,7 @@ def test_other_methods_are_refused_so_no_preflight_is_granted(method: str) -> No
         ("GET", "/api/cluster", {"origin": "http://127.0.0.1:8080"}, None),
     ],
 )
-def test_what_another_site_causes_is_refused(
+def test_requests_that_another_site_causes_are_refused(
     method: str, path: str, headers: dict[str, str], refused: int | None
 ) -> None:
     assert status(method, path, HOME | headers) == refused

@@ -178,7 +178,7 @@ def test_a_failed_partition_is_named_and_hides_no_other(logs: Logs, monkeypatch:
 
 
 @pytest.mark.parametrize("read", [read_forward, read_backwards])
-def test_what_cannot_be_read_is_named_once_and_the_rest_is_shown(
+def test_unreadable_offsets_are_named_once_and_the_rest_is_shown(
     logs: Logs, monkeypatch: pytest.MonkeyPatch, read: Any
 ) -> None:
     def fetch(*asked: Any, **how: Any) -> list[Fetched]:

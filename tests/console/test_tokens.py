@@ -28,7 +28,7 @@ def mixed(colour: str, ground: str, share: float) -> str:
     return "#" + "".join(f"{round(one * share + other * (1 - share)):02X}" for one, other in pairs)
 
 
-def test_contrast_is_what_wcag_calls_it() -> None:
+def test_contrast_is_that_of_wcag() -> None:
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
     assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)
 

@@ -222,7 +222,7 @@ def test_the_java_client_of_the_release_writes_and_reads_in_a_group(name: str, a
         ("kafka-python-3.0", "Idempotent/Transactional producer requires broker >= 0.11"),
     ],
 )
-def test_clients_refuse_what_a_release_has_not(library: str, words: str, acting: Any, drivers: Drivers) -> None:
+def test_clients_refuse_features_that_a_release_lacks(library: str, words: str, acting: Any, drivers: Drivers) -> None:
     client: Client = drivers.get(library, acting("0.10").bootstrap)
 
     with pytest.raises(ClientError, match=words):

@@ -88,7 +88,7 @@ def test_many_batches_keep_their_order_with_and_without_idempotence(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("writer", LIBRARIES, indirect=True)
-def test_records_arrive_whatever_acks_were_asked_for(new_topic: NewTopic, writer: Client, acks: int | str) -> None:
+def test_records_arrive_with_any_acks(new_topic: NewTopic, writer: Client, acks: int | str) -> None:
     if (writer.name, acks) == ("kafka-python-2.3", 0):
         pytest.skip("kafka-python 2.3 keeps a last request with acks=0 in its buffer, with Apache Kafka too")
     topic = new_topic("acks")

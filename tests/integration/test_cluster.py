@@ -35,7 +35,7 @@ def admin(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
 
-def test_a_leader_that_returns_truncates_what_was_acknowledged_by_it_alone(
+def test_a_leader_that_returns_truncates_records_that_it_alone_acknowledged(
     cluster: Cluster, admin: AdminClient
 ) -> None:
     topic = new_topic(admin, "truncated", [[1, 2]])
@@ -70,7 +70,7 @@ def test_a_broker_that_stops_in_order_hands_its_partitions_over(cluster: Cluster
     assert read(cluster, topic, 2) == [b"before", b"after"]
 
 
-def test_all_brokers_start_again_with_what_they_had(cluster: Cluster, admin: AdminClient) -> None:
+def test_all_brokers_start_again_with_their_records(cluster: Cluster, admin: AdminClient) -> None:
     topic = new_topic(admin, "restarted", [[2, 3, 1]])
     produce(producer_of(cluster), topic, [b"kept"])
 

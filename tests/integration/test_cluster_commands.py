@@ -47,9 +47,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         serving.wait()
 
 
-def test_each_command_does_what_it_names_or_names_the_next_step(
-    data_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_command_does_its_verb_or_names_the_next_step(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line, status, expected in (
         ("move-leader t 2", 0, "leads t-0: broker 2"),
         ("move-leader t 9", 1, "has no replica of t-0; its replicas: "),

@@ -160,7 +160,7 @@ def test_a_broker_that_was_cut_off_and_killed_runs_again(cluster: Cluster) -> No
     cluster.until_isr("restored", 0, {1, 2, 3})
 
 
-def test_an_unclean_leader_loses_what_it_lacks(cluster: Cluster) -> None:
+def test_an_unclean_leader_loses_the_records_that_it_lacks(cluster: Cluster) -> None:
     cluster.produce("t", ["kept"])
     cluster.shrink_isr("t", 0, 2)
     cluster.shrink_isr("t", 0, 3)
@@ -239,7 +239,7 @@ def test_time_passes_for_all_and_only_a_paused_broker_expires(cluster: Cluster) 
         (lambda cluster: cluster.until_stable("no", 1, timeout=0), "group no is stable with 1 members; it is unknown"),
     ],
 )
-def test_a_verb_that_cannot_be_is_an_error_with_what_is(cluster: Cluster, verb: Verb, message: str) -> None:
+def test_an_impossible_verb_is_an_error_with_the_present_state(cluster: Cluster, verb: Verb, message: str) -> None:
     with pytest.raises((BrokerError, WaitError), match=message):
         verb(cluster)
     cluster.release_follower()

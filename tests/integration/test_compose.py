@@ -151,13 +151,13 @@ def test_the_images_are_lean_and_run_without_privileges(stack: Stack) -> None:
     assert stack.image("minibroker")["Size"] - stack.image(BASE_IMAGE)["Size"] <= BROKER_LAYERS_MAX_BYTES
 
 
-def test_a_container_reads_what_this_machine_wrote(stack: Stack) -> None:
+def test_a_container_reads_records_of_this_machine(stack: Stack) -> None:
     stack.follow("From this machine")
 
     assert stack.follow("From a container") == "hello from outside\n"
 
 
-def test_this_machine_reads_what_a_container_wrote(stack: Stack) -> None:
+def test_this_machine_reads_records_of_a_container(stack: Stack) -> None:
     stack.in_container("""
         from confluent_kafka import Producer
         producer = Producer({"bootstrap.servers": "broker:9092"})

@@ -247,7 +247,7 @@ def dead(cluster: Cluster) -> Iterator[str]:
 @pytest.mark.parametrize(
     "damage", [silent_first, slow, standing_still, pytest.param(paused, marks=pytest.mark.nightly), dead]
 )
-def test_every_command_and_page_that_reads_shows_what_there_is(
+def test_every_command_and_page_that_reads_shows_the_rest_of_the_cluster(
     cluster: Cluster, run: Run, start_seconds: float, damage: Any
 ) -> None:
     """All wait side by side."""
@@ -342,7 +342,7 @@ def without_rights(tmp_path: Path) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def test_what_a_user_without_rights_may_not_see_is_named(run: Run, without_rights: str) -> None:
+def test_the_rights_that_a_user_lacks_are_named(run: Run, without_rights: str) -> None:
     with console_of(without_rights) as console, ThreadPoolExecutor(AT_ONCE) as pool:
         commands, pages = ({BROKER_ID.sub("0", each.line) for each in every} for every in (COMMANDS, PAGES))
         tries = {line: pool.submit(command, line, run, without_rights) for line in commands}
@@ -360,7 +360,7 @@ def test_every_command_that_reads_is_tried() -> None:
     assert [name for name in names if not any(line.startswith(f"{name} ") for line in lines)] == []
 
 
-def test_of_a_lone_slow_broker_each_command_shows_what_one_answer_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_lone_slow_broker_each_command_shows_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its next answer would come after the deadline."""
     monkeypatch.setattr(patience, "PATIENCE_SECONDS", 2.2)
     lines = {

@@ -190,9 +190,7 @@ with_static_members = pytest.mark.skipif(
 @with_static_members
 @pytest.mark.sample(of=lambda library: library in ("kafka-python", "java"))
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS)
-def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_they_have(
-    library: str, group: Group
-) -> None:
+def test_a_killed_static_member_comes_back_and_the_others_keep_their_partitions(library: str, group: Group) -> None:
 
     def start(name: str) -> GroupMember:
         return group.join(library, group_instance_id=name, session_timeout_ms=LONG_SESSION_MS)

@@ -35,7 +35,7 @@ def test_members_share_the_partitions_take_over_and_resume_where_they_committed(
 
 @pytest.mark.sample(of=lambda library: library in ("confluent-kafka", "kafkajs"))
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_what_is_committed_automatically_is_not_read_again(library: str, group: Group) -> None:
+def test_automatically_committed_records_are_not_read_again(library: str, group: Group) -> None:
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 100}
     first = group.join(library, **settings)
     wait_until_read(group.write(5), first)

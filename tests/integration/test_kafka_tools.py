@@ -108,7 +108,7 @@ def test_console_clients_write_and_read_on_where_their_group_was(tool: Tool, new
     assert second.splitlines() == lines[3:]
 
 
-def test_verifiable_clients_agree_on_what_was_written(tool: Tool, new_topic: NewTopic) -> None:
+def test_verifiable_clients_agree_on_the_records_written(tool: Tool, new_topic: NewTopic) -> None:
     topic = new_topic("verifiable", PARTITIONS)
     common = ("--broker-list", "{}", "--topic", topic, "--max-messages", "500")
 
@@ -141,7 +141,7 @@ def test_transactional_message_copier_copies_all_though_it_aborts_at_random(tool
     assert [int(line) for line in read.splitlines()] == list(range(1000))
 
 
-def test_other_tools_find_what_they_ask_for(
+def test_other_tools_find_offsets_versions_and_directories(
     tool: Tool, new_topic: NewTopic, write: Write, tmp_path: Path, broker: BrokerProcess
 ) -> None:
     topic = new_topic("asked", PARTITIONS)

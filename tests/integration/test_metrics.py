@@ -117,7 +117,7 @@ def test_every_metric_of_the_reference_is_there_with_its_labels(found: Scraped) 
     assert unknown - {"kafka_server_socket_server_metrics_connection"} == set()
 
 
-def test_the_figures_are_those_of_what_happened(served: Minibroker, found: Scraped) -> None:
+def test_the_figures_count_records_bytes_and_requests(served: Minibroker, found: Scraped) -> None:
     def value(name: str, **labels: str) -> float:
         return next(value for each, value in found[name] if each == labels)
 

@@ -136,7 +136,9 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(cluster: Mix
 
 
 @pytest.mark.parametrize(("killed", "paused"), [(2, OURS), pytest.param(OURS, 2, marks=pytest.mark.nightly)])
-def test_a_killed_leader_truncates_to_what_the_next_leader_has(cluster: MixedCluster, killed: int, paused: int) -> None:
+def test_a_killed_leader_truncates_to_the_log_of_the_next_leader(
+    cluster: MixedCluster, killed: int, paused: int
+) -> None:
     topic = f"killed-{killed}"
     cluster.create_topic(topic, [killed, paused])
     cluster.await_isr(topic, killed, paused)

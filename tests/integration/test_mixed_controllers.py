@@ -219,7 +219,7 @@ def test_a_replica_that_lacks_records_leads_only_where_that_is_allowed(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("controller", "other"), [(1, OURS), (OURS, 1)])
-def test_others_take_over_what_is_in_a_log_directory_that_fails(
+def test_others_take_over_the_partitions_of_a_failed_log_directory(
     cluster: MixedCluster, tmp_path: Path, controller: int, other: int
 ) -> None:
     directories = [tmp_path / "one", tmp_path / "two"]
@@ -347,7 +347,7 @@ def test_a_broker_whose_return_kafkas_controller_has_not_noticed_registers_anew(
     cluster.await_state("orders", 0, lambda state: set(state.in_sync_replicas) == {1, OURS})
 
 
-def test_what_clients_ask_of_minibroker_as_the_controller_holds_at_kafka(jars: Path, cluster: MixedCluster) -> None:
+def test_changes_asked_of_minibroker_as_the_controller_hold_at_kafka(jars: Path, cluster: MixedCluster) -> None:
     for broker_id in (OURS, 1):
         start(cluster, broker_id)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap(1)})  # Kafka's metadata name the controller

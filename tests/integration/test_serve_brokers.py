@@ -216,7 +216,9 @@ def test_an_address_in_use_is_one_error_with_the_next_step(tmp_path: Path) -> No
         (SASL_ONLY, "scram-sha-256.sasl.jaas.config has no username and no password, by which brokers log in to each"),
     ],
 )
-def test_what_no_broker_of_a_cluster_can_have_is_one_error(options: list[str], message: str, tmp_path: Path) -> None:
+def test_options_that_no_broker_of_a_cluster_can_have_are_one_error(
+    options: list[str], message: str, tmp_path: Path
+) -> None:
     ended = subprocess.run(
         [*SERVE, "--data-dir", str(tmp_path), *options],
         capture_output=True,

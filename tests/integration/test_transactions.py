@@ -98,7 +98,7 @@ def test_a_second_producer_shuts_out_the_first(broker: BrokerProcess, new_produc
     wait_until_read(broker.bootstrap, topic, [b"second"])
 
 
-def test_offsets_are_committed_with_what_was_made_of_them(
+def test_offsets_are_committed_with_the_records_made_of_them(
     broker: BrokerProcess, new_producer: NewProducer, topic: str
 ) -> None:
     """Consume, transform, produce: twice aborted, and done again, nothing is lost and nothing twice."""

@@ -93,7 +93,7 @@ def test_a_session_is_printed_and_read_from_python(broker: Broker, transcript: P
     assert commits[-1] == RECORDS
 
 
-def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Path) -> None:
+def test_following_shows_new_exchanges_until_ctrl_c(broker: Broker, transcript: Path) -> None:
     command = [sys.executable, "-m", "minibroker", "transcript", str(transcript), "-f", "--api", "fetch", "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None

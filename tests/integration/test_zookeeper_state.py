@@ -188,7 +188,7 @@ def test_an_expired_session_ends_the_registration_and_the_control(joined: Joined
     assert state.controller_epoch == 2
 
 
-def test_a_lost_connection_keeps_the_session_and_shows_what_was_missed(joined: Joined) -> None:
+def test_a_lost_connection_keeps_the_session_and_shows_missed_changes(joined: Joined) -> None:
     state, other = joined(1), joined(2)
     state.claim_controller()
     state.client.disconnect()
@@ -311,14 +311,16 @@ def test_a_large_topic_is_stored_in_several_steps(joined: Joined) -> None:
     shown(other, lambda: "large" in other.topics and other.topics["large"].partitions == partitions)
 
 
-def test_nodes_with_acls_are_named_with_what_opens_them(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_with_acls_are_named_with_the_tool_that_opens_them(
+    joined: Joined, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read_only = messages.WORLD_ANYONE.replace(b"\x1f", b"\x01")  # as those that another user has created
     monkeypatch.setattr(messages, "WORLD_ANYONE", read_only)
     with pytest.raises(ZooKeeperStateError, match=r"NO_AUTH; its nodes have ACLs, .* zookeeper-security-migration\.sh"):
         joined(1)
 
 
-def test_what_is_no_zookeeper_is_named(tmp_path: Path) -> None:
+def test_an_address_without_a_zookeeper_is_named(tmp_path: Path) -> None:
     state = ZooKeeperState(
         Ensemble([("127.0.0.1", 1)]), 1, session_timeout_ms=1000, connection_timeout_ms=1, has_acls=False
     )

@@ -45,7 +45,7 @@ def test_a_prefix_is_that_of_names_and_not_of_the_cluster() -> None:
     }
 
 
-def test_what_is_not_named_is_removed_whatever_it_is() -> None:
+def test_a_removal_matches_every_value_of_fields_not_named() -> None:
     of_topic = request(Names(["t"]))
     of_user = request(Names(), "Read", allowed=["a"], denied=["b"])
 

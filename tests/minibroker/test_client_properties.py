@@ -41,7 +41,7 @@ def test_properties_become_settings(given: dict[str, str], settings: dict[str, o
     assert unknown_of(properties, [KafkaConsumer.DEFAULT_CONFIG]) == []
 
 
-def test_a_client_gets_only_what_it_knows_and_the_unknown_is_named() -> None:
+def test_a_client_gets_the_properties_that_it_knows_and_the_unknown_are_named() -> None:
     properties = {"fetch.min.bytes": "1", "nonsense": "1"}
 
     assert for_kafka_python(properties, KafkaAdminClient.DEFAULT_CONFIG) == {}

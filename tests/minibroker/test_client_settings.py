@@ -110,7 +110,7 @@ def test_a_certificate_is_a_file_or_its_text(encrypted: Access) -> None:
 
 
 @pytest.mark.parametrize("access", [OPEN, SCRAM, BEARER])
-def test_our_own_command_takes_what_java_takes(access: Access) -> None:
+def test_our_own_command_takes_the_settings_of_java(access: Access) -> None:
     given: dict[str, Any] = client_settings("java", access)
 
     login = login_of(normalized(given))

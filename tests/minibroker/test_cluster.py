@@ -136,7 +136,7 @@ def test_a_server_that_is_no_kafka_broker_is_an_error(capsys: pytest.CaptureFixt
         (KafkaError(ErrorCode.NOT_CONTROLLER), "no controller now; try again"),
     ],
 )
-def test_what_goes_wrong_later_is_one_line_with_what_to_do(error: Exception, said: str) -> None:
+def test_a_later_failure_is_one_line_with_the_next_step(error: Exception, said: str) -> None:
     line = explained(error, Address("a-host", 9092))
 
     assert "a-host:9092" in line

@@ -31,7 +31,7 @@ def test_many_partitions_are_named_by_the_first() -> None:
     assert named([f"t-{number}" for number in range(7)]) == "t-0, t-1, t-2, t-3, t-4 and 2 more"
 
 
-def test_what_is_wrong_with_a_topic_is_said_once_for_all_its_partitions() -> None:
+def test_the_fault_of_a_topic_is_named_once_for_all_its_partitions() -> None:
     partitions = [Partition(each, None if each == 3 else 1, [1, 2, 3], [1], 0, 0) for each in range(4)]
     topic = TopicDescription("t", False, partitions, {"min.insync.replicas": "2"}, {})
 

@@ -105,7 +105,7 @@ def test_help_is_a_command_too(typed: list[str], usage: str, capsys: pytest.Capt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "console"])
-def test_help_shows_the_options_of_what_reads_its_own(command: str) -> None:
+def test_help_shows_the_options_of_programs_that_read_their_own(command: str) -> None:
     assert f"usage: minibroker {command} [-h]" in minibroker("help", command).out
 
 
@@ -265,7 +265,7 @@ def test_an_interrupted_command_ends_with_status_130_in_silence(
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_was_found_is_documents_or_rows_and_without_any_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_documents_or_rows_and_without_any_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     table([{"name": "a"}], ("NAME",), [("a",)]).print("json")
     table([{"name": "b"}], ("NAME",), [("b",)], without="none yet").print("text")
     table([], ("NAME",), without="none yet").print("text")

@@ -37,5 +37,5 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 # By default the scope is that of the narrowest argument, and each session would start a broker of its own.
 @pytest.mark.parametrize(("bootstrap", "session"), list(cases()), indirect=["bootstrap"], scope="module")
-def test_commands_print_what_is_recorded(bootstrap: str, session: Session, tmp_path: Path) -> None:
+def test_commands_print_their_recorded_output(bootstrap: str, session: Session, tmp_path: Path) -> None:
     assert held(session, bootstrap, tmp_path) == session.text

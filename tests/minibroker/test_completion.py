@@ -62,6 +62,6 @@ def test_commands_options_and_values_are_offered(typed: str, completions: list[s
 
 
 @pytest.mark.slow
-def test_what_is_no_option_of_serve_is_left_to_the_shell() -> None:
+def test_words_that_are_no_option_of_serve_are_left_to_the_shell() -> None:
     assert options_in_help("serve", "") == []
     assert dict(options_in_help("serve", "--listen"))["--listen"].startswith("address to listen on")

@@ -124,7 +124,7 @@ def test_tab_in_fish_completes_topics_of_the_cluster(cli: CommandLine, shell: st
         ("m consume", "2", "m consume", "2"),
     ],
 )
-def test_what_bash_divides_is_joined_again(words: str, number: str, joined: str, joined_number: str) -> None:
+def test_words_that_bash_divides_are_joined_again(words: str, number: str, joined: str, joined_number: str) -> None:
     environment = {"COMP_WORDS": words, "COMP_CWORD": number}
 
     rejoin_words(environment)

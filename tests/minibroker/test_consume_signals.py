@@ -44,7 +44,7 @@ def test_printed_records_are_committed_soon_and_at_a_signal_which_leaves_the_gro
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_producer_that_is_interrupted_counts_what_is_acknowledged(
+def test_an_interrupted_producer_counts_its_acknowledged_records(
     cli: CommandLine, number: signal.Signals, status: int
 ) -> None:
     topic = cli.topic()
@@ -60,7 +60,7 @@ def test_a_producer_that_is_interrupted_counts_what_is_acknowledged(
     assert line == "minibroker: interrupted; 2 records acknowledged\n"
 
 
-def test_a_signal_waits_for_the_next_check_of_what_is_deferred() -> None:
+def test_a_deferred_signal_waits_for_the_next_check() -> None:
     steps = []
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted) as interrupted, interruption() as signals, signals.deferred():

@@ -130,7 +130,7 @@ def test_a_broker_that_stands_still_is_not_called(
     assert broker.heard == ALIVE
 
 
-def test_what_is_no_json_is_refused_before_anything_is_sent(path: Path) -> None:
+def test_arguments_that_json_lacks_are_refused_before_anything_is_sent(path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         Control(path).call("clock.advance", seconds=object())
 

@@ -118,7 +118,9 @@ def test_a_task_reads_its_partition_of_each_source_of_its_subtopology() -> None:
     assert (group.type, group.protocol) == ("streams", "")
 
 
-def test_a_group_is_printed_with_what_its_members_revoke_and_await(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_is_printed_with_the_partitions_that_members_revoke_and_await(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     a = Member("a", "one", "h", at("t", 0, 1, 2), epoch=4, revokes=at("t", 2), protocol="consumer")
     b = Member("b", "two", "h", [], epoch=5, awaits=at("t", 2), protocol="classic")
     group = Group("g", "Reconciling", "consumer", "uniform", [a, b], None, "consumer", 6, 5)
@@ -136,7 +138,7 @@ def test_a_group_is_printed_with_what_its_members_revoke_and_await(capsys: pytes
     ]
 
 
-def test_a_group_of_another_type_is_printed_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_of_another_type_is_printed_with_its_type(capsys: pytest.CaptureFixture[str]) -> None:
     sharing = Group(
         "s", "Stable", "share", "simple", [Member("a", "one", "h", at("t", 0), epoch=2)], None, "share", 2, 2
     )

@@ -140,7 +140,7 @@ def bytes_of(shown: str) -> bytes:
     return base64.b64decode(shown.removeprefix("base64:")) if shown.startswith("base64:") else shown.encode()
 
 
-def test_checkpoints_and_properties_hold_what_their_lines_say(recorded: Path, dump: Dump) -> None:
+def test_checkpoints_and_properties_are_shown_line_by_line(recorded: Path, dump: Dump) -> None:
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
         lines = (recorded / name).read_text().splitlines()[2:]
         rows = dump.rows(recorded / name)
@@ -173,7 +173,7 @@ def test_text_names_the_file_and_leaves_out_empty_fields(tmp_path: Path, dump: D
     assert shown.endswith('key: "key"  value: "grüße"  headers: [["h", null]]')
 
 
-def test_what_is_no_text_is_base64_and_nothing_commands_the_terminal(tmp_path: Path, dump: Dump) -> None:
+def test_bytes_that_are_no_text_are_base64_and_nothing_commands_the_terminal(tmp_path: Path, dump: Dump) -> None:
     values = [b"\xff\x00", b"base64:", b"\x1b[2J\n", "\x9b2J".encode(), None, b""]
     path = segment(tmp_path, build_batch([Record(offset, 0, None, value) for offset, value in enumerate(values)]))
 
@@ -296,7 +296,7 @@ def test_an_index_that_grows_meanwhile_has_no_partial_entry(tmp_path: Path, monk
         ("segment.log", "unknown kind of file; this command reads .log"),
     ],
 )
-def test_what_cannot_be_dumped_is_one_line_and_the_rest_is_dumped(
+def test_a_file_that_cannot_be_dumped_is_one_line_and_the_rest_is_dumped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
     (tmp_path / "folder").mkdir()

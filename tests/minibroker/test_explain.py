@@ -264,7 +264,7 @@ def test_an_explanation_is_read_page_by_page_and_ends_with_its_block(monkeypatch
     assert all((each["api"], each["topic"]) == (["fetch", "produce"], "orders") for each in broker.calls)
 
 
-def test_a_wait_for_more_than_comes_ends_with_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_too_many_requests_ends_with_those_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
     Answering(monkeypatch, [fetch_of()])
     explained = Explanation(Control("nowhere"), {"failed": True})
 

@@ -29,9 +29,7 @@ def test_every_class_is_planted() -> None:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.title)
-def test_a_planted_contradiction_is_the_only_finding_and_what_kafka_allows_is_none(
-    tmp_path: Path, story: Story
-) -> None:
+def test_a_planted_contradiction_is_the_only_finding_and_a_right_history_has_none(tmp_path: Path, story: Story) -> None:
     found = findings_of(tmp_path / "h.jsonl", story.text, also=[WRITE_CYCLE])
 
     assert [" ".join(map(str, (each.kind, *each.offsets))) for each in found] == ([story.finds] if story.finds else [])

@@ -150,7 +150,7 @@ def test_records_below_the_log_start_or_the_first_position_are_not_lost(clients:
     assert clients.findings() == []
 
 
-def test_a_consumer_may_seek_but_from_what_its_session_remembers_it_must_go_on(clients: Clients) -> None:
+def test_a_consumer_may_seek_but_must_go_on_from_the_offsets_of_its_session(clients: Clients) -> None:
     clients.produce("a,b,c", 0)
     clients.fetch(0, batch(0, "abc"), session=(0, 0))
     clients.fetch(1, batch(1, "bc"), session=(9, 1))

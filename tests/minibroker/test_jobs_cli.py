@@ -126,7 +126,7 @@ def checkpoint_of(folder: CheckpointFolder, broker: Broker, capsys: pytest.Captu
         ({"0": 10, "1": 10, "2": 0}, None, 1, ["", "", "does not exist"], "a start fails"),
     ],
 )
-def test_a_checkpoint_is_shown_beside_what_its_topic_has_now(
+def test_a_checkpoint_is_shown_beside_the_offsets_of_its_topic(
     folder: CheckpointFolder,
     broker: Broker,
     capsys: pytest.CaptureFixture[str],
@@ -172,7 +172,7 @@ def test_a_query_that_has_only_begun_is_shown_with_its_start(
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_checkpoint_with_gaps_is_what_spark_makes_of_it(
+def test_a_checkpoint_with_gaps_is_read_as_spark_reads_it(
     case: Case, folder: CheckpointFolder, trimmed: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder.make(case)

@@ -49,7 +49,7 @@ def test_the_reason_is_found_for_records_that_were_given_up(monkeypatch: pytest.
     assert producer.refusal.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_what_a_callback_raised_is_found_below_the_errors_of_later_callbacks() -> None:
+def test_the_first_error_of_a_callback_is_found_below_those_of_later_callbacks() -> None:
     reason = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
 
     with pytest.raises(KafkaException) as raised, librdkafka.raised_by_callbacks():

@@ -129,7 +129,7 @@ def test_a_wrong_password_of_a_key_store_is_not_shown(key_store: Path) -> None:
     assert "not-it" not in str(raised.value)
 
 
-def test_librdkafka_gets_what_it_reads(key_store: Path, certificates: Certificates) -> None:
+def test_librdkafka_gets_properties_of_its_own(key_store: Path, certificates: Certificates) -> None:
     given: dict[str, Any] = {
         "security.protocol": "SSL",
         "ssl.truststore.location": str(certificates.authority_file),

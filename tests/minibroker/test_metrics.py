@@ -241,7 +241,7 @@ def test_the_endpoint_answers_scrapers_but_no_page_of_another_host() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_what_is_wrong_is_one_line() -> None:
+def test_a_wrong_address_is_one_line() -> None:
     refused = minibroker("metrics", "serve", "--listen", "nowhere")
     unreachable = minibroker("metrics", "show", "-b", "127.0.0.1:1")
 

@@ -159,7 +159,7 @@ def test_the_licence_is_whole_and_named() -> None:
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-def test_the_metadata_are_what_a_stranger_looks_for(built: Path) -> None:
+def test_the_metadata_have_summary_licence_and_addresses(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
 
     metadata = metadata_of(wheel)

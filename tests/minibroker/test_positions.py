@@ -64,7 +64,7 @@ def test_a_position_is_read_as_kcat_and_rpk_write_it(
         "٤",
     ],
 )
-def test_anything_else_is_refused_with_what_there_is(text: str) -> None:
+def test_another_position_is_refused_with_the_forms_that_there_are(text: str) -> None:
     with pytest.raises(BadValue, match="beginning, end, an offset"):
         parse_position(text)
 

@@ -69,7 +69,7 @@ def test_two_brokers_do_not_meet_and_an_address_in_use_is_an_error() -> None:
         assert (partitions_of(one), partitions_of(two)) == ({"mine": 2}, {})
 
 
-def test_a_data_directory_that_was_given_stays_with_what_is_in_it(temporary: Path, tmp_path: Path) -> None:
+def test_a_given_data_directory_stays_with_its_topics(temporary: Path, tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path / "data") as broker:
         broker.create_topic("kept", partitions=2)
 
@@ -151,9 +151,7 @@ def test_it_listens_on_ipv6_with_an_address_clients_can_use() -> None:
         assert partitions_of(broker) == {}
 
 
-def test_what_lies_in_the_current_directory_is_not_taken_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("minibroker.py", "json.py", "trio.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong one')\n")
     monkeypatch.chdir(tmp_path)

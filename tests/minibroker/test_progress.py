@@ -8,7 +8,7 @@ from minibroker.cli import progress
 from minibroker.cli.progress import progress_bar
 
 
-def test_a_bar_appears_once_it_takes_long_and_what_is_printed_meanwhile_goes_where_it_was_sent(
+def test_a_bar_appears_once_it_takes_long_and_output_meanwhile_goes_where_it_was_sent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -27,7 +27,7 @@ def test_a_bar_appears_once_it_takes_long_and_what_is_printed_meanwhile_goes_whe
     assert "7 bytes" in printed.err
 
 
-def test_what_is_quick_shows_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
 
     with progress_bar("producing", 10, unit="bytes") as advance:

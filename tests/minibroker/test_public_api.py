@@ -204,7 +204,7 @@ def test_it_is_a_context_manager_that_may_be_used_again_and_nested(made: type[Ma
 
 
 @pytest.mark.parametrize("decorated", [lambda tmp_path: None, type("Tests", (), {"test_one": lambda self: None})])
-def test_what_does_not_take_a_broker_is_refused(decorated: Any) -> None:
+def test_a_function_or_class_that_takes_no_broker_is_refused(decorated: Any) -> None:
     with pytest.raises(TypeError, match="argument `broker`"):
         running_broker(decorated)
 

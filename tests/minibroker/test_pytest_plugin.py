@@ -177,7 +177,7 @@ def test_a_brokers_death_fails_its_test_with_the_last_log_lines_and_the_next_has
     result.stdout.fnmatch_lines(["*test_it_dies_and_that_is_noticed*", "*BrokerError: the broker at*SIGKILL*"])
 
 
-def test_what_a_broker_logged_is_in_the_report_of_a_test_that_fails(session: pytest.Pytester) -> None:
+def test_the_log_of_a_broker_is_in_the_report_of_a_test_that_fails(session: pytest.Pytester) -> None:
     session.makepyfile("""
         def test_passes(minibroker):
             minibroker.create_topic("of-the-test-before")

@@ -58,7 +58,7 @@ def test_a_delimiter_divides_however_the_bytes_arrive(
     assert list(pieces_of(source(data), delimiter)) == pieces
 
 
-def test_pieces_keep_what_ends_a_line() -> None:
+def test_pieces_keep_the_ends_of_lines() -> None:
     assert [each.value for each in records_of([b"a\r\n"], Template(), by_line=False)] == [b"a\r\n"]
 
 

@@ -33,7 +33,7 @@ def test_a_format_prints_a_record(text: str, printed: bytes) -> None:
     assert compile_format(text)(RECORD) == printed
 
 
-def test_what_is_not_there_is_empty_and_its_size_minus_one() -> None:
+def test_a_null_key_or_value_is_empty_and_its_size_minus_one() -> None:
     assert compile_format("[%k|%v|%K|%V|%R]")(RECORD._replace(key=None, value=None)) == b"[||-1|-1|\xff\xff\xff\xff]"
 
 
@@ -52,7 +52,7 @@ def test_a_terminal_gets_nothing_it_would_obey() -> None:
     assert harmless(b"a\tb\x1b[2J\n\xc2\x9bc\x7f\xc3\xa9") == b"a\tb\\x1b[2J\n\\x9bc\\x7f\xc3\xa9"
 
 
-def test_what_is_consumed_as_json_can_be_produced() -> None:
+def test_records_consumed_as_json_can_be_produced() -> None:
     line = as_json(RECORD._replace(value=b"\xff"))
 
     (record,) = records_of([line], Template(is_json=True))

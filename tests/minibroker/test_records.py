@@ -136,7 +136,7 @@ def test_a_partition_without_a_commit_counts_from_its_start() -> None:
     assert lag_of(answers({0: -1}), "g", "t") == 40
 
 
-def test_the_lag_of_what_is_not_there_is_an_error_with_what_there_is() -> None:
+def test_the_lag_of_a_missing_group_or_topic_names_those_that_there_are() -> None:
     with pytest.raises(BrokerError, match=r"group g has committed nothing; the broker's groups: other$"):
         lag_of(answers({}), "g", None)
     with pytest.raises(BrokerError, match=r"no topic u; it has t$"):
@@ -167,7 +167,7 @@ def test_a_wait_ends_with_the_first_true_result_and_takes_failures_for_not_yet()
     assert wait_for(condition, timeout=60, check=lambda: None, scene=str) == "done"
 
 
-def test_a_wait_that_is_over_shows_what_came_instead() -> None:
+def test_a_wait_in_vain_shows_the_last_result() -> None:
     def all_billed() -> list[int]:
         return []
 
@@ -199,7 +199,7 @@ def with_a_broker(test: Any) -> Any:
 
 
 @with_a_broker
-def test_what_was_produced_is_read_with_all_it_has(broker: Broker, topic: str) -> None:
+def test_produced_records_are_read_with_all_their_fields(broker: Broker, topic: str) -> None:
     whole = Record(b"v", b"k", (("a", b"1"), ("b", None)), NOON, partition=2)
 
     produced = broker.produce(topic, ["one", ("a key", "two"), None, whole])
@@ -276,7 +276,7 @@ def test_a_read_waits_for_as_many_as_it_was_asked_for(broker: Broker, topic: str
 
 
 @with_a_broker
-def test_a_read_that_waits_in_vain_shows_what_came_instead(broker: Broker, topic: str) -> None:
+def test_a_read_in_vain_shows_the_records_that_came(broker: Broker, topic: str) -> None:
     broker.produce(topic, [Record(b"only one", b"k", partition=1)])
 
     with pytest.raises(WaitError) as raised:

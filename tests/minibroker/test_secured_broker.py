@@ -71,7 +71,7 @@ def test_a_broker_may_have_one_mechanism_alone(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_user_may_do_what_its_acls_allow(protocol: str) -> None:
+def test_a_user_has_the_rights_of_its_acls(protocol: str) -> None:
     acls = [Acl("alice", "read", topic="orders", group_prefix="alices-")]
     with Broker(security=protocol, users=["alice", "bob"], acls=acls) as broker:
         broker.create_topic("orders")
@@ -132,7 +132,7 @@ def test_a_client_without_a_certificate_is_refused() -> None:
         assert "set ssl.keystore.location to a certificate of this client" in refused.complaint
 
 
-def test_without_trustme_the_message_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_trustme_the_message_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trustme", None)
 
     with pytest.raises(BrokerError, match="pip install trustme"):

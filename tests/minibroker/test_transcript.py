@@ -69,7 +69,7 @@ def test_a_broker_that_was_killed_leaves_its_requests_unanswered(conversation: C
     assert exchange.outcome == "closed"
 
 
-def test_what_cannot_be_decoded_is_an_error_of_its_own(conversation: Conversation) -> None:
+def test_a_message_that_cannot_be_decoded_is_an_error_of_its_own(conversation: Conversation) -> None:
     conversation.ask_bytes(encode_request(ApiKey.HEARTBEAT, 3, 1, "me", HEARTBEAT)[4:-3])
     conversation.answer_bytes(b"\0\0\0\x63torn")
     conversation.ask_bytes(b"??")

@@ -44,7 +44,7 @@ def test_brief_is_a_line_for_each_exchange(conversation: Conversation, screen: S
         (["-n", "2"], [1, 2]),
     ],
 )
-def test_only_what_is_asked_for_is_shown(
+def test_only_exchanges_that_match_are_shown(
     conversation: Conversation, screen: Screen, arguments: list[str], correlation_ids: list[int]
 ) -> None:
     conversation.ask(ApiKey.PRODUCE, 7, ProduceRequest(acks=0, topics=[("flights", [(0, records(1))])]))

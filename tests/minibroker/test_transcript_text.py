@@ -72,7 +72,7 @@ sequence 10-14  transactional
     )
 
 
-def test_a_fetch_is_printed_with_what_was_read(conversation: Conversation, screen: Screen) -> None:
+def test_a_fetch_is_printed_with_its_records(conversation: Conversation, screen: Screen) -> None:
     asking = FetchRequest.row("topics.partitions")(partition=0, fetch_offset=5, max_bytes=1024)
     asked = conversation.ask(
         ApiKey.FETCH, 4, FetchRequest(replica_id=-1, isolation_level=1, topics=[("flights", [asking])])
@@ -138,9 +138,7 @@ def test_metadata_is_printed_with_its_brokers_and_partitions(conversation: Conve
     )
 
 
-def test_joining_a_group_is_printed_with_what_members_tell_each_other(
-    conversation: Conversation, screen: Screen
-) -> None:
+def test_joining_a_group_is_printed_with_the_metadata_of_members(conversation: Conversation, screen: Screen) -> None:
     subscription = b"\0\0\0\0\0\1\0\7flights\xff\xff\xff\xff"
     request = JoinGroupRequest(group_id="g", protocol_type="consumer", protocols=[("range", subscription)])
     answer = JoinGroupResponse(error_code=79, generation_id=-1, protocol_name="", member_id="m-1")
@@ -173,7 +171,7 @@ def test_connections_and_their_ends_are_printed(conversation: Conversation, scre
     )
 
 
-def test_what_cannot_be_decoded_is_in_hexadecimal_and_the_rest_goes_on(
+def test_a_message_that_cannot_be_decoded_is_in_hexadecimal_and_the_rest_goes_on(
     conversation: Conversation, screen: Screen
 ) -> None:
     conversation.ask_bytes(encode_request(ApiKey.HEARTBEAT, 3, 1, "me", HEARTBEAT)[4:-3])
@@ -240,7 +238,7 @@ def test_damaged_records_are_an_error_and_none_differ_from_null(conversation: Co
     assert wrong.endswith("  a wrong CRC") and unreadable.endswith("  records that cannot be read")
 
 
-def test_one_line_names_topics_and_groups_whatever_their_fields_are_called(
+def test_one_line_names_topics_and_groups_by_any_name_of_their_fields(
     conversation: Conversation, screen: Screen
 ) -> None:
     for key, version, body in (
@@ -257,7 +255,7 @@ def test_one_line_names_topics_and_groups_whatever_their_fields_are_called(
     assert [line.partition("1.0 ms")[2].strip() for line in lines] == ["tour", "flights", "t", "flights"]
 
 
-def test_what_clients_say_cannot_drive_a_terminal(conversation: Conversation, screen: Screen) -> None:
+def test_texts_of_clients_cannot_drive_a_terminal(conversation: Conversation, screen: Screen) -> None:
     evil = "\x1b[2J\x9b31m"
     value = bytes(build_batch([Record(0, 0, evil.encode(), evil.encode(), ((evil, evil.encode()),))]))
     conversation.ask(ApiKey.PRODUCE, 7, ProduceRequest(acks=1, topics=[(evil, [(0, value)])]), client_id=evil)

@@ -104,7 +104,7 @@ def test_an_alert_has_the_record_its_place_and_its_time(spark: SparkSession) -> 
     }
 
 
-def test_real_time_mode_passes_on_what_comes_while_its_batch_lasts(
+def test_real_time_mode_passes_on_records_while_its_batch_lasts(
     spark: SparkSession, pipe: Pipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "latency.png"
@@ -164,7 +164,7 @@ def test_state_outlives_a_stop(spark: SparkSession, pipe: Pipe, capsys: pytest.C
         (["--schema", "celsius"], "--schema: 'celsius' is no schema"),
     ],
 )
-def test_what_cannot_run_is_refused_with_the_next_step(
+def test_a_job_that_cannot_run_is_refused_with_the_next_step(
     spark: SparkSession, pipe: Pipe, options: list[str], reason: str
 ) -> None:
     pipe.kafka.add_partitions(pipe.readings, 3)

@@ -45,7 +45,7 @@ def rows_of(spark: SparkSession, values: Sequence[bytes | None], decoding: Value
     return archive.transform(records, decoding, **late).orderBy("offset").collect()
 
 
-def test_a_record_keeps_what_it_was_and_gets_its_hour(spark: SparkSession) -> None:
+def test_a_record_keeps_its_fields_and_gets_its_hour(spark: SparkSession) -> None:
     *_, row = rows_of(spark, [b""] * 26, BYTES)
 
     assert (row.offset, str(row.date), row.hour, row.value, row.reason) == (25, "1970-01-02", 1, b"", None)
@@ -88,7 +88,7 @@ FRAME = b"\0\0\0\0\7"
     ],
     ids=lambda part: f"{part.format} {part.framing} {list(part.writer_schemas)}" if isinstance(part, Values) else "",
 )
-def test_what_cannot_be_read_is_marked(
+def test_a_value_that_cannot_be_decoded_is_marked(
     spark: SparkSession, decoding: Values, values: dict[bytes, tuple[Any, ...] | None]
 ) -> None:
     *rows, without_value = rows_of(spark, [*values, None], decoding)
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_marked(
         )
 
 
-def test_what_is_older_than_the_watermark_is_late(spark: SparkSession) -> None:
+def test_a_record_older_than_the_watermark_is_late(spark: SparkSession) -> None:
     rows = rows_of(spark, [b"{}", b"?", b"{}", b"?"], JSON, late_before=F.timestamp_millis(F.lit(2 * HOUR_MS)))
 
     assert [row.reason for row in rows] == ["late", "unreadable", None, "unreadable"]

@@ -105,7 +105,7 @@ def unused_address() -> str:
     ],
     ids=["no broker", "no brokers", "no host", "no port", "another broker", "no master", "no such master", "no folder"],
 )
-def test_what_is_not_there_is_said_before_spark_starts(
+def test_a_missing_broker_master_or_folder_is_named_before_spark_starts(
     job: str, more: list[str], line: str, before_spark: Jobs
 ) -> None:
     address, folder = unused_address(), str(before_spark.folder)
@@ -257,6 +257,7 @@ class TestWithSpark:
         finally:
             subprocess.run(["umount", small], check=True)
 
+    @pytest.mark.nightly
     def test_values_over_a_mebibyte_are_archived_replayed_and_alerted_about(self, jobs: Jobs, kafka: Kafka) -> None:
         for topic in (jobs.topic, jobs.target):
             kafka.configure(topic, "max.message.bytes", str(8 << 20))
@@ -276,6 +277,7 @@ class TestWithSpark:
 TIMES_MS = (-1, 0, 1, -86_400_000, 253_402_300_799_000, 1 << 48)  # the last are of the years 9999 and 10889
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)

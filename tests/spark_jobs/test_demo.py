@@ -350,7 +350,7 @@ def printed_on_terminal(command: list[str], folder: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_runs_to_its_end_over_what_an_earlier_run_left(
+def test_the_demo_runs_to_its_end_over_the_files_of_an_earlier_run(
     bootstrap: str, jars: list[Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

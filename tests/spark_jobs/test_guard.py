@@ -115,7 +115,7 @@ def test_its_status_is_that_of_the_command(left: Leftovers, command: list[str], 
     assert guard.wait(SECONDS) == status
 
 
-def test_what_a_command_leaves_behind_ends_with_it(left: Leftovers) -> None:
+def test_processes_that_a_command_leaves_behind_end_with_it(left: Leftovers) -> None:
     guard = start(left, [*GUARD, str(os.getpid()), *COMMAND, "3"])
 
     assert guard.wait(SECONDS) == -signal.SIGKILL

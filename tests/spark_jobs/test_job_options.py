@@ -25,7 +25,7 @@ def options_of(*arguments: str) -> dict[str, str]:
     return kafka_options.source_options(flight_delays.options().parse_args([*NEEDED, *arguments]))
 
 
-def test_what_is_not_given_is_left_to_the_source() -> None:
+def test_options_not_given_are_left_to_the_source() -> None:
     assert options_of() == {
         "kafka.bootstrap.servers": "b:9092",
         "subscribe": "flights",
@@ -136,7 +136,7 @@ def surveyed(partition: int, lane: int, first: int, last: int, *, in_order: bool
     ],
     ids=["files of lanes", "two lanes in a file", "files that overlap", "a file out of order"],
 )
-def test_what_is_in_order_in_its_files_takes_no_sorting(found: list[sending.Surveyed], turns: str | None) -> None:
+def test_rows_in_order_in_their_files_take_no_sorting(found: list[sending.Surveyed], turns: str | None) -> None:
     assert sending.turns(found) == turns
 
 

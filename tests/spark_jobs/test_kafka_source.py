@@ -172,7 +172,7 @@ def in_memory(records: DataFrame, query_name: str) -> StreamingQuery:
     return query
 
 
-def test_a_stream_from_the_latest_offsets_sees_only_what_comes_later(
+def test_a_stream_from_the_latest_offsets_sees_only_later_records(
     source: Source, kafka: Kafka, spark: SparkSession, query_name: str
 ) -> None:
     topic = kafka.create_topic()
@@ -295,7 +295,7 @@ def test_records_deleted_while_they_are_read_fail_the_query_or_are_passed_over_i
         assert read == numbered(5, 25)
 
 
-def test_a_committed_read_leaves_out_what_was_aborted(source: Source, tmp_path: Path) -> None:
+def test_a_committed_read_leaves_out_aborted_records(source: Source, tmp_path: Path) -> None:
     """In logs that Apache Kafka 2.0.1 wrote: offsets 2 to 4 are an aborted transaction's, 7 and 11 end one."""
     with Broker(data_dir=unpack_recorded_logs(tmp_path / "data"), settings={"log.retention.ms": -1}) as broker:
         there = source._replace(bootstrap=broker.bootstrap_servers)

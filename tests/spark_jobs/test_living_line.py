@@ -67,14 +67,14 @@ def terminal() -> Iterator[Terminal]:
     os.close(made.theirs)
 
 
-def test_a_line_has_what_there_is_to_say() -> None:
+def test_a_line_has_stage_tasks_records_and_lag() -> None:
     assert str(Doing()) == ""
     assert str(Doing("Processing new data", 7, 3, 1200, 5000, 40)) == (
         "processing new data; stage 7, 3 of 1,200 tasks; 5,000 records so far; 40 behind"
     )
 
 
-def test_what_is_printed_goes_above_the_line_which_is_gone_at_the_end() -> None:
+def test_output_goes_above_the_line_which_is_gone_at_the_end() -> None:
     with terminal() as shown, os.fdopen(os.dup(shown.theirs), "w") as stream:
         line = LivingLine(stream)
         line.say("x" * 2 * COLUMNS)

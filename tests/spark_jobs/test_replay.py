@@ -222,7 +222,7 @@ def test_a_replay_goes_on_with_the_same_source_however_it_is_spelled_and_refuses
 
 
 @pytest.mark.nightly
-def test_what_is_numbered_anew_in_each_run_does_not_go_on_once_it_has_changed(archives: Archives) -> None:
+def test_rows_numbered_anew_in_each_run_do_not_go_on_once_they_have_changed(archives: Archives) -> None:
     assert (archives.sent("--partitions", "key"), archives.sent("--partitions", "key")) == (10, 0)
 
     archives.produce()
@@ -249,6 +249,7 @@ def test_rows_of_a_file_that_has_changed_are_refused(
         run()
 
 
+@pytest.mark.nightly
 def test_an_archive_of_two_topics_goes_back_to_both_but_not_into_one(not_archived: Archives) -> None:
     archives = not_archived
     first, second = archives.topic, archives.kafka.create_topic()

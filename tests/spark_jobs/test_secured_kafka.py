@@ -65,7 +65,7 @@ def test_source_and_sink_log_in(login: str, spark: SparkSession, secured: Secure
     assert sorted(row.value for row in read) == [str(number) for number in range(10)]
 
 
-@pytest.mark.sample(of=lambda secured: secured == "minibroker")
+@pytest.mark.nightly  # by day Java's client has it: test_secured_clients.py
 def test_a_wrong_password_is_an_error_of_authentication(spark: SparkSession, secured: SecuredBroker) -> None:
     topic = secured.create_topic("spark-refused")
     given = options(secured.access(SASL_PLAINTEXT, PLAIN, "admin", "wrong")) | QUICK

@@ -61,7 +61,7 @@ def test_a_day_on_which_nothing_left_has_no_mean(spark: SparkSession) -> None:
     assert (row.delay_minutes, row.mean_delay_minutes) == (None, None)
 
 
-def test_what_is_not_a_flight_is_left_out_as_is_the_end_of_the_stream(spark: SparkSession) -> None:
+def test_rows_that_are_no_flights_are_left_out_as_is_the_end_of_the_stream(spark: SparkSession) -> None:
     end = json.dumps({"scheduled_departure": "2013-01-17T12:00:00Z"})
 
     rows = delays(spark, "not json", "{}", '{"scheduled_departure": "soon"}', end, flight("2013-01-02T12:00:00Z"))

@@ -87,7 +87,7 @@ def test_each_difference_of_an_archive_has_its_kind_and_offset(spark: SparkSessi
     assert found(spark, BY_OFFSET, by_offset=True) == in_order(BY_OFFSET)
 
 
-def test_what_may_differ_is_not_compared(spark: SparkSession) -> None:
+def test_ignored_fields_are_not_compared(spark: SparkSession) -> None:
     cases = {("a b", "b a"): (), ("k=a", ""): (), ("", "k=a"): ()}
 
     assert not any(found(spark, cases, ignored=["partition"]).values())
@@ -143,9 +143,7 @@ def test_a_topic_and_its_archive_are_equal_until_a_record_is_added_or_deleted(
 
 
 @pytest.mark.nightly  # the replay's tests compare committed records of two topics
-def test_two_topics_are_compared_by_what_transactions_committed(
-    verified: Verified, kafka: Kafka, tmp_path: Path
-) -> None:
+def test_two_topics_are_compared_by_their_committed_records(verified: Verified, kafka: Kafka, tmp_path: Path) -> None:
     plain, transactional = kafka.create_topic(), kafka.create_topic()
     kafka.produce(plain, ["0", "1", "3"], first_ms=1_000_000)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": transactional})
@@ -170,14 +168,14 @@ def test_two_topics_are_compared_by_what_transactions_committed(
     assert verified.spark.read.parquet(str(tmp_path / "found")).count() == 1
 
 
-def test_what_is_not_there_is_named(verified: Verified, kafka: Kafka, tmp_path: Path) -> None:
+def test_a_missing_topic_or_archive_is_named(verified: Verified, kafka: Kafka, tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="no topic no-such-topic at"):
         verified("no-such-topic", "--against-archive", str(tmp_path))
     with pytest.raises(JobFailed, match="no archive in"):
         verified(kafka.create_topic(), "--against-archive", str(tmp_path))
 
 
-def test_a_stop_cancels_what_spark_does(spark: SparkSession) -> None:
+def test_a_stop_cancels_the_jobs_of_spark(spark: SparkSession) -> None:
     stop = threading.Event()
 
     def stop_and_go_on(rows: Any) -> Any:
