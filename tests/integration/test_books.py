@@ -5,8 +5,6 @@ In memory they are held by tests/broker/test_conversations.py. `python -m tests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
@@ -14,35 +12,36 @@ from tests.books import Book, read_book
 from tests.books.conversations import FOLDER
 from tests.books.subjects import COMPILED, groups_of, held_by, needs_own_broker
 
-BOOKS = [read_book(path) for path in sorted(FOLDER.glob("*.txt"))]
+BOOKS = [pytest.param(read_book(path), id=path.stem) for path in sorted(FOLDER.glob("*.txt"))]
 # The marks of 3.9.1 and 4.4.0 (`3.9<`, `4.4<`) are not written yet: both write markers of transactions later.
 AT_NIGHT = ("compiled", "kafka-2.0.1")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_a_process_answers_as_a_broker_in_memory() -> None:
+@pytest.mark.parametrize("book", BOOKS)
+def test_a_process_answers_as_a_broker_in_memory(book: Book) -> None:
     """By day those conversations that share a broker with others; the compiled form holds all at night."""
-    assert differences("process", BOOKS, is_slow=False, are_alone=False) == []
+    assert differences("process", book, is_slow=False, are_alone=False) == []
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", AT_NIGHT)
-@pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.path.stem)
+@pytest.mark.parametrize("book", BOOKS)
 def test_a_subject_answers_as_the_book_says(book: Book, name: str) -> None:
     if name == "compiled" and not COMPILED.exists():
         pytest.skip("there is no compiled form: make wheel")
     try:
-        assert differences(name, [book], is_slow=True, are_alone=True) == []
+        assert differences(name, book, is_slow=True, are_alone=True) == []
     except KafkaUnavailable as reason:
         pytest.skip(f"{name} cannot be had: {reason}")
 
 
-def differences(name: str, books: Sequence[Book], *, is_slow: bool, are_alone: bool) -> list[str]:
+def differences(name: str, book: Book, *, is_slow: bool, are_alone: bool) -> list[str]:
     return [
         each
-        for group in groups_of(name, books, is_slow=is_slow)
+        for group in groups_of(name, [book], is_slow=is_slow)
         if are_alone or not needs_own_broker(*group[0])
         for held in held_by(name, group)
         for each in held.shown(name)
