@@ -1,0 +1,350 @@
+"""A network in memory, in place of `broker/network/sockets.py` and of the sockets that it makes.
+
+Bytes arrive in their order, each piece after a time of its own. Between two hosts they may be held up, in one direction
+or both, until the way is open again. A process that is killed resets its connections; a host that loses power is silent.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from minibroker.broker.network.arrivals import ARRIVED, END_EVENTS
+from minibroker.simulation.world import Process, World, wait_for
+
+BUFFER_BYTES = 256 * 1024  # of what a socket has sent, and the other side has not read
+FIRST_PORT = 40_000
+Address = tuple[str, int]
+
+
+class Socket:
+    """One end of a connection, with the methods of a socket that does not block."""
+
+    def __init__(self, network: MemoryNetwork, process: Process, address: Address, peer_address: Address) -> None:
+        self._network = network
+        self.process = process
+        self.address = address
+        self.peer_address = peer_address
+        self.number = network.next_number()
+        self.peer: Socket = self
+        self.inbox = bytearray()
+        self.unread = 0  # bytes sent that the other side has not read
+        self.is_ended = False  # by the other side
+        self.is_reset = False
+        self.is_closed = False
+        self.arrivals: Arrivals | None = None
+        self.due = 0.0  # when the last piece of it arrives
+        self.readers = trio.lowlevel.ParkingLot()
+        self.writers = trio.lowlevel.ParkingLot()
+
+    def fileno(self) -> int:
+        return self.number
+
+    def getsockname(self) -> Address:
+        return self.address
+
+    def setblocking(self, _: bool) -> None: ...
+
+    def setsockopt(self, *_: object) -> None: ...
+
+    def getsockopt(self, *_: object) -> bytes:
+        raise OSError("not a socket of TCP")
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.inbox) or self.is_ended or self.is_reset
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Look at what has arrived, and leave it there."""
+        self._check()
+        if not self.inbox and not self.is_ended:
+            raise BlockingIOError
+        return bytes(self.inbox[:size])
+
+    def recv_into(self, buffer: Any) -> int:
+        self._check()
+        if not self.inbox:
+            if self.is_ended:
+                return 0
+            raise BlockingIOError
+        size = min(len(buffer), len(self.inbox))
+        buffer[:size] = self.inbox[:size]
+        del self.inbox[:size]
+        self.peer.unread -= size
+        self.peer.writers.unpark_all()
+        return size
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        self._check()
+        if self.peer.is_closed:
+            raise BrokenPipeError("the other side has closed")
+        size = min(len(data), BUFFER_BYTES - self.unread)
+        if size <= 0 and len(data):
+            raise BlockingIOError
+        self.unread += size
+        self._network.post(self, bytes(memoryview(data)[:size]))
+        return size
+
+    def _check(self) -> None:
+        if not self.process.is_alive or self.is_closed or self.is_reset:
+            raise ConnectionResetError("the connection is reset")
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._network.post(self, None)
+            self._network.forget(self)
+            self._wake()
+
+    # -- what arrives -----------------------------------------------------------------------------------------
+
+    def arrive(self, data: bytes | None) -> None:
+        """Take bytes, or None for the end."""
+        if data is None:
+            self.is_ended = True
+        else:
+            self.inbox += data
+        self._wake()
+
+    def reset(self) -> None:
+        self.is_reset = self.is_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self.readers.unpark_all()
+        self.writers.unpark_all()
+        if self.arrivals is not None:
+            self.arrivals.note(self)
+
+    async def wait_readable(self) -> None:
+        await wait_for(lambda: self.is_readable or self.is_closed, self.readers)
+
+    async def wait_writable(self) -> None:
+        await wait_for(
+            lambda: self.is_reset or self.is_closed or self.peer.is_closed or self.unread < BUFFER_BYTES, self.writers
+        )
+
+
+class Listener:
+    """A listening socket. `with` closes it."""
+
+    def __init__(self, network: MemoryNetwork, process: Process, address: Address) -> None:
+        self._network = network
+        self.process = process
+        self.address = address
+        self.number = network.next_number()
+        self.accepted: deque[Socket] = deque()
+        self.waiting = trio.lowlevel.ParkingLot()
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._network.stop_listening(self)
+
+    def fileno(self) -> int:
+        return self.number
+
+    def getsockname(self) -> Address:
+        return self.address
+
+    def accept(self) -> tuple[Socket, Address]:
+        if not self.accepted:
+            raise BlockingIOError
+        sock = self.accepted.popleft()
+        return sock, sock.peer_address
+
+    async def wait_readable(self) -> None:
+        await wait_for(lambda: self.accepted, self.waiting)
+
+
+class Arrivals:
+    """In place of an epoll."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._process = world.process()
+        self._ready: dict[int, int] = {}
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def register(self, sock: Socket, _: int) -> None:
+        sock.arrivals = self
+        if sock.is_readable:
+            self.note(sock)
+
+    def unregister(self, sock: Socket) -> None:
+        sock.arrivals = None
+        self._ready.pop(sock.number, None)
+
+    def note(self, sock: Socket) -> None:
+        self._ready[sock.number] = ARRIVED | (END_EVENTS if sock.is_ended else 0)
+        self._waiting.unpark_all()
+
+    def poll(self, _: float, most: int) -> list[tuple[int, int]]:
+        """The sockets with news. What follows is a step of this process."""
+        if not self._ready or self._process.is_paused or not self._process.is_alive:
+            return []
+        self._world.enter(self._process)
+        taken = list(self._ready.items())[:most]
+        for number, _events in taken:
+            del self._ready[number]
+        return taken
+
+    async def wait_readable(self) -> None:
+        await wait_for(lambda: self._ready, self._waiting)
+
+
+class OwnEnd:
+    """The socket of a stream, as trio's."""
+
+    def __init__(self, sock: Socket) -> None:
+        self._sock = sock
+
+    def is_readable(self) -> bool:
+        return self._sock.is_readable
+
+    async def recv_into(self, buffer: Any) -> int:
+        if self._sock.is_closed:
+            raise trio.ClosedResourceError
+        await self._sock.wait_readable()
+        if self._sock.is_closed:
+            raise trio.ClosedResourceError
+        return self._sock.recv_into(buffer)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class Stream:
+    """As trio.SocketStream."""
+
+    def __init__(self, sock: Socket) -> None:
+        self._sock = sock
+        self.socket = OwnEnd(sock)
+
+    async def send_all(self, data: Any) -> None:
+        rest = memoryview(data)
+        while rest:
+            await self._sock.wait_writable()
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+
+
+class MemoryNetwork:
+    """`slow` draws the time of a piece, in seconds. `run` has all of it arrive."""
+
+    def __init__(self, world: World, delay: Callable[[], float], read_file: Callable[[int, int, int], bytes]) -> None:
+        self._world = world
+        self._delay = delay
+        self._read_file = read_file
+        self._numbers = 2
+        self._listeners: dict[Address, Listener] = {}
+        self._sockets: dict[int, Socket] = {}
+        self._under_way: list[tuple[float, int, Socket, bytes | None]] = []
+        self._posted = 0
+        self._closed_ways: set[tuple[str, str]] = set()
+        self._held: dict[tuple[str, str], list[tuple[Socket, bytes | None]]] = {}
+        self._opened = trio.lowlevel.ParkingLot()
+        self._next = trio.CancelScope()
+        self.hosts: dict[Process, str] = {}
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    async def run(self) -> None:
+        while True:
+            now = self._world.seconds()
+            while self._under_way and self._under_way[0][0] <= now:
+                _, _, sock, data = heapq.heappop(self._under_way)
+                self._arrive(sock, data)
+            due = self._under_way[0][0] if self._under_way else math.inf
+            with trio.CancelScope(deadline=due) as self._next:
+                await trio.sleep_forever()
+
+    def post(self, sender: Socket, data: bytes | None) -> None:
+        """Send bytes on their way, or None for the end of the stream."""
+        sender.due = max(sender.due, self._world.seconds() + self._delay())
+        self._posted += 1
+        heapq.heappush(self._under_way, (sender.due, self._posted, sender.peer, data))
+        if sender.due < self._next.deadline:
+            self._next.deadline = sender.due
+
+    def _arrive(self, sock: Socket, data: bytes | None) -> None:
+        way = sock.peer_address[0], sock.address[0]
+        if way in self._closed_ways:
+            self._held.setdefault(way, []).append((sock, data))
+        elif not sock.is_closed and sock.process.is_alive:
+            self._world.note("arrives", sock.number, data)
+            sock.arrive(data)
+
+    # -- connections ------------------------------------------------------------------------------------------
+
+    def listen(self, process: Process, address: Address) -> Listener:
+        listener = self._listeners[address] = Listener(self, process, address)
+        return listener
+
+    def stop_listening(self, listener: Listener) -> None:
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]
+
+    async def open_stream(self, host: str, port: int) -> Stream:
+        """In place of trio.open_tcp_stream. Raises OSError."""
+        process = self._world.process()
+        own = self.hosts[process]
+        await trio.sleep(self._delay() + self._delay())
+        while {(own, host), (host, own)} & self._closed_ways:
+            await self._opened.park()
+        listener = self._listeners.get((host, port))
+        if listener is None or not listener.process.is_alive:
+            raise ConnectionRefusedError("refused")
+        near = Socket(self, process, (own, FIRST_PORT + self.next_number()), listener.address)
+        far = Socket(self, listener.process, listener.address, near.address)
+        near.peer, far.peer = far, near
+        self._sockets[near.number], self._sockets[far.number] = near, far
+        listener.accepted.append(far)
+        listener.waiting.unpark_all()
+        return Stream(near)
+
+    def forget(self, sock: Socket) -> None:
+        self._sockets.pop(sock.number, None)
+
+    def send_file(self, sock: Socket, fd: int, position: int, size: int) -> int:
+        return sock.send(self._read_file(fd, size, position))
+
+    # -- faults -----------------------------------------------------------------------------------------------
+
+    def end(self, process: Process, *, is_silent: bool = False) -> None:
+        """The process has ended; where it is not silent, the other sides hear of it."""
+        for listener in [each for each in self._listeners.values() if each.process is process]:
+            self.stop_listening(listener)
+        for sock in [each for each in self._sockets.values() if each.process is process]:
+            self.forget(sock)
+            if not is_silent:
+                sock.peer.reset()
+
+    def cut(self, one: str, other: str) -> None:
+        """Reset the connections between two hosts."""
+        for sock in list(self._sockets.values()):
+            if (sock.address[0], sock.peer_address[0]) == (one, other):
+                sock.reset()
+                sock.peer.reset()
+
+    def close_way(self, source: str, target: str) -> None:
+        """Hold what a host sends to another one."""
+        self._closed_ways.add((source, target))
+
+    def open_way(self, source: str, target: str) -> None:
+        self._closed_ways.discard((source, target))
+        for sock, data in self._held.pop((source, target), ()):
+            self._arrive(sock, data)
+        self._opened.unpark_all()

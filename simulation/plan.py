@@ -1,0 +1,168 @@
+"""Draws what a run does: settings, clients, and faults with their times. All of it follows from the seed.
+
+A plan can be printed, and made smaller: `without` leaves out clients and faults, which is how a finding is shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+from typing import Any, NamedTuple
+
+SAFETY_SECONDS = 12.0
+TOPIC_COUNTS = (1, 1, 2)
+PARTITION_COUNTS = (1, 2, 3)
+# How often each fault is drawn, with one broker and with several.
+OF_ONE = {"kill": 4, "crash_at_call": 5, "power": 4, "stop": 2, "cut_clients": 2, "fail_call": 2, "clock": 1}
+OF_SEVERAL = {
+    **{"kill": 4, "crash_at_call": 4, "power": 3, "stop": 2, "pause": 3, "isolate": 4, "one_way": 3, "cut": 2},
+    **{"fail_call": 1, "clock": 1, "kill_all": 1, "elect": 1, "reassign": 2, "cut_clients": 1},
+}
+LASTING = {"kill", "crash_at_call", "power", "stop", "pause", "isolate", "one_way", "kill_all", "fail_call"}
+ERRNOS = {"EIO": 5, "ENOSPC": 28}
+
+
+class Fault(NamedTuple):
+    """Something that happens `at` a time, in seconds; what lasts is undone after `seconds`."""
+
+    at: float
+    kind: str
+    broker: int
+    seconds: float = 0.0
+    other: int = 0
+    calls: int = 0  # of the disk, until the one that is struck
+    how: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.at:.3f} {self.kind} {self.broker}"
+        text += f" and {self.other}" if self.other else ""
+        text += f" {self.how}" if self.how else ""
+        text += f" at its call {self.calls} from then" if self.calls else ""
+        return text + (f" for {self.seconds:.3f} s" if self.seconds else "")
+
+
+class Plan(NamedTuple):
+    seed: int
+    brokers: int
+    settings: dict[str, Any]
+    topics: dict[str, int]
+    clients: tuple[tuple[str, str], ...]  # kind and name
+    faults: tuple[Fault, ...]
+    delay_ms: float  # of a piece of bytes, at most, most often
+    seconds: float = SAFETY_SECONDS
+
+    def without(self, events: Collection[object]) -> Plan:
+        """The plan without these faults and clients."""
+        return self._replace(
+            clients=tuple(each for each in self.clients if each not in events),
+            faults=tuple(each for each in self.faults if each not in events),
+        )
+
+    @property
+    def events(self) -> tuple[object, ...]:
+        return *self.faults, *self.clients
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "brokers": self.brokers,
+            "settings": self.settings,
+            "topics": self.topics,
+            "clients": [list(each) for each in self.clients],
+            "faults": [str(each) for each in self.faults],
+            "delay_ms": self.delay_ms,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        topics = ", ".join(f"{name} of {count}" for name, count in self.topics.items())
+        return "\n".join(
+            [
+                f"seed {self.seed}: {self.brokers} brokers, {self.seconds:g} s of faults, {self.delay_ms:g} ms of delay",
+                f"  topics {topics}; clients {', '.join(name for _, name in self.clients)}",
+                f"  {settings}",
+                *(f"  {each}" for each in self.faults),
+            ]
+        )
+
+
+def draw(seed: int, brokers: int) -> Plan:
+    """Draw a plan; the same one for the same arguments."""
+    source = Random(f"plan {seed} {brokers}")
+    is_durable = brokers == 1 or source.random() < 0.5
+    settings = drawn_settings(source, brokers, is_durable=is_durable)
+    topics = {f"t{each}": source.choice(PARTITION_COUNTS) for each in range(source.choice(TOPIC_COUNTS))}
+    kinds = [source.choice(("producer", "idempotent", "transactional", "idempotent")), "reader"]
+    kinds += source.choices(("producer", "loose", "idempotent", "transactional", "reader", "member"), k=source.randint(1, 4))
+    return Plan(
+        seed,
+        brokers,
+        settings,
+        topics,
+        tuple((kind, f"{kind}-{number}") for number, kind in enumerate(kinds)),
+        tuple(drawn_faults(source, brokers, is_durable=is_durable)),
+        delay_ms=source.choice((1.0, 5.0, 30.0)),
+    )
+
+
+def drawn_settings(source: Random, brokers: int, *, is_durable: bool) -> dict[str, Any]:
+    replicas = min(3, brokers)
+    lag_ms = source.choice((1000, 3000))
+    return {
+        "log.flush.interval.messages": 1 if is_durable else 2**63 - 1,
+        "log.segment.bytes": source.choice((2048, 16_384, 1 << 30)),
+        "log.index.interval.bytes": source.choice((0, 4096)),
+        "replica.lag.time.max.ms": lag_ms,
+        "replica.fetch.wait.max.ms": source.choice((100, 500)),
+        "zookeeper.session.timeout.ms": source.choice((1000, 3000)),
+        "replica.high.watermark.checkpoint.interval.ms": source.choice((500, 5000)),
+        "num.replica.fetchers": source.choice((1, 2)),
+        "leader.imbalance.check.interval.seconds": source.choice((2, 300)),
+        "max.incremental.fetch.session.cache.slots": source.choice((0, 2, 1000)),
+        "default.replication.factor": replicas,
+        "min.insync.replicas": min(2, replicas),
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.min.isr": min(2, replicas),
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        "auto.create.topics.enable": "false",
+        "log.cleaner.enable": "false",  # the logs of all replicas are compared to the byte
+    }
+
+
+def drawn_faults(source: Random, brokers: int, *, is_durable: bool) -> list[Fault]:
+    """Each broker has one fault that lasts at a time. Power fails only where records are synced before they count."""
+    weights = dict(OF_ONE if brokers == 1 else OF_SEVERAL)
+    if not is_durable:
+        del weights["power"]
+    free_at = dict.fromkeys(range(1, brokers + 1), 0.0)
+    faults = []
+    at = source.uniform(1.0, 2.5)
+    while at < SAFETY_SECONDS:
+        kind = source.choices(list(weights), list(weights.values()))[0]
+        broker = source.choice(list(free_at))
+        seconds = round(source.choice((0.1, 0.5, 1.0, 4.0)) * source.uniform(0.5, 1.5), 3) if kind in LASTING else 0.0
+        if kind in LASTING and free_at[broker] > at:
+            at += 0.1
+            continue
+        if kind in LASTING:
+            free_at[broker] = at + seconds
+        others = [each for each in free_at if each != broker]
+        fault = Fault(round(at, 3), kind, broker, seconds)
+        if kind in ("isolate", "one_way", "cut", "reassign") and others:
+            fault = fault._replace(other=source.choice(others))
+        if kind in ("crash_at_call", "fail_call"):
+            fault = fault._replace(calls=source.randint(1, 200))
+        if kind == "crash_at_call" and is_durable and source.random() < 0.5:
+            fault = fault._replace(how="with its power")
+        if kind == "fail_call":
+            fault = fault._replace(how=source.choice(list(ERRNOS)))
+        if kind == "clock":
+            fault = fault._replace(how=str(source.choice((-3_600_000, -500, 500, 3_600_000))))
+        faults.append(fault)
+        at += source.choice((0.05, 0.3, 1.0, 3.0)) * source.uniform(0.2, 1.5)
+    return faults

@@ -1,0 +1,395 @@
+"""One run of a plan: safety, with faults, then liveness, without: all must finish, and replicas be equal to the byte."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import trio
+
+from minibroker.broker.replica.leading import Leading
+from minibroker.history.checking import check
+from minibroker.history.lines import LineReader
+from minibroker.history.model import History
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+from minibroker.simulation.brokers import PORT, SimulatedBroker
+from minibroker.simulation.clients import KINDS, Book, Client, Failed, LastReader
+from minibroker.simulation.memory_disk import MemoryDisk
+from minibroker.simulation.memory_network import MemoryNetwork
+from minibroker.simulation.plan import ERRNOS, Fault, Plan
+from minibroker.simulation.stand_in import in_place_of_the_system
+from minibroker.simulation.world import PROCESS, World
+
+CLIENT_HOST = "10.0.1.1"
+LOOK_SECONDS = 0.05
+START_SECONDS = 30.0
+FINISH_SECONDS = 120.0
+SETTLE_SECONDS = 60.0
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+class Finding(NamedTuple):
+    """What is wrong: a class of `minibroker check`, or of the laboratory."""
+
+    kind: str
+    at: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.at:.3f} {self.kind}: {self.text}"
+
+
+class Result(NamedTuple):
+    plan: Plan
+    findings: Sequence[Finding]
+    rows: Sequence[dict[str, Any]]
+    seconds: float
+    events: int
+    digest: str
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "plan": self.plan.document(),
+            "findings": [each._asdict() for each in self.findings],
+            "history": list(self.rows),
+            "seconds": round(self.seconds, 6),
+            "events": self.events,
+            "digest": self.digest,
+        }
+
+
+class Complaints(logging.Handler):
+    """Makes findings of what the broker logs as a defect of its own."""
+
+    def __init__(self, take: Callable[[str, str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._take = take
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.name.startswith("minibroker") and (record.exc_info or "a defect" in text):
+            error = record.exc_info[1] if record.exc_info else None
+            self._take("defect", f"{text}: {error!r}")
+
+
+def run(plan: Plan) -> Result:
+    """Run a plan."""
+    world = World(plan.seed)
+    disk = MemoryDisk(world)
+
+    def delay() -> float:
+        usual = world.random.random() * plan.delay_ms / 1000
+        return usual if world.random.random() < 0.98 else 20 * usual
+
+    network = MemoryNetwork(world, delay, disk.pread)
+    simulation = Simulation(plan, world, disk, network)
+    root = logging.getLogger()
+    complaints = Complaints(simulation.found)
+    level, handlers = root.level, root.handlers[:]
+    root.handlers[:] = [complaints]
+    try:
+        with in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000):
+            trio.run(simulation.main, clock=world.clock)
+            if world.busy:
+                simulation.found("busy", world.busy)
+            simulation.judge_history()
+            simulation.forget()
+    finally:
+        root.handlers[:], root.level = handlers, level
+    return Result(plan, simulation.findings, simulation.book.rows, world.seconds(), world.events, world.digest)
+
+
+class Ended(Exception):
+    """A finding ends the run."""
+
+
+class Simulation:
+    def __init__(self, plan: Plan, world: World, disk: MemoryDisk, network: MemoryNetwork) -> None:
+        self._plan = plan
+        self._world = world
+        self._disk = disk
+        self._network = network
+        self.findings: list[Finding] = []
+        self.brokers = {
+            broker_id: SimulatedBroker(
+                broker_id,
+                world=world,
+                disk=disk,
+                network=network,
+                settings=plan.settings,
+                is_of_several=plan.brokers > 1,
+                on_end=self._on_end,
+            )
+            for broker_id in range(1, plan.brokers + 1)
+        }
+        addresses = {each.broker_id: (each.host, PORT) for each in self.brokers.values()}
+        self.book = Book(world, addresses, dict(plan.topics))
+        self._are_faults_over = False
+        self._led: dict[tuple[str, int, int], int] = {}  # who led a partition in an epoch
+        self._watermarks: dict[object, tuple[int, int]] = {}
+        self._admin = self._client(Client("admin", self.book, plan.seed))
+
+    def found(self, kind: str, text: str) -> None:
+        """Note a finding, once."""
+        if all((each.kind, each.text) != (kind, text) for each in self.findings):
+            self.findings.append(Finding(kind, self._world.seconds(), text))
+
+    def _on_end(self, broker: SimulatedBroker, error: BaseException) -> None:
+        from minibroker.broker.serve_options import StartError
+        from minibroker.storage.files.storage_errors import LogDirectoryError
+
+        reasons = leaves_of(error)
+        if all(isinstance(each, StartError | LogDirectoryError | OSError) for each in reasons) and self._may_fail(broker):
+            return
+        self.found("crash", f"broker {broker.broker_id} ended by itself: {', '.join(map(repr, reasons))}")
+
+    def _may_fail(self, broker: SimulatedBroker) -> bool:
+        """Whether the disk of a broker was made to fail."""
+        return any(each.kind == "fail_call" and each.broker == broker.broker_id for each in self._plan.faults)
+
+    def _client(self, client: Client) -> Client:
+        self._network.hosts[client.process] = CLIENT_HOST
+        return client
+
+    def forget(self) -> None:
+        """Let go of the brokers: their files close while the disk still stands in."""
+        self.brokers.clear()
+        self._watermarks.clear()
+
+    # -- phases -----------------------------------------------------------------------------------------------
+
+    async def main(self) -> None:
+        self._world.begin()
+        clients = [self._client(KINDS[kind](name, self.book, self._plan.seed)) for kind, name in self._plan.clients]
+        try:
+            async with trio.open_nursery() as nursery:
+                self._world.scope = nursery.cancel_scope
+                nursery.start_soon(self._network.run)
+                for broker in self.brokers.values():
+                    broker.start(nursery)
+                if await self._prepare():
+                    nursery.start_soon(self._look)
+                    for client in clients:
+                        nursery.start_soon(client.run)
+                    for fault in self._plan.faults:
+                        nursery.start_soon(self._strike, fault, nursery)
+                    await trio.sleep(self._plan.seconds)
+                    await self._be_live(clients, nursery)
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if not all(isinstance(each, Ended) for each in leaves_of(group)):
+                raise
+
+    async def _prepare(self) -> bool:
+        """Create the topics."""
+        PROCESS.set(self._admin.process)
+        names = list(self._plan.topics.items())
+        with trio.move_on_after(START_SECONDS):
+            while True:
+                answer = await self._ask_controller(
+                    ApiKey.CREATE_TOPICS,
+                    3,
+                    topics=[(name, count, min(3, self._plan.brokers), [], []) for name, count in names],
+                    timeout_ms=5000,
+                )
+                codes = {row.error_code for row in answer.topics} if answer else {ErrorCode.UNKNOWN_SERVER_ERROR}
+                if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+                    return True
+                await self._admin.pause()
+        self.found("not-live", "the topics could not be created")
+        return False
+
+    async def _ask_controller(self, api: ApiKey, version: int, **values: Any) -> Any:
+        try:
+            metadata = await self._admin.any_broker(ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False)
+            return await self._admin.ask(metadata.controller_id, api, version, **values)
+        except (Failed, KeyError):
+            return None
+
+    async def _be_live(self, clients: Sequence[Client], nursery: trio.Nursery) -> None:
+        """End all faults; every client must finish, the replicas be equal, and a last reader reach the end."""
+        self._are_faults_over = True
+        self._heal(nursery)
+        self.book.is_finishing = True
+        await self._until(
+            lambda: all(each.is_finished for each in clients),
+            FINISH_SECONDS,
+            lambda: "; ".join(f"{each.name} {each.doing}" for each in clients if not each.is_finished),
+            nursery,
+        )
+        last = self._client(LastReader("last", self.book, self._plan.seed))
+        nursery.start_soon(last.run)
+        await self._until(lambda: last.is_finished, FINISH_SECONDS, lambda: f"last {last.doing}", nursery)
+        await self._until(lambda: not self._unsettled(), SETTLE_SECONDS, lambda: self._unsettled(), nursery)
+        self._look_once()
+
+    async def _until(
+        self, is_done: Callable[[], bool], seconds: float, what: Callable[[], str], nursery: trio.Nursery
+    ) -> None:
+        deadline = trio.current_time() + seconds
+        while not is_done():
+            if trio.current_time() > deadline:
+                self.found("not-live", what())
+                raise Ended
+            self._heal(nursery)
+            await trio.sleep(0.2)
+
+    def _heal(self, nursery: trio.Nursery) -> None:
+        for broker in self.brokers.values():
+            broker.process.crash_at = 0
+            broker.process.failing.clear()
+            broker.start(nursery)
+
+    # -- faults -----------------------------------------------------------------------------------------------
+
+    async def _strike(self, fault: Fault, nursery: trio.Nursery) -> None:
+        PROCESS.set(self._admin.process)
+        await trio.sleep(fault.at)
+        self._world.note("fault", str(fault))
+        broker = self.brokers[fault.broker]
+        undo = await self._begin(fault, broker, nursery)
+        deadline = trio.current_time() + fault.seconds
+        while trio.current_time() < deadline and not self._are_faults_over:
+            await trio.sleep(min(LOOK_SECONDS, deadline - trio.current_time()))
+        undo()
+
+    async def _begin(self, fault: Fault, broker: SimulatedBroker, nursery: trio.Nursery) -> Callable[[], object]:
+        """Begin a fault; return what undoes it."""
+        restart = partial(broker.start, nursery)
+        match fault.kind:
+            case "kill":
+                broker.kill()
+                return restart
+            case "power":
+                broker.lose_power()
+                return restart
+            case "stop":
+                broker.stop()
+                return restart
+            case "crash_at_call":
+                broker.process.crash_at = broker.process.calls + fault.calls
+
+                def end_crash() -> None:
+                    broker.process.crash_at = 0
+                    if not broker.is_running and fault.how:
+                        broker.lose_power()
+                    broker.start(nursery)
+
+                return end_crash
+            case "fail_call":
+                broker.process.failing[broker.process.calls + fault.calls] = ERRNOS[fault.how]
+                return restart
+            case "pause":
+                process = broker.process
+                self._world.pause(process, is_paused=True)
+                return lambda: self._world.pause(process, is_paused=False)
+            case "isolate" | "one_way":
+                one, other = broker.host, self.brokers[fault.other].host
+                ways = [(one, other)] if fault.kind == "one_way" else [(one, other), (other, one)]
+                for way in ways:
+                    self._network.close_way(*way)
+                return lambda: [self._network.open_way(*way) for way in ways]
+            case "cut":
+                self._network.cut(broker.host, self.brokers[fault.other].host)
+            case "cut_clients":
+                self._network.cut(CLIENT_HOST, broker.host)
+            case "clock":
+                broker.clock.offset_ms += int(fault.how)
+            case "kill_all":
+                for each in self.brokers.values():
+                    each.kill()
+                return lambda: [each.start(nursery) for each in self.brokers.values()]
+            case "elect":
+                await self._ask_controller(ApiKey.ELECT_LEADERS, 0, topic_partitions=None, timeout_ms=1000)
+            case "reassign":
+                topic = sorted(self._plan.topics)[fault.other % len(self._plan.topics)]
+                replicas = [fault.broker, *(each for each in self.brokers if each != fault.broker)]
+                replicas = replicas[: self._world.random.choice((2, 3))]
+                await self._ask_controller(
+                    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                    0,
+                    timeout_ms=1000,
+                    topics=[(topic, [(0, replicas)])],
+                )
+        return lambda: None
+
+    # -- what must be so at each moment -----------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        while True:
+            self._look_once()
+            await trio.sleep(LOOK_SECONDS)
+
+    def _look_once(self) -> None:
+        for broker in self.brokers.values():
+            parts = broker.parts
+            if parts is None:
+                continue
+            for name, role in parts.replica_manager.partitions.items():
+                self._look_at(broker, name, role)
+
+    def _look_at(self, broker: SimulatedBroker, name: Any, role: Any) -> None:
+        log = role.log
+        if log.high_watermark > log.log_end_offset:
+            self.found("watermark-above-end", f"{name} of broker {broker.broker_id}: {log.high_watermark} of {log.log_end_offset}")
+        if isinstance(role, Leading):
+            key = name.topic, name.partition, role.leader_epoch
+            before = self._led.setdefault(key, broker.broker_id)
+            if before != broker.broker_id:
+                self.found("two-leaders", f"{name} in epoch {role.leader_epoch}: brokers {before} and {broker.broker_id}")
+            epoch, watermark = self._watermarks.get(role, (role.leader_epoch, 0))
+            if epoch == role.leader_epoch and log.high_watermark < watermark:
+                self.found("watermark-back", f"{name} of broker {broker.broker_id}: {watermark} to {log.high_watermark}")
+            self._watermarks[role] = role.leader_epoch, log.high_watermark
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def _unsettled(self) -> str:
+        """What is not as it must be in the end: replicas out of sync, or unequal."""
+        leaders: dict[Any, Leading] = {}
+        running = [each for each in self.brokers.values() if each.is_ready and each.parts is not None]
+        if len(running) < len(self.brokers):
+            return f"{len(running)} of {len(self.brokers)} brokers are ready"
+        for broker in running:
+            leaders |= {each.topic_partition: each for each in broker.parts.replica_manager.partitions.leaders()}
+        for topic, count in self._plan.topics.items():
+            for number in range(count):
+                if not any((each.topic, each.partition) == (topic, number) for each in leaders):
+                    return f"{topic}-{number} has no leader"
+        for name, role in leaders.items():
+            if len(role.in_sync_replicas) != 1 + len(role.remote_replicas):
+                return f"{name} has {role.in_sync_replicas} in sync, of {sorted([role.broker_id, *role.remote_replicas])}"
+            contents = {}
+            for replica in (role.broker_id, *role.remote_replicas):
+                if self.brokers[replica].parts.replica_manager.partitions.any(name) is None:
+                    return f"{name} is not at broker {replica}"
+                contents[replica] = self._content_of(replica, name)
+            if len(set(contents.values())) > 1:
+                sizes = ", ".join(f"{len(each)} bytes at broker {replica}" for replica, each in contents.items())
+                return f"the replicas of {name} differ: {sizes}"
+        return ""
+
+    def _content_of(self, broker_id: int, name: Any) -> bytes:
+        files = self._disk.files(self.brokers[broker_id].data_dir / f"{name.topic}-{name.partition}")
+        return b"".join(files[each] for each in sorted(files) if each.endswith(".log"))
+
+    def judge_history(self) -> None:
+        for text in self.book.lost_commits:
+            self.found("lost-commit", text)
+        history = History(lambda at: f"row {at}")
+        reader = LineReader(history)
+        for number, row in enumerate(self.book.rows, 1):
+            reader.read(number, row)
+        is_whole = all(each.kind != "not-live" for each in self.findings)
+        for finding in check(history.finish(), allowed=() if is_whole else ("unseen",)):
+            self.found(finding.kind, finding.text)
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """The errors in a group of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in leaves_of(each)]
+    return [error]

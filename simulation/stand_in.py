@@ -1,0 +1,77 @@
+"""Puts a world in the place of the system, at each module by which the broker reaches it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any
+
+import trio
+
+from minibroker.broker import app
+from minibroker.broker.network import sockets
+from minibroker.broker.upkeep import threads
+from minibroker.broker.wings.several import directory_watch
+from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stand_ins
+from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
+from minibroker.simulation.world import World
+from minibroker.storage import chance, real_time
+from minibroker.storage.files import disk
+
+
+@contextmanager
+def replaced(module: Any, name: str, value: object) -> Iterator[None]:
+    real = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, real)
+
+
+def close(fd: int) -> None:
+    """Close a file of the system. One of a disk in memory may be freed after its simulation."""
+    if fd < FIRST_DESCRIPTOR:
+        os.close(fd)
+
+
+@contextmanager
+def in_place_of_the_system(
+    world: World, memory: MemoryDisk, network: MemoryNetwork, thread_delay: Callable[[], float]
+) -> Iterator[None]:
+    """Nothing reaches the system from here on. Garbage is collected after it, never during it: a file that closes then
+    would be an event."""
+
+    async def run_sync(work: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        """The work of a thread takes a time, and happens at one moment of it."""
+        await trio.sleep(thread_delay())
+        result = work(*arguments)
+        await trio.sleep(thread_delay())
+        return result
+
+    replacements: list[tuple[Any, str, object]] = [
+        *((disk, name, stand_in) for name, stand_in in stand_ins(memory)),
+        (directory_watch, "DirectoryWatch", memory.watch),
+        (sockets, "new_arrivals", lambda: Arrivals(world)),
+        (sockets, "wait_readable", lambda sock: sock.wait_readable()),
+        (sockets, "wait_writable", lambda sock: sock.wait_writable()),
+        (sockets, "open_stream", network.open_stream),
+        (sockets, "send_file", network.send_file),
+        (threads, "run_sync", run_sync),
+        (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
+        (real_time, "perf_counter", world.seconds),
+        (real_time, "monotonic", world.seconds),
+        (real_time, "sleep", lambda seconds: None),
+    ]
+    with ExitStack() as at_end:
+        disk.close = close
+        at_end.callback(chance.follow, None)
+        chance.follow(Random(world.random.getrandbits(64)))
+        at_end.callback(gc.collect)
+        gc.disable()
+        for module, name, value in replacements:
+            at_end.enter_context(replaced(module, name, value))
+        yield

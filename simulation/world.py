@@ -1,0 +1,170 @@
+"""The world of a simulation: its processes, its time, and the order in which all of it happens.
+
+One trio run holds every process: brokers and clients. Time is trio's MockClock, which jumps to the next deadline when
+nothing is left to do. The order of tasks, and all that is drawn, follow from the seed. `World.note` adds each event to a
+digest: two runs of a seed are equal if their digests are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from random import Random
+from typing import Any
+
+import trio
+import trio.testing
+from trio._core import _run as loop  # its order of tasks, and its queue, are not to be had in another way
+
+from minibroker.broker.time.clock import Clock
+
+MOST_STEPS_AT_ONCE = 20_000
+EPOCH_MS = 1_700_000_000_000  # of the simulated wall clock when it starts
+
+
+class Died(BaseException):
+    """The process of the caller has ended: nothing of it may handle this."""
+
+
+class Process:
+    """A broker, or a client. `crash_at` and `failing` count the calls that it makes of its disk."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = True
+        self.is_paused = False
+        self.scope = trio.CancelScope()
+        self.calls = 0
+        self.crash_at = 0  # the number of a call, 0 for none
+        self.failing: dict[int, int] = {}  # errno by the number of a call
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
+
+
+class WallClock(Clock):
+    """The clocks of a process. Its wall clock may jump, by `offset_ms`."""
+
+    offset_ms = 0
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self.monotonic_ms() + self.offset_ms
+
+
+class RunQueue:
+    """The tasks that trio runs next. Those of a process that is stopped (SIGSTOP) stay where they are."""
+
+    def __init__(self, tasks: deque[Any]) -> None:
+        self._ready = list(tasks)
+        self._held: list[Any] = []
+
+    def append(self, task: Any) -> None:
+        process = task.context.get(PROCESS)
+        (self._held if process is not None and process.is_paused else self._ready).append(task)
+
+    def sort_out(self) -> None:
+        """Hold and release tasks, after processes were stopped and woken."""
+        tasks, self._held, self._ready = [*self._held, *self._ready], [], []
+        for task in tasks:
+            self.append(task)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._ready)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def clear(self) -> None:
+        self._ready = []
+
+
+class Steps(trio.abc.Instrument):
+    """Tells the world which process takes a step."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._world.step(task)
+
+
+class World:
+    """`random` is for what happens, never for what is planned."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"world {seed}")
+        self.current: Process | None = None
+        self.events = 0
+        self.steps = 0
+        self.busy = ""  # who took steps without end
+        self.scope = trio.CancelScope()  # of the run
+        self._moved_at, self._steps_then = -1.0, 0
+        self.clock = trio.testing.MockClock(autojump_threshold=0)
+        self._digest = hashlib.blake2b(digest_size=8)
+        self._queue: RunQueue | None = None
+        loop._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+        loop._r.seed(seed)
+
+    def begin(self) -> None:
+        """Take over the loop; call it in the run."""
+        trio.lowlevel.add_instrument(Steps(self))
+        runner = loop.GLOBAL_RUN_CONTEXT.runner
+        self._queue = RunQueue(runner.runq)
+        runner.runq = self._queue  # type: ignore[assignment]
+
+    def step(self, task: trio.lowlevel.Task) -> None:
+        """A task takes a step. Ends the run where steps go on without end, and time does not."""
+        self.current = task.context.get(PROCESS)
+        self.steps += 1
+        now = self.clock.current_time()
+        if now != self._moved_at:
+            self._moved_at, self._steps_then = now, self.steps
+        elif self.steps > self._steps_then + MOST_STEPS_AT_ONCE:
+            self._steps_then = self.steps
+            self.busy = f"{self.current} does not wait in {task.name}"
+            self.scope.cancel()
+
+    def seconds(self) -> float:
+        return self.clock.current_time()
+
+    def note(self, *event: object) -> None:
+        """Add an event to the digest of the run."""
+        self.events += 1
+        self._digest.update(repr(event).encode())
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def process(self) -> Process:
+        """The process that runs now. Raises Died for one that has ended."""
+        process = self.current
+        if process is None:
+            raise RuntimeError("no process of the simulation runs")
+        if not process.is_alive:
+            raise Died(process.name)
+        return process
+
+    def enter(self, process: Process) -> None:
+        """What follows outside of a task is of this process, and so are the tasks that it starts."""
+        self.current = process
+        PROCESS.set(process)
+
+    def pause(self, process: Process, *, is_paused: bool) -> None:
+        """Stop a process, or have it go on."""
+        process.is_paused = is_paused
+        if self._queue is not None:
+            self._queue.sort_out()
+
+
+async def wait_for(is_so: Callable[[], object], waiting: trio.lowlevel.ParkingLot) -> None:
+    """Wait until something is so; let others run at least once, as trio's own waits do."""
+    if is_so():
+        await trio.lowlevel.checkpoint()
+    while not is_so():
+        await waiting.park()
