@@ -41,6 +41,11 @@ class WatchedApp(BrokerApp):
 
     parts: BrokerParts | None = None
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether its disk has failed: it serves nothing until it is started anew."""
+        return self._log_manager.is_offline
+
     def build(self) -> BrokerParts:
         self.parts = super().build()
         return self.parts
@@ -112,13 +117,14 @@ class SimulatedBroker:
     async def _run(self, process: Process) -> None:
         try:
             with process.scope:
+                self._world.process()  # it may have been killed before its first step
                 config = KafkaConfig(self._settings)
                 self.app = app = WatchedApp(config, self.clock, self._options, self._stops)
                 app.load()
                 listener: Any = self._network.listen(process, (self.host, PORT))
 
                 def on_ready(host: str, port: int) -> None:
-                    self.is_ready = True
+                    self.is_ready = process is self.process
 
                 await app.run([listener], on_ready)
         except BaseException as error:
@@ -130,7 +136,8 @@ class SimulatedBroker:
             if process.is_alive:
                 self._disk.kill(process)  # the end of a process closes what it has open
             self._network.end(process, is_silent=not self.has_power)
-            self.is_ready = False
+            if process is self.process:
+                self.is_ready = False
 
     def kill(self) -> None:
         """As SIGKILL."""

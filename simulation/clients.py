@@ -28,15 +28,14 @@ MAX_DECOMPRESSED = 1 << 20
 COORDINATOR_GROUP, COORDINATOR_TRANSACTION = 0, 1
 UNCOMMITTED, COMMITTED = 0, 1
 ISOLATIONS = ("read_uncommitted", "read_committed")
-NOT_APPENDED = {
+# Others may come after the append: a leader that is one no more answers so to those who wait for replicas.
+NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS}
+RETRIABLE = NOT_APPENDED | {
     ErrorCode.NOT_LEADER_FOR_PARTITION,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
-}
-RETRIABLE = NOT_APPENDED | {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -191,10 +190,9 @@ class Client:
 
 def first_error(answer: Any) -> ErrorCode:
     """The error of an answer, or the first of its rows."""
-    if hasattr(answer, "error_code"):
-        return ErrorCode(answer.error_code)
-    errors = [ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions]
-    return next((each for each in errors if each != ErrorCode.NONE), ErrorCode.NONE)
+    rows = [row for topic in getattr(answer, "topics", ()) for row in topic.partitions]
+    errors = [each.error_code for each in (answer, *rows) if getattr(each, "error_code", 0)]
+    return ErrorCode(errors[0]) if errors else ErrorCode.NONE
 
 
 # -- producers ------------------------------------------------------------------------------------------------------

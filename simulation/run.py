@@ -241,6 +241,8 @@ class Simulation:
         for broker in self.brokers.values():
             broker.process.crash_at = 0
             broker.process.failing.clear()
+            if broker.app is not None and broker.app.is_offline:
+                broker.kill()  # its operator has mended the disk
             broker.start(nursery)
 
     # -- faults -----------------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ def run() -> int:
         ["serve"],
         ["console"],
         ["demo"],
+        ["simulate"],
     ):  # which read their own arguments
         sys.argv[1:] = [*sys.argv[2:], "--help"]
     if len(sys.argv) > 1 and sys.argv[1] == "serve":
@@ -71,6 +72,10 @@ def run() -> int:
         except KeyboardInterrupt:  # before the broker handles signals: there is nothing to stop yet
             return 0
         return serve(sys.argv[2:])
+    if sys.argv[1:2] == ["simulate"]:
+        from minibroker.simulation.__main__ import main as simulation_main
+
+        return simulation_main(sys.argv[2:])
     if sys.argv[1:] in (["--version"], ["-V"]):
         from minibroker.protocol.form import form
 

@@ -1,0 +1,161 @@
+"""`minibroker simulate`: runs a cluster, its clients and their faults in this process, each run from a seed.
+
+Exit status: 0 without findings, 1 with some, 2 for what cannot be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+SHRINK_SECONDS = 60.0
+EPILOG = """examples:
+  minibroker simulate --brokers 3 --seeds 200
+  minibroker simulate --brokers 3 --seed 17 -o json
+  minibroker simulate --brokers 3 --seed 17 --shrink
+  minibroker simulate --history kip-101 --seeds 500"""
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="minibroker simulate",
+        description="Look for lost, repeated and reordered records in a simulated cluster: real brokers and clients in one "
+        "process, over a network, disks and clocks that fail as a seed says.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=None, help="1, or 3 with their shared state (3)")
+    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many runs, from --first-seed on (10)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="N", help="the seed of the first run (1)")
+    parser.add_argument("--seed", type=int, metavar="N", help="run this one, and print what it drew")
+    parser.add_argument("--only", metavar="N,N", help="with --seed: these of its events alone, as --shrink names them")
+    parser.add_argument("--shrink", action="store_true", help="find the fewest events that lead to the same finding")
+    parser.add_argument("--history", metavar="NAME", help="plant an old rule of Kafka's, and find what was wrong with it")
+    parser.add_argument("--mutate", metavar="NAME", help="plant a mutant, which must be noticed")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: runs whole, one a line")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run; return the exit status."""
+    parser = arguments()
+    options = parser.parse_args(argv)
+    if options.seeds < 1:
+        parser.error("--seeds must be at least 1")
+    if options.only is not None and options.seed is None:
+        parser.error("--only needs --seed")
+    if options.history is not None and options.mutate is not None:
+        parser.error("give one of --history and --mutate")
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of sets follows from it: a run is equal in each process only with the same one.
+        program = [sys.executable, "-m", "minibroker.simulation", *argv]
+        os.execve(sys.executable, program, {**os.environ, "PYTHONHASHSEED": "0"})
+    from minibroker.simulation.planting import PlantError, plant
+
+    planted: dict[str, Any] = {}
+    try:
+        for kind, name in (("history", options.history), ("mutants", options.mutate)):
+            if name is not None:
+                planted = plant(kind, name)
+    except PlantError as error:
+        parser.error(str(error))
+    brokers = options.brokers or planted.get("brokers", 3)
+    if options.seed is not None:
+        return run_one(options, brokers)
+    return run_many(options, brokers, ends_at_first=bool(planted))
+
+
+def run_one(options: argparse.Namespace, brokers: int) -> int:
+    from minibroker.simulation.plan import draw
+    from minibroker.simulation.run import run
+    from minibroker.simulation.shrinking import only
+
+    plan = draw(options.seed, brokers)
+    if options.only is not None:
+        plan = only(plan, [int(each) for each in options.only.split(",") if each])
+    result = run(plan)
+    if options.output == "json":
+        print(json.dumps(result.document()))
+    else:
+        print(plan)
+        for finding in result.findings:
+            print(f"  {finding}")
+        print(f"  {result.events} events in {result.seconds:.1f} s of its time, {result.digest}")
+    if result.findings and options.shrink:
+        print_shrunk(plan, result.findings[0].kind, brokers)
+    return 1 if result.findings else 0
+
+
+def print_shrunk(plan: Any, kind: str, brokers: int) -> None:
+    """Shrink a plan with a finding of this kind, and print it with the command that runs it."""
+    from minibroker.simulation.plan import draw
+    from minibroker.simulation.run import run
+    from minibroker.simulation.shrinking import places_of, shrink
+
+    shrunk = shrink(plan, lambda smaller: any(each.kind == kind for each in run(smaller).findings), SHRINK_SECONDS)
+    places = ",".join(map(str, places_of(shrunk, draw(plan.seed, brokers))))
+    print(f"shrunk to {len(shrunk.events)} events: minibroker simulate --brokers {brokers} --seed {plan.seed} --only {places}")
+    print(shrunk)
+    for finding in run(shrunk).findings:
+        print(f"  {finding}")
+
+
+def judged(task: tuple[int, int]) -> tuple[int, dict[str, Any]]:
+    """Run a seed in a worker."""
+    from minibroker.simulation.plan import draw
+    from minibroker.simulation.run import run
+
+    seed, brokers = task
+    return seed, run(draw(seed, brokers)).document()
+
+
+def ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+
+
+def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) -> int:
+    """Run seeds in workers; print each finding. With something planted, end with the first."""
+    began = time.monotonic()
+    tasks = [(seed, brokers) for seed in range(options.first_seed, options.first_seed + options.seeds)]
+    failed: list[int] = []
+    done, simulated = 0, 0.0
+    context = multiprocessing.get_context("fork")
+    with context.Pool(min(options.workers, len(tasks)), ignore_interrupts) as pool:
+        for seed, document in pool.imap(judged, tasks):
+            done += 1
+            simulated += document["seconds"]
+            if options.output == "json":
+                print(json.dumps(document), flush=True)
+            if not document["findings"]:
+                continue
+            failed.append(seed)
+            if options.output == "text":
+                for finding in document["findings"]:
+                    print(f"seed {seed}: {finding['at']:.3f} {finding['kind']}: {finding['text']}", flush=True)
+            if ends_at_first:
+                break
+    took = time.monotonic() - began
+    what = f"{len(failed)} of {done} seeds with findings" if failed else f"no findings in {done} seeds"
+    print(f"{what}, {simulated / took:.0f} times real time ({took:.0f} s)", file=sys.stderr)
+    if failed and options.output == "text":
+        name = options.history or options.mutate
+        with_plant = "" if name is None else f" --{'history' if options.history else 'mutate'} {name}"
+        print(f"again: minibroker simulate{with_plant} --brokers {brokers} --seed {failed[0]} --shrink")
+    if failed and options.shrink:
+        from minibroker.simulation.plan import draw
+        from minibroker.simulation.run import run
+
+        plan = draw(failed[0], brokers)
+        print_shrunk(plan, run(plan).findings[0].kind, brokers)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
