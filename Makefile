@@ -21,7 +21,8 @@ IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { ex
 PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
+BROKERS ?= 3
+SOURCES := broker protocol storage purgatory simulation zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
 # The compiled form, where it is found before the sources.
 COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
@@ -37,7 +38,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants nemesis lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants nemesis simulate lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
@@ -47,6 +48,7 @@ help:
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nemesis  kill, pause and cut off brokers of a cluster beside real clients, and judge what these saw"
+	@echo "make simulate  a cluster in one process, from SEEDS seeds, with every fault of disk, network and clock"
 	@echo "make nightly  conformance, mutants, nemesis, and the tests of which \`make test\` runs a sample"
 
 $(BIN)/python:
@@ -111,6 +113,9 @@ nightly: $(VENV)/.dev
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 1 --kind mixed
 	@$(IN_MEMORY) $(BIN)/python -m tests.spark_jobs.nemesis --rounds 20
+
+simulate: $(VENV)/.dev
+	@exec nice $(BIN)/minibroker simulate --brokers $(BROKERS) --seeds $(SEEDS) $(SIMULATE)
 
 mutants: $(VENV)/.dev
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants $(MUTANTS)

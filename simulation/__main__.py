@@ -25,8 +25,8 @@ EPILOG = """examples:
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="minibroker simulate",
-        description="Look for lost, repeated and reordered records in a simulated cluster: real brokers and clients in one "
-        "process, over a network, disks and clocks that fail as a seed says.",
+        description="Look for lost, repeated and reordered records in a simulated cluster: real brokers and clients in"
+        " one process, over a network, disks and clocks that fail as a seed says.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,7 +36,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="N", help="run this one, and print what it drew")
     parser.add_argument("--only", metavar="N,N", help="with --seed: these of its events alone, as --shrink names them")
     parser.add_argument("--shrink", action="store_true", help="find the fewest events that lead to the same finding")
-    parser.add_argument("--history", metavar="NAME", help="plant an old rule of Kafka's, and find what was wrong with it")
+    parser.add_argument(
+        "--history", metavar="NAME", help="plant an old rule of Kafka's, and find what was wrong with it"
+    )
     parser.add_argument("--mutate", metavar="NAME", help="plant a mutant, which must be noticed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: runs whole, one a line")
@@ -101,7 +103,8 @@ def print_shrunk(plan: Any, kind: str, brokers: int) -> None:
 
     shrunk = shrink(plan, lambda smaller: any(each.kind == kind for each in run(smaller).findings), SHRINK_SECONDS)
     places = ",".join(map(str, places_of(shrunk, draw(plan.seed, brokers))))
-    print(f"shrunk to {len(shrunk.events)} events: minibroker simulate --brokers {brokers} --seed {plan.seed} --only {places}")
+    print(f"shrunk to {len(shrunk.events)} events; again, with what is planted:")
+    print(f"  minibroker simulate --brokers {brokers} --seed {plan.seed} --only {places}")
     print(shrunk)
     for finding in run(shrunk).findings:
         print(f"  {finding}")

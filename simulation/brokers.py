@@ -82,7 +82,7 @@ class SimulatedBroker:
         self._stops = Stops()
         self.clock = WallClock()
         self.process = Process(f"broker {broker_id}")
-        self.process.is_alive = False
+        self.process.end()
         self.app: WatchedApp | None = None
         self.is_ready = False
         self.has_power = True
@@ -103,8 +103,7 @@ class SimulatedBroker:
         self.process = Process(f"broker {self.broker_id}")
         self._network.hosts[self.process] = self.host
         self._stops = Stops()
-        offset_ms, self.clock = self.clock.offset_ms, WallClock()
-        self.clock.offset_ms = offset_ms
+        self.clock = WallClock(self.clock.offset_ms)
         self.is_ready = False
         self.has_power = True
         self._world.note("start", self.broker_id)

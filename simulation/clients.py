@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
 
 class Book:
-    """What all clients of a simulation share: the history, acknowledged commits, where the brokers are."""
+    """The state that all clients of a simulation share: the history, acknowledged commits, where the brokers are."""
 
     def __init__(self, world: World, addresses: dict[int, tuple[str, int]], topics: dict[str, int]) -> None:
         self.world = world
@@ -83,6 +83,10 @@ class Book:
         self.lost_commits: list[str] = []
         self.acked: dict[Place, int] = {}  # the highest offset of an acks=all record that was acknowledged
         self.is_finishing = False
+
+    def finish(self) -> None:
+        """Have all clients end what they have begun."""
+        self.is_finishing = True
 
     def write(self, process: str, event: str, operation: str, **rest: Any) -> None:
         row = {"process": process, "event": event, "operation": operation, **rest}
@@ -220,9 +224,7 @@ class Producer(Client):
         values = [f"{self.name}-{self._sent + each}" for each in range(self.random.randint(1, 3))]
         self._sent += len(values)
         for value in values:
-            self.book.write(
-                self.name, "invoke", "send", topic=place[0], partition=place[1], value=value, id=value
-            )
+            self.book.write(self.name, "invoke", "send", topic=place[0], partition=place[1], value=value, id=value)
         self.doing = f"sends {values[0]} to {place[0]}-{place[1]}"
         sequence = self.sequences.get(place, 0) if self.producer_id >= 0 else -1
         records = self._batch(values, sequence)
@@ -323,7 +325,7 @@ class IdempotentProducer(Producer):
 
 
 class TransactionalProducer(IdempotentProducer):
-    """Sends in transactions, some of which it aborts, and some of which have offsets of a group."""
+    """Sends in transactions, and aborts some of them."""
 
     is_transactional = True
     group = ""
@@ -409,9 +411,7 @@ def batches_in(records: Any) -> list[Batch]:
                 marker = read_control_type(each.key)
             else:
                 values.append((each.offset, (each.value or b"").decode()))
-        found.append(
-            Batch(view.producer_id, view.is_transactional, marker, view.base_offset, view.last_offset, values)
-        )
+        found.append(Batch(view.producer_id, view.is_transactional, marker, view.base_offset, view.last_offset, values))
     return found
 
 
@@ -581,7 +581,7 @@ class Member(Reader):
                 await self.poll()
             if self.random.random() < 0.5 and not await self._commit():
                 return
-            answer, error = await self._ask(
+            _, error = await self._ask(
                 ApiKey.HEARTBEAT, 1, group_id=self.group, generation_id=self.generation, member_id=self.member_id
             )
             if error != ErrorCode.NONE:

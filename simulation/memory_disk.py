@@ -1,8 +1,8 @@
 """A disk in memory, in place of `storage/files/disk.py`: what a crash leaves of it is drawn.
 
-Each file has its content as the kernel shows it, and as it was when it was last synced. A process that is killed leaves
-the first. A power failure leaves of each sector that differs either one, and of the names in a directory those that were
-synced, with the first few of the changes since: a journaling file system keeps their order.
+Each file has its content as the kernel shows it, and as it was when it was last synced. A process that is killed
+leaves the first. A power failure leaves of each sector that differs either one, and of the names in a directory those
+that were synced, with the first few of the changes since: a journaling file system keeps their order.
 
 Descriptors belong to the process that opened them, and close with it. Locks and watches end with descriptors.
 """
@@ -139,10 +139,9 @@ class MemoryDisk:
 
     def kill(self, process: Process) -> None:
         """End a process: its descriptors close."""
-        process.is_alive = False
+        process.end()
         for fd in [fd for fd, each in self._open.items() if each.process is process]:
             self._close(fd)
-        process.scope.cancel()
 
     def lose_power(self, volume: str, random: Random) -> None:
         """Lose what is not synced of a volume; the processes that use it have ended."""

@@ -1,7 +1,8 @@
 """A network in memory, in place of `broker/network/sockets.py` and of the sockets that it makes.
 
-Bytes arrive in their order, each piece after a time of its own. Between two hosts they may be held up, in one direction
-or both, until the way is open again. A process that is killed resets its connections; a host that loses power is silent.
+Bytes arrive in their order, each piece after a time of its own. Between two hosts they may be held up, in one
+direction or both, until the way is open again. A process that is killed resets its connections; a host that loses power
+is silent.
 """
 
 from __future__ import annotations

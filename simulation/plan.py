@@ -15,10 +15,23 @@ PARTITION_COUNTS = (1, 2, 3)
 # How often each fault is drawn, with one broker and with several.
 OF_ONE = {"kill": 4, "crash_at_call": 5, "power": 4, "stop": 2, "cut_clients": 2, "fail_call": 2, "clock": 1}
 OF_SEVERAL = {
-    **{"kill": 4, "crash_at_call": 4, "power": 3, "stop": 2, "pause": 3, "isolate": 4, "one_way": 3, "cut": 2},
-    **{"fail_call": 1, "clock": 1, "kill_all": 1, "elect": 1, "reassign": 2, "cut_clients": 1},
+    "kill": 4,
+    "crash_at_call": 4,
+    "power": 3,
+    "stop": 2,
+    "pause": 3,
+    "isolate": 4,
+    "one_way": 3,
+    "cut": 2,
+    "fail_call": 1,
+    "clock": 1,
+    "kill_all": 1,
+    "elect": 1,
+    "reassign": 2,
+    "cut_clients": 1,
 }
 LASTING = {"kill", "crash_at_call", "power", "stop", "pause", "isolate", "one_way", "kill_all", "fail_call"}
+CLIENTS = ("producer", "loose", "idempotent", "transactional", "reader", "member")
 ERRNOS = {"EIO": 5, "ENOSPC": 28}
 
 
@@ -79,7 +92,7 @@ class Plan(NamedTuple):
         topics = ", ".join(f"{name} of {count}" for name, count in self.topics.items())
         return "\n".join(
             [
-                f"seed {self.seed}: {self.brokers} brokers, {self.seconds:g} s of faults, {self.delay_ms:g} ms of delay",
+                f"seed {self.seed}: {self.brokers} brokers, {self.seconds:g} s, delays of {self.delay_ms:g} ms",
                 f"  topics {topics}; clients {', '.join(name for _, name in self.clients)}",
                 f"  {settings}",
                 *(f"  {each}" for each in self.faults),
@@ -94,7 +107,9 @@ def draw(seed: int, brokers: int) -> Plan:
     settings = drawn_settings(source, brokers, is_durable=is_durable)
     topics = {f"t{each}": source.choice(PARTITION_COUNTS) for each in range(source.choice(TOPIC_COUNTS))}
     kinds = [source.choice(("producer", "idempotent", "transactional", "idempotent")), "reader"]
-    kinds += source.choices(("producer", "loose", "idempotent", "transactional", "reader", "member"), k=source.randint(1, 4))
+    kinds += source.choices(
+        ("producer", "loose", "idempotent", "transactional", "reader", "member"), k=source.randint(1, 4)
+    )
     return Plan(
         seed,
         brokers,

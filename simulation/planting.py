@@ -25,7 +25,7 @@ FOLDER = ROOT / "tests" / "simulation"
 
 
 class PlantError(Exception):
-    """What is named cannot be planted; the message says what to do."""
+    """A change cannot be planted; the message says what to do."""
 
 
 class ChangedSource(SourceFileLoader):
@@ -45,9 +45,7 @@ class Planter(MetaPathFinder):
     def __init__(self, texts: dict[Path, str]) -> None:
         self._texts = texts
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not name.startswith("minibroker."):
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -60,7 +58,7 @@ class Planter(MetaPathFinder):
 
 
 def names_in(kind: str) -> list[str]:
-    """What can be planted: of `history`, or of `mutants`."""
+    """The names of the changes of a kind, `history` or `mutants`."""
     return sorted(path.stem for path in (FOLDER / kind).glob("*.toml"))
 
 
@@ -80,7 +78,9 @@ def plant(kind: str, name: str) -> dict[str, Any]:
         if text.count(change["text"]) != 1:
             raise PlantError(f"{path}: {change['file']} has the text {text.count(change['text'])} times, not once")
         texts[file] = text.replace(change["text"], change["becomes"])
-    loaded = [each for each, module in sys.modules.items() if Path(getattr(module, "__file__", "") or "").resolve() in texts]
+    loaded = [
+        each for each, module in sys.modules.items() if Path(getattr(module, "__file__", "") or "").resolve() in texts
+    ]
     if loaded:
         raise PlantError(f"{', '.join(loaded)} is imported already")
     sys.meta_path.insert(0, Planter(texts))

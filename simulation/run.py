@@ -1,4 +1,4 @@
-"""One run of a plan: safety, with faults, then liveness, without: all must finish, and replicas be equal to the byte."""
+"""One run of a plan: safety, with faults, then liveness, without: all must finish, and replicas be equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minibroker.broker.replica.leading import Leading
 from minibroker.history.checking import check
 from minibroker.history.lines import LineReader
 from minibroker.history.model import History
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.simulation.brokers import PORT, SimulatedBroker
 from minibroker.simulation.clients import KINDS, Book, Client, Failed, LastReader
@@ -32,7 +32,7 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 class Finding(NamedTuple):
-    """What is wrong: a class of `minibroker check`, or of the laboratory."""
+    """A contradiction that a run has shown: a class of `minibroker check`, or of the laboratory."""
 
     kind: str
     at: float
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 class Complaints(logging.Handler):
-    """Makes findings of what the broker logs as a defect of its own."""
+    """A handler of the log that notes each defect of a broker as a finding."""
 
     def __init__(self, take: Callable[[str, str], None]) -> None:
         super().__init__(logging.ERROR)
@@ -88,7 +88,7 @@ def run(plan: Plan) -> Result:
     simulation = Simulation(plan, world, disk, network)
     root = logging.getLogger()
     complaints = Complaints(simulation.found)
-    level, handlers = root.level, root.handlers[:]
+    handlers = root.handlers[:]
     root.handlers[:] = [complaints]
     try:
         with in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000):
@@ -98,7 +98,7 @@ def run(plan: Plan) -> Result:
             simulation.judge_history()
             simulation.forget()
     finally:
-        root.handlers[:], root.level = handlers, level
+        root.handlers[:] = handlers
     return Result(plan, simulation.findings, simulation.book.rows, world.seconds(), world.events, world.digest)
 
 
@@ -127,7 +127,7 @@ class Simulation:
         }
         addresses = {each.broker_id: (each.host, PORT) for each in self.brokers.values()}
         self.book = Book(world, addresses, dict(plan.topics))
-        self._are_faults_over = False
+        self._faults_over = trio.Event()
         self._led: dict[tuple[str, int, int], int] = {}  # who led a partition in an epoch
         self._watermarks: dict[object, tuple[int, int]] = {}
         self._admin = self._client(Client("admin", self.book, plan.seed))
@@ -142,7 +142,9 @@ class Simulation:
         from minibroker.storage.files.storage_errors import LogDirectoryError
 
         reasons = leaves_of(error)
-        if all(isinstance(each, StartError | LogDirectoryError | OSError) for each in reasons) and self._may_fail(broker):
+        if all(isinstance(each, StartError | LogDirectoryError | OSError) for each in reasons) and self._may_fail(
+            broker
+        ):
             return
         self.found("crash", f"broker {broker.broker_id} ended by itself: {', '.join(map(repr, reasons))}")
 
@@ -162,11 +164,10 @@ class Simulation:
     # -- phases -----------------------------------------------------------------------------------------------
 
     async def main(self) -> None:
-        self._world.begin()
         clients = [self._client(KINDS[kind](name, self.book, self._plan.seed)) for kind, name in self._plan.clients]
         try:
             async with trio.open_nursery() as nursery:
-                self._world.scope = nursery.cancel_scope
+                self._world.begin(nursery.cancel_scope)
                 nursery.start_soon(self._network.run)
                 for broker in self.brokers.values():
                     broker.start(nursery)
@@ -211,9 +212,9 @@ class Simulation:
 
     async def _be_live(self, clients: Sequence[Client], nursery: trio.Nursery) -> None:
         """End all faults; every client must finish, the replicas be equal, and a last reader reach the end."""
-        self._are_faults_over = True
+        self._faults_over.set()
         self._heal(nursery)
-        self.book.is_finishing = True
+        self.book.finish()
         await self._until(
             lambda: all(each.is_finished for each in clients),
             FINISH_SECONDS,
@@ -239,7 +240,7 @@ class Simulation:
 
     def _heal(self, nursery: trio.Nursery) -> None:
         for broker in self.brokers.values():
-            broker.process.crash_at = 0
+            broker.process.crash_after(0)
             broker.process.failing.clear()
             if broker.app is not None and broker.app.is_offline:
                 broker.kill()  # its operator has mended the disk
@@ -253,9 +254,8 @@ class Simulation:
         self._world.note("fault", str(fault))
         broker = self.brokers[fault.broker]
         undo = await self._begin(fault, broker, nursery)
-        deadline = trio.current_time() + fault.seconds
-        while trio.current_time() < deadline and not self._are_faults_over:
-            await trio.sleep(min(LOOK_SECONDS, deadline - trio.current_time()))
+        with trio.move_on_after(fault.seconds):
+            await self._faults_over.wait()
         undo()
 
     async def _begin(self, fault: Fault, broker: SimulatedBroker, nursery: trio.Nursery) -> Callable[[], object]:
@@ -272,10 +272,10 @@ class Simulation:
                 broker.stop()
                 return restart
             case "crash_at_call":
-                broker.process.crash_at = broker.process.calls + fault.calls
+                broker.process.crash_after(fault.calls)
 
                 def end_crash() -> None:
-                    broker.process.crash_at = 0
+                    broker.process.crash_after(0)
                     if not broker.is_running and fault.how:
                         broker.lose_power()
                     broker.start(nursery)
@@ -293,17 +293,22 @@ class Simulation:
                 ways = [(one, other)] if fault.kind == "one_way" else [(one, other), (other, one)]
                 for way in ways:
                     self._network.close_way(*way)
-                return lambda: [self._network.open_way(*way) for way in ways]
+
+                def open_ways() -> None:
+                    for way in ways:
+                        self._network.open_way(*way)
+
+                return open_ways
             case "cut":
                 self._network.cut(broker.host, self.brokers[fault.other].host)
             case "cut_clients":
                 self._network.cut(CLIENT_HOST, broker.host)
             case "clock":
-                broker.clock.offset_ms += int(fault.how)
+                broker.clock.jump(int(fault.how))
             case "kill_all":
                 for each in self.brokers.values():
                     each.kill()
-                return lambda: [each.start(nursery) for each in self.brokers.values()]
+                return partial(self._heal, nursery)
             case "elect":
                 await self._ask_controller(ApiKey.ELECT_LEADERS, 0, topic_partitions=None, timeout_ms=1000)
             case "reassign":
@@ -334,41 +339,40 @@ class Simulation:
                 self._look_at(broker, name, role)
 
     def _look_at(self, broker: SimulatedBroker, name: Any, role: Any) -> None:
-        log = role.log
+        log, at = role.log, f"{name} of broker {broker.broker_id}"
         if log.high_watermark > log.log_end_offset:
-            self.found("watermark-above-end", f"{name} of broker {broker.broker_id}: {log.high_watermark} of {log.log_end_offset}")
+            self.found("watermark-above-end", f"{at}: {log.high_watermark} of {log.log_end_offset}")
         if isinstance(role, Leading):
             key = name.topic, name.partition, role.leader_epoch
             before = self._led.setdefault(key, broker.broker_id)
             if before != broker.broker_id:
-                self.found("two-leaders", f"{name} in epoch {role.leader_epoch}: brokers {before} and {broker.broker_id}")
+                self.found("two-leaders", f"{at} in epoch {role.leader_epoch}, and broker {before}")
             epoch, watermark = self._watermarks.get(role, (role.leader_epoch, 0))
             if epoch == role.leader_epoch and log.high_watermark < watermark:
-                self.found("watermark-back", f"{name} of broker {broker.broker_id}: {watermark} to {log.high_watermark}")
+                self.found("watermark-back", f"{at}: {watermark} to {log.high_watermark}")
             self._watermarks[role] = role.leader_epoch, log.high_watermark
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _unsettled(self) -> str:
-        """What is not as it must be in the end: replicas out of sync, or unequal."""
-        leaders: dict[Any, Leading] = {}
-        running = [each for each in self.brokers.values() if each.is_ready and each.parts is not None]
-        if len(running) < len(self.brokers):
-            return f"{len(running)} of {len(self.brokers)} brokers are ready"
-        for broker in running:
-            leaders |= {each.topic_partition: each for each in broker.parts.replica_manager.partitions.leaders()}
-        for topic, count in self._plan.topics.items():
-            for number in range(count):
-                if not any((each.topic, each.partition) == (topic, number) for each in leaders):
-                    return f"{topic}-{number} has no leader"
+        """The first replica that is out of sync, or unequal; empty at a good end."""
+        parts = {each.broker_id: each.parts for each in self.brokers.values() if each.is_ready}
+        held = {broker_id: each.replica_manager.partitions for broker_id, each in parts.items() if each is not None}
+        if len(held) < len(self.brokers):
+            return f"{len(held)} of {len(self.brokers)} brokers are ready"
+        leaders = {role.topic_partition: role for each in held.values() for role in each.leaders()}
+        led = {(each.topic, each.partition) for each in leaders}
+        for topic, number in self.book.places():
+            if (topic, number) not in led:
+                return f"{topic}-{number} has no leader"
         for name, role in leaders.items():
-            if len(role.in_sync_replicas) != 1 + len(role.remote_replicas):
-                return f"{name} has {role.in_sync_replicas} in sync, of {sorted([role.broker_id, *role.remote_replicas])}"
-            contents = {}
-            for replica in (role.broker_id, *role.remote_replicas):
-                if self.brokers[replica].parts.replica_manager.partitions.any(name) is None:
-                    return f"{name} is not at broker {replica}"
-                contents[replica] = self._content_of(replica, name)
+            replicas = sorted((role.broker_id, *role.remote_replicas))
+            if len(role.in_sync_replicas) != len(replicas):
+                return f"{name} has {sorted(role.in_sync_replicas)} in sync, of {replicas}"
+            missing = [each for each in replicas if held[each].any(name) is None]
+            if missing:
+                return f"{name} is not at brokers {missing}"
+            contents = {each: self._content_of(each, name) for each in replicas}
             if len(set(contents.values())) > 1:
                 sizes = ", ".join(f"{len(each)} bytes at broker {replica}" for replica, each in contents.items())
                 return f"the replicas of {name} differ: {sizes}"

@@ -29,7 +29,7 @@ def shrink(plan: Plan, fails: Fails, seconds: float) -> Plan:
 
 
 def places_of(plan: Plan, whole: Plan) -> list[int]:
-    """Where the events of a smaller plan stand in the whole one."""
+    """The places that the events of a smaller plan have in the whole one."""
     return [index for index, each in enumerate(whole.events) if each in plan.events]
 
 

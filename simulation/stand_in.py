@@ -25,11 +25,11 @@ from minibroker.storage.files import disk
 @contextmanager
 def replaced(module: Any, name: str, value: object) -> Iterator[None]:
     real = getattr(module, name)
-    setattr(module, name, value)
+    vars(module)[name] = value
     try:
         yield
     finally:
-        setattr(module, name, real)
+        vars(module)[name] = real
 
 
 def close(fd: int) -> None:
@@ -67,7 +67,7 @@ def in_place_of_the_system(
         (real_time, "sleep", lambda seconds: None),
     ]
     with ExitStack() as at_end:
-        disk.close = close
+        vars(disk)["close"] = close
         at_end.callback(chance.follow, None)
         chance.follow(Random(world.random.getrandbits(64)))
         at_end.callback(gc.collect)

@@ -1,8 +1,8 @@
 """The world of a simulation: its processes, its time, and the order in which all of it happens.
 
 One trio run holds every process: brokers and clients. Time is trio's MockClock, which jumps to the next deadline when
-nothing is left to do. The order of tasks, and all that is drawn, follow from the seed. `World.note` adds each event to a
-digest: two runs of a seed are equal if their digests are.
+nothing is left to do. The order of tasks, and all that is drawn, follow from the seed. `World.note` adds each event to
+a digest: two runs of a seed are equal if their digests are.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ class Process:
         self.crash_at = 0  # the number of a call, 0 for none
         self.failing: dict[int, int] = {}  # errno by the number of a call
 
+    def end(self) -> None:
+        """Run no more."""
+        self.is_alive = False
+        self.scope.cancel()
+
+    def crash_after(self, calls: int) -> None:
+        """Die at its disk call of that number from now; 0 for none."""
+        self.crash_at = self.calls + calls if calls else 0
+
+    def hold(self, *, is_paused: bool) -> None:
+        self.is_paused = is_paused
+
     def __repr__(self) -> str:
         return self.name
 
@@ -50,7 +62,11 @@ PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 class WallClock(Clock):
     """The clocks of a process. Its wall clock may jump, by `offset_ms`."""
 
-    offset_ms = 0
+    def __init__(self, offset_ms: int = 0) -> None:
+        self.offset_ms = offset_ms
+
+    def jump(self, by_ms: int) -> None:
+        self.offset_ms += by_ms
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.monotonic_ms() + self.offset_ms
@@ -102,16 +118,17 @@ class World:
         self.events = 0
         self.steps = 0
         self.busy = ""  # who took steps without end
-        self.scope = trio.CancelScope()  # of the run
+        self._scope = trio.CancelScope()  # of the run
         self._moved_at, self._steps_then = -1.0, 0
         self.clock = trio.testing.MockClock(autojump_threshold=0)
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: RunQueue | None = None
-        loop._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+        vars(loop)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
         loop._r.seed(seed)
 
-    def begin(self) -> None:
-        """Take over the loop; call it in the run."""
+    def begin(self, scope: trio.CancelScope) -> None:
+        """Take over the loop; call it in the run, which this scope ends."""
+        self._scope = scope
         trio.lowlevel.add_instrument(Steps(self))
         runner = loop.GLOBAL_RUN_CONTEXT.runner
         self._queue = RunQueue(runner.runq)
@@ -127,7 +144,7 @@ class World:
         elif self.steps > self._steps_then + MOST_STEPS_AT_ONCE:
             self._steps_then = self.steps
             self.busy = f"{self.current} does not wait in {task.name}"
-            self.scope.cancel()
+            self._scope.cancel()
 
     def seconds(self) -> float:
         return self.clock.current_time()
@@ -151,13 +168,13 @@ class World:
         return process
 
     def enter(self, process: Process) -> None:
-        """What follows outside of a task is of this process, and so are the tasks that it starts."""
+        """Count what follows outside of a task as steps of this process, and tasks that it starts as its own."""
         self.current = process
         PROCESS.set(process)
 
     def pause(self, process: Process, *, is_paused: bool) -> None:
         """Stop a process, or have it go on."""
-        process.is_paused = is_paused
+        process.hold(is_paused=is_paused)
         if self._queue is not None:
             self._queue.sort_out()
 

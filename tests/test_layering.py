@@ -30,6 +30,7 @@ OURS: dict[str, set[str]] = {
     "zookeeper": {"protocol"},
     "transcript": {"protocol", "storage"},
     "broker": {"protocol", "storage", "purgatory", "transcript", "zookeeper"},
+    "simulation": {"protocol", "storage", "broker", TOOLKIT},
     TOOLKIT: {"protocol", "storage", "transcript", "spark_jobs"},  # of the jobs, their names only
     f"{TOOLKIT}/client": {TOOLKIT, "protocol"},
     f"{TOOLKIT}/demo": {TOOLKIT, "protocol", "spark_jobs"},
@@ -46,6 +47,7 @@ OTHERS: dict[str, set[str]] = {
     "transcript": set(),
     # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
     "broker": {"trio", "outcome", "cryptography"},
+    "simulation": {"trio"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
     # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
     TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"}
@@ -86,7 +88,17 @@ SPARK_LAYERS = layers("""
     > micro_batches sending sink_table surroundings topic_offsets
     > hadoop_files kafka_options progress_commits report session > command_lines errors
 """)
-LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS, TOOLKIT: TOOLKIT_LAYERS, "spark_jobs": SPARK_LAYERS}
+# A laboratory on top of all: only the front door leads to it.
+SIMULATION_LAYERS = layers("""
+    __main__ > run > clients brokers shrinking stand_in > memory_disk memory_network > plan planting world
+""")
+LAYERS = {
+    "broker": BROKER_LAYERS,
+    "simulation": SIMULATION_LAYERS,
+    "storage": STORAGE_LAYERS,
+    TOOLKIT: TOOLKIT_LAYERS,
+    "spark_jobs": SPARK_LAYERS,
+}
 
 # Names that say nothing of what is inside.
 DRAWERS = {"utils", "util", "common", "helpers", "base", "misc"}
@@ -202,7 +214,7 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
     ("library", "homes"),
     [
         ("construct", ["protocol"]),
-        ("trio", ["broker", f"{TOOLKIT}/console"]),
+        ("trio", ["broker", "simulation", f"{TOOLKIT}/console"]),
         ("starlette", [f"{TOOLKIT}/console"]),
         ("typer", [f"{TOOLKIT}/cli"]),
         ("kafka", [f"{TOOLKIT}/any_cluster/kafka_python.py", "spark_jobs/progress_commits.py"]),
@@ -375,6 +387,8 @@ FILLED_IN = {
 # Attributes of other libraries that are set by assigning them.
 OF_LIBRARIES = {
     "deadline": "trio.CancelScope",
+    "loader": "importlib.machinery.ModuleSpec",
+    "runq": "trio's runner",
     **dict.fromkeys(
         ("check_hostname", "maximum_version", "minimum_version", "options", "verify_flags", "verify_mode"),
         "ssl.SSLContext",
@@ -420,6 +434,7 @@ NO_OTHER_WAY = {
     "_current_frames": "sys: where threads stand still",
     "_SSLMethod": "ssl: a type that it does not export",
     "_parsereport": "construct: what a subclass calls of its parts",
+    **dict.fromkeys(("_core", "_run", "_r"), "trio: the order of its tasks"),
     **dict.fromkeys(("_jdf", "_jsc", "_gateway", "_jsparkSession", "_temp_dir"), "pyspark: what only the JVM can do"),
 }
 

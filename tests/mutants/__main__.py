@@ -33,6 +33,7 @@ FOLDERS = (
     "protocol",
     "storage",
     "purgatory",
+    "simulation",
     "zookeeper",
     "transcript",
     "spark_jobs",

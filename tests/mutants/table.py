@@ -15,7 +15,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TABLES = Path(__file__).parent
-PACKAGES = ("broker", "protocol", "purgatory", "spark_jobs", "storage", "transcript", "zookeeper", "src/minibroker")
+PACKAGES = (
+    "broker",
+    "protocol",
+    "purgatory",
+    "simulation",
+    "spark_jobs",
+    "storage",
+    "transcript",
+    "zookeeper",
+    "src/minibroker",
+)
 DOCSTRING = re.compile(r'"""(?:.|\n)*?"""')
 NO_CODE = ("#", "import ", "from ")
 
