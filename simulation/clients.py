@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from minibroker.broker.network.peer import Peer, PeerError
+from minibroker.broker.wings.several.peer import Peer, PeerError
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.consumer_protocol import ConsumerProtocolSubscription, read_assignment, write_assignment

@@ -51,7 +51,7 @@ PROGRAMS = {
     "console": "Serve a web page of a cluster; `minibroker console --help` shows its options.",
     "demo": "Replay a year of flights through a broker and a Spark job, and check the result; "
     "see `minibroker demo --help`.",
-    "simulate": "Look for lost records in a simulated cluster, from seeds; `minibroker simulate --help` shows its options.",
+    "simulate": "Look for lost records in a simulated cluster; see `minibroker simulate --help`.",
 }
 COMMANDS = {  # and the module that each is in
     "produce": "produce",
