@@ -12,7 +12,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from minibroker.zookeeper.messages import (
     NodeData,
     Operation,
     Reply,
+    Stat,
     WatchEvent,
     ZooKeeperError,
     decode_answer,
@@ -204,10 +205,20 @@ class ZooKeeperClient:
         assert isinstance(answer, NodeData)
         return answer
 
+    def data_of(self, paths: Iterable[str], *, watch: bool = False) -> list[NodeData | None]:
+        """Return what each node has, None without a node. Raises ConnectionLost."""
+        answers = self.ask_all([GetData(path, watch) for path in paths])
+        return [each if isinstance(each, NodeData) else None for each in answers]
+
     def data_if_any(self, path: str) -> NodeData | None:
         """Return what a node has, None without a node. Raises ConnectionLost."""
-        answer = self.ask_all([GetData(path)])[0]
-        return answer if isinstance(answer, NodeData) else None
+        return self.data_of([path])[0]
+
+    def missing(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths that have no node. Raises ConnectionLost."""
+        asked = list(paths)
+        stats = self.ask_all([Exists(path) for path in asked])
+        return [path for path, stat in zip(asked, stats, strict=True) if not isinstance(stat, Stat)]
 
     def watched(self, path: str) -> NodeData | None:
         """Return what a node has, None without a node; watch it, or for it to come. Raises ConnectionLost."""

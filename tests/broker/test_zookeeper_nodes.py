@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,53 +19,53 @@ from tests.sources import ROOT
 
 RECORDED = ROOT / "tests/golden/kafka-2.0.1-zookeeper-nodes.jsonl.gz"
 # By the beginning of a path, what its node is; the first that fits.
-KINDS: dict[str, Any] = {
-    nodes.CLUSTER_ID: nodes.ClusterIdNode,
-    nodes.BROKERS: nodes.BrokerNode,
-    nodes.CONTROLLER: nodes.ControllerNode,
-    nodes.CONFIG_CHANGES: nodes.ConfigChangeNode,
-    "/config/": nodes.ConfigNode,
-    nodes.ISR_CHANGES: nodes.PartitionsNode,
-    nodes.REASSIGNMENT: nodes.ReassignmentNode,
-    nodes.PRODUCER_IDS: nodes.ProducerIdsNode,
-    nodes.TOPICS: nodes.TopicNode,
+FORMS: dict[str, nodes.Form[Any]] = {
+    nodes.CLUSTER_ID: nodes.CLUSTER,
+    nodes.BROKERS: nodes.BROKER,
+    nodes.CONTROLLER: nodes.CONTROL,
+    nodes.CONFIG_CHANGES: nodes.CONFIG_CHANGE,
+    "/config/": nodes.CONFIG,
+    nodes.ISR_CHANGES: nodes.PARTITIONS,
+    nodes.REASSIGNMENT: nodes.MOVES,
+    nodes.PRODUCER_IDS: nodes.PRODUCERS,
+    nodes.TOPICS: nodes.TOPIC,
 }
 
 
-def kind_of(path: str) -> Any:
+def form_of(path: str) -> nodes.Form[Any]:
     if path.endswith("/state"):
-        return nodes.StateNode
-    return next(kind for beginning, kind in KINDS.items() if path.startswith(beginning))
+        return nodes.STATE
+    return next(form for beginning, form in FORMS.items() if path.startswith(beginning))
 
 
 def test_recorded_nodes_are_written_again_equal_to_the_byte() -> None:
     rows = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
-    seen: Counter[str] = Counter()
+    seen = set()
     for row in rows:
         if row["path"] != nodes.CONTROLLER_EPOCH:  # a plain number
-            kind, data = kind_of(row["path"]), row["data"].encode()
-            assert kind.decode(data).encode() == data
-            seen[kind.__name__] += 1
-    assert seen.keys() == {kind.__name__ for kind in (*KINDS.values(), nodes.StateNode)}
+            form, data = form_of(row["path"]), row["data"].encode()
+            assert form.encode(form.decode(data)) == data
+            seen.add(form)
+    assert seen == {*FORMS.values(), nodes.STATE}
 
 
 def test_nodes_of_older_brokers_and_other_orders_of_keys_are_read() -> None:
     state = b'{"isr":[3],"leader_epoch":4,"version":1,"leader":3,"controller_epoch":5}'
-    assert nodes.StateNode.decode(state) == nodes.StateNode(5, 3, 4, (3,))
-    broker = nodes.BrokerNode.decode(b'{"version":1,"host":"h","port":9092,"jmx_port":-1}')
+    assert nodes.STATE.decode(state) == nodes.StateNode(5, 3, 4, (3,))
+    broker = nodes.BROKER.decode(b'{"version":1,"host":"h","port":9092,"jmx_port":-1}')
     assert (broker.endpoints, broker.protocols) == ({"PLAINTEXT": ("h", 9092)}, {"PLAINTEXT": "PLAINTEXT"})
     change = b'{"version":1,"entity_type":"topics","entity_name":"orders"}'
-    assert nodes.ConfigChangeNode.decode(change).entity_path == "topics/orders"
+    assert nodes.CONFIG_CHANGE.decode(change) == "topics/orders"
     preferred = b'{"version": 1, "partitions": [{"topic": "orders", "partition": 1}]}'
-    assert nodes.PartitionsNode.decode(preferred).partitions == [TopicPartition("orders", 1)]
+    assert nodes.PARTITIONS.decode(preferred) == [TopicPartition("orders", 1)]
 
 
 def test_a_broker_without_a_plaintext_listener_has_no_host() -> None:
     node = nodes.BrokerNode({"IN": ("::1", 9093)}, {"IN": "SASL_SSL"}, 7, "r1")
-    document = json.loads(node.encode())
+    document = json.loads(nodes.BROKER.encode(node))
     assert (document["host"], document["port"], document["rack"]) == (None, -1, "r1")
     assert document["endpoints"] == ["IN://[::1]:9093"]
-    assert nodes.BrokerNode.decode(node.encode()) == node
+    assert nodes.BROKER.decode(nodes.BROKER.encode(node)) == node
 
 
 @pytest.mark.parametrize(

@@ -146,15 +146,15 @@ class MixedCluster:
         """Create a topic as Kafka's tool does, with these replicas of its partitions; wait for its leaders."""
         client = self.client()
         config = {key.replace("_", "."): value for key, value in configs.items()}
-        client.ask(Create(nodes.config_path(f"topics/{name}"), nodes.ConfigNode(config).encode()))
-        client.ask(Create(nodes.topic_path(name), nodes.TopicNode(dict(enumerate(map(tuple, replicas)))).encode()))
+        client.ask(Create(nodes.config_path(f"topics/{name}"), nodes.CONFIG.encode(config)))
+        client.ask(Create(nodes.topic_path(name), nodes.TOPIC.encode(dict(enumerate(map(tuple, replicas))))))
         client.close()
         for number in range(len(replicas)):
             self.await_state(name, number, lambda state: state.leader >= 0)
 
     def state(self, topic: str, number: int = 0) -> nodes.StateNode | None:
         node = self.node(nodes.state_path(TopicPartition(topic, number)))
-        return None if node is None else nodes.StateNode.decode(node.data)
+        return None if node is None else nodes.STATE.decode(node.data)
 
     def await_state(self, topic: str, number: int, is_so: Callable[[nodes.StateNode], bool]) -> nodes.StateNode:
         """Wait for a state of the partition; return it."""
@@ -173,7 +173,7 @@ class MixedCluster:
         path = nodes.state_path(TopicPartition(topic, number))
         folder = self._ensemble.data_dir.parent / "zookeeper" / "version-2"
         logs = sorted(folder.glob("log.*"), key=lambda log: int(log.suffix[1:], 16))
-        return [nodes.StateNode.decode(data) for each in written(logs) if (data := each[1]) and each[0] == path]
+        return [nodes.STATE.decode(data) for each in written(logs) if (data := each[1]) and each[0] == path]
 
     def await_gone(self, broker_id: int) -> None:
         """Wait until the session of a broker that was killed has expired: Kafka ends if it finds its id taken."""
@@ -192,7 +192,7 @@ class MixedCluster:
     @property
     def controller(self) -> int | None:
         node = self.node(nodes.CONTROLLER)
-        return None if node is None else nodes.ControllerNode.decode(node.data).broker_id
+        return None if node is None else nodes.CONTROL.decode(node.data).broker_id
 
     def await_controller(self, broker_id: int) -> None:
         self.eventually(lambda: self.controller == broker_id, lambda: f"the controller is {self.controller}")

@@ -124,17 +124,15 @@ class BesideKafka:
             topics = {name: client.data(nodes.topic_path(name)) for name in client.children(nodes.TOPICS)}
             client.close()
         every = [
-            TopicPartition(name, number)
-            for name, node in topics.items()
-            for number in nodes.TopicNode.decode(node.data).replicas
+            TopicPartition(name, number) for name, node in topics.items() for number in nodes.TOPIC.decode(node.data)
         ]
-        self._ask_zookeeper(Create(nodes.PREFERRED_ELECTION, nodes.PartitionsNode(every).encode()))
+        self._ask_zookeeper(Create(nodes.PREFERRED_ELECTION, nodes.PARTITIONS.encode(every)))
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         if not replicas:
             raise BrokerError("Apache Kafka 2.0.1 does not cancel a move")
-        node = nodes.ReassignmentNode({TopicPartition(topic, partition): tuple(replicas)})
-        self._ask_zookeeper(Create(nodes.REASSIGNMENT, node.encode()))
+        node = nodes.MOVES.encode({TopicPartition(topic, partition): tuple(replicas)})
+        self._ask_zookeeper(Create(nodes.REASSIGNMENT, node))
 
     def strike(self, fault: Fault, broker_id: int) -> Callable[[], None] | None:
         raise BrokerError(f"{fault.kind} takes minibrokers alone")

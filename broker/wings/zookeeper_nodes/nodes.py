@@ -1,17 +1,17 @@
-"""The nodes that Kafka 2.0.1 keeps in ZooKeeper: their paths, and their data as values.
+"""The nodes that Kafka 2.0.1 keeps in ZooKeeper: their paths, and the forms of their data.
 
-`encode` writes what Kafka writes, to the byte; `decode` takes any order of keys, and the older forms that Kafka takes.
-As kafka 2.0.1 zk/ZkData.scala. Decoders raise ValueError, KeyError or TypeError for other data.
+As kafka 2.0.1 zk/ZkData.scala.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.zookeeper.messages import Create, NodeData, SetData, Write
 
 CLUSTER_ID: Final = "/cluster/id"
 BROKERS: Final = "/brokers/ids"
@@ -29,6 +29,7 @@ CONSUMERS: Final = "/consumers"
 ACL_CHANGES: Final = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
 DEFAULT_ENTITY: Final = "<default>"
+NO_NODE: Final = -1  # in place of a version
 
 # What every broker creates if it is missing; as kafka 2.0.1 ZkData.PersistentZkPaths.
 PERSISTENT: Final = (
@@ -105,15 +106,26 @@ def from_json(data: bytes) -> Any:
     return document
 
 
-class ClusterIdNode(NamedTuple):
-    cluster_id: str
+Value = TypeVar("Value")
 
-    def encode(self) -> bytes:
-        return to_json({"version": "1", "id": self.cluster_id})
 
-    @classmethod
-    def decode(cls, data: bytes) -> ClusterIdNode:
-        return cls(str(from_json(data)["id"]))
+class Form(Generic[Value]):
+    """The data of nodes as values, between which and JSON are `to` and `of`."""
+
+    def __init__(self, to: Callable[[Value], Any], of: Callable[[Any], Value]) -> None:
+        self._to = to
+        self._of = of
+
+    def encode(self, value: Value) -> bytes:
+        """Write data as Kafka writes it, to the byte."""
+        return to_json(self._to(value))
+
+    def decode(self, data: bytes) -> Value:
+        """Read data with any order of keys, and in older forms that Kafka takes.
+
+        Raises ValueError, KeyError or TypeError for other data.
+        """
+        return self._of(from_json(data))
 
 
 class BrokerNode(NamedTuple):
@@ -125,69 +137,12 @@ class BrokerNode(NamedTuple):
     rack: str | None = None
     jmx_port: int = -1
 
-    def encode(self) -> bytes:
-        plain = [address for name, address in self.endpoints.items() if self.protocols[name] == "PLAINTEXT"]
-        host, port = plain[0] if plain else (None, -1)
-        document = {
-            "listener_security_protocol_map": dict(self.protocols),
-            "endpoints": [f"{name}://{in_brackets(host)}:{port}" for name, (host, port) in self.endpoints.items()],
-            **({} if self.rack is None else {"rack": self.rack}),
-            "jmx_port": self.jmx_port,
-            "host": host,
-            "timestamp": str(self.timestamp_ms),
-            "port": port,
-            "version": 4,
-        }
-        return to_json(document)
-
-    @classmethod
-    def decode(cls, data: bytes) -> BrokerNode:
-        document = from_json(data)
-        endpoints: dict[str, tuple[str, int]] = {}
-        for each in document.get("endpoints") or [f"PLAINTEXT://{document['host']}:{document['port']}"]:
-            name, _, address = str(each).partition("://")
-            host, _, port = address.rpartition(":")
-            endpoints[name] = host.strip("[]"), int(port)
-        protocols = document.get("listener_security_protocol_map") or {name: name for name in endpoints}
-        return cls(
-            endpoints,
-            {str(name): str(protocol) for name, protocol in protocols.items()},
-            int(document.get("timestamp", -1)),
-            document.get("rack"),
-            int(document.get("jmx_port", -1)),
-        )
-
-
-def in_brackets(host: str) -> str:
-    """A host as in a URL."""
-    return f"[{host}]" if ":" in host else host
-
 
 class ControllerNode(NamedTuple):
+    """The controller, and when it was elected."""
+
     broker_id: int
     timestamp_ms: int
-
-    def encode(self) -> bytes:
-        return to_json({"version": 1, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)})
-
-    @classmethod
-    def decode(cls, data: bytes) -> ControllerNode:
-        document = from_json(data)
-        return cls(int(document["brokerid"]), int(document.get("timestamp", -1)))
-
-
-class TopicNode(NamedTuple):
-    """The replicas of a topic, by partition."""
-
-    replicas: Mapping[int, tuple[int, ...]]
-
-    def encode(self) -> bytes:
-        return to_json({"version": 1, "partitions": {str(each): list(ids) for each, ids in self.replicas.items()}})
-
-    @classmethod
-    def decode(cls, data: bytes) -> TopicNode:
-        partitions = from_json(data)["partitions"]
-        return cls({int(number): tuple(map(int, replicas)) for number, replicas in partitions.items()})
 
 
 class StateNode(NamedTuple):
@@ -198,92 +153,6 @@ class StateNode(NamedTuple):
     leader_epoch: int
     in_sync_replicas: tuple[int, ...]
 
-    def encode(self) -> bytes:
-        document = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
-        return to_json({**document, "leader_epoch": self.leader_epoch, "isr": list(self.in_sync_replicas)})
-
-    @classmethod
-    def decode(cls, data: bytes) -> StateNode:
-        document = from_json(data)
-        epoch, leader, leader_epoch = (int(document[name]) for name in ("controller_epoch", "leader", "leader_epoch"))
-        return cls(epoch, leader, leader_epoch, tuple(map(int, document["isr"])))
-
-
-class ConfigNode(NamedTuple):
-    """The configs of an entity."""
-
-    config: Mapping[str, str]
-
-    def encode(self) -> bytes:
-        return to_json({"version": 1, "config": dict(self.config)})
-
-    @classmethod
-    def decode(cls, data: bytes) -> ConfigNode:
-        """A node without data has none."""
-        config = from_json(data)["config"] if data else {}
-        return cls({str(name): str(value) for name, value in config.items()})
-
-
-class ConfigChangeNode(NamedTuple):
-    """Names the entity of which the configs have changed, as `config_path` takes it."""
-
-    entity_path: str
-
-    def encode(self) -> bytes:
-        return to_json({"version": 2, "entity_path": self.entity_path})
-
-    @classmethod
-    def decode(cls, data: bytes) -> ConfigChangeNode:
-        document = from_json(data)
-        if document["version"] == 1:
-            return cls(f"{document['entity_type']}/{document['entity_name']}")
-        return cls(str(document["entity_path"]))
-
-
-class PartitionsNode(NamedTuple):
-    """Partitions: of which the in-sync replicas have changed, or of which the preferred replicas are to lead."""
-
-    partitions: Sequence[TopicPartition]
-
-    def encode(self) -> bytes:
-        rows = [{"topic": topic, "partition": number} for topic, number in self.partitions]
-        return to_json({"version": 1, "partitions": rows})
-
-    @classmethod
-    def decode(cls, data: bytes) -> PartitionsNode:
-        rows = from_json(data)["partitions"]
-        return cls([TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows])
-
-
-class LogDirectoryEventNode(NamedTuple):
-    """A log directory of this broker has failed."""
-
-    broker_id: int
-
-    @classmethod
-    def decode(cls, data: bytes) -> LogDirectoryEventNode:
-        return cls(int(from_json(data)["broker"]))
-
-
-class ReassignmentNode(NamedTuple):
-    """The replicas that partitions are to have."""
-
-    replicas: Mapping[TopicPartition, tuple[int, ...]]
-
-    def encode(self) -> bytes:
-        rows = [
-            {"topic": topic, "partition": number, "replicas": list(replicas)}
-            for (topic, number), replicas in self.replicas.items()
-        ]
-        return to_json({"version": 1, "partitions": rows})
-
-    @classmethod
-    def decode(cls, data: bytes) -> ReassignmentNode:
-        rows = from_json(data)["partitions"]
-        return cls(
-            {TopicPartition(str(row["topic"]), int(row["partition"])): tuple(map(int, row["replicas"])) for row in rows}
-        )
-
 
 class ProducerIdsNode(NamedTuple):
     """The last block of producer ids that a broker has taken: `end` is its last id."""
@@ -292,11 +161,122 @@ class ProducerIdsNode(NamedTuple):
     start: int
     end: int
 
-    def encode(self) -> bytes:
-        document = {"version": 1, "broker": self.broker_id, "block_start": str(self.start), "block_end": str(self.end)}
-        return to_json(document)
 
-    @classmethod
-    def decode(cls, data: bytes) -> ProducerIdsNode:
-        document = from_json(data)
-        return cls(int(document["broker"]), int(document["block_start"]), int(document["block_end"]))
+def broker_json(node: BrokerNode) -> Any:
+    plain = [address for name, address in node.endpoints.items() if node.protocols[name] == "PLAINTEXT"]
+    host, port = plain[0] if plain else (None, -1)
+    return {
+        "listener_security_protocol_map": dict(node.protocols),
+        "endpoints": [f"{name}://{in_brackets(host)}:{port}" for name, (host, port) in node.endpoints.items()],
+        **({} if node.rack is None else {"rack": node.rack}),
+        "jmx_port": node.jmx_port,
+        "host": host,
+        "timestamp": str(node.timestamp_ms),
+        "port": port,
+        "version": 4,
+    }
+
+
+def broker_of(document: Any) -> BrokerNode:
+    endpoints: dict[str, tuple[str, int]] = {}
+    for each in document.get("endpoints") or [f"PLAINTEXT://{document['host']}:{document['port']}"]:
+        name, _, address = str(each).partition("://")
+        host, _, port = address.rpartition(":")
+        endpoints[name] = host.strip("[]"), int(port)
+    protocols = document.get("listener_security_protocol_map") or {name: name for name in endpoints}
+    return BrokerNode(
+        endpoints,
+        {str(name): str(protocol) for name, protocol in protocols.items()},
+        int(document.get("timestamp", -1)),
+        document.get("rack"),
+        int(document.get("jmx_port", -1)),
+    )
+
+
+def in_brackets(host: str) -> str:
+    """A host as in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+def ids(numbers: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(map(int, numbers))
+
+
+def partition_of(row: Any) -> TopicPartition:
+    return TopicPartition(str(row["topic"]), int(row["partition"]))
+
+
+CLUSTER: Final[Form[str]] = Form(
+    lambda cluster_id: {"version": "1", "id": cluster_id}, lambda document: str(document["id"])
+)
+BROKER: Final = Form(broker_json, broker_of)
+CONTROL: Final[Form[ControllerNode]] = Form(
+    lambda node: {"version": 1, "brokerid": node.broker_id, "timestamp": str(node.timestamp_ms)},
+    lambda document: ControllerNode(int(document["brokerid"]), int(document.get("timestamp", -1))),
+)
+TOPIC: Final[Form[Mapping[int, tuple[int, ...]]]] = Form(  # the replicas, by partition
+    lambda replicas: {"version": 1, "partitions": {str(each): list(its_own) for each, its_own in replicas.items()}},
+    lambda document: {int(number): ids(replicas) for number, replicas in document["partitions"].items()},
+)
+STATE: Final[Form[StateNode]] = Form(
+    lambda node: {
+        "controller_epoch": node.controller_epoch,
+        "leader": node.leader,
+        "version": 1,
+        "leader_epoch": node.leader_epoch,
+        "isr": list(node.in_sync_replicas),
+    },
+    lambda document: StateNode(
+        int(document["controller_epoch"]),
+        int(document["leader"]),
+        int(document["leader_epoch"]),
+        ids(document["isr"]),
+    ),
+)
+CONFIG: Final[Form[Mapping[str, str]]] = Form(  # the configs of an entity
+    lambda configs: {"version": 1, "config": dict(configs)},
+    lambda document: {str(name): str(value) for name, value in document.get("config", {}).items()},
+)
+CONFIG_CHANGE: Final[Form[str]] = Form(  # the entity with other configs, as `config_path` takes it
+    lambda path: {"version": 2, "entity_path": path},
+    lambda document: str(
+        f"{document['entity_type']}/{document['entity_name']}" if document["version"] == 1 else document["entity_path"]
+    ),
+)
+# Partitions with other in-sync replicas, or those that their preferred replicas are to lead.
+PARTITIONS: Final[Form[Sequence[TopicPartition]]] = Form(
+    lambda partitions: {
+        "version": 1,
+        "partitions": [{"topic": topic, "partition": number} for topic, number in partitions],
+    },
+    lambda document: [partition_of(row) for row in document["partitions"]],
+)
+MOVES: Final[Form[Mapping[TopicPartition, tuple[int, ...]]]] = Form(  # the replicas that partitions are to have
+    lambda moves: {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": number, "replicas": list(replicas)}
+            for (topic, number), replicas in moves.items()
+        ],
+    },
+    lambda document: {partition_of(row): ids(row["replicas"]) for row in document["partitions"]},
+)
+PRODUCERS: Final[Form[ProducerIdsNode]] = Form(
+    lambda node: {
+        "version": 1,
+        "broker": node.broker_id,
+        "block_start": str(node.start),
+        "block_end": str(node.end),
+    },
+    lambda document: ProducerIdsNode(int(document["broker"]), int(document["block_start"]), int(document["block_end"])),
+)
+
+
+def configs_of(node: NodeData) -> tuple[Mapping[str, str], int]:
+    """The configs of an entity, none in a node without data, and their version."""
+    return CONFIG.decode(node.data or b"{}"), node.stat.version
+
+
+def written(path: str, data: bytes, version: int) -> Write:
+    """The write of a node that has this version, or NO_NODE."""
+    return Create(path, data) if version == NO_NODE else SetData(path, data, version)

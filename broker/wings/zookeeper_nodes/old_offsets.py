@@ -14,13 +14,11 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.zookeeper.messages import (
     Answer,
     Create,
-    Exists,
     GetChildren,
     GetData,
     NodeData,
     Operation,
     SetData,
-    Stat,
     Write,
     ZooKeeperError,
 )
@@ -65,8 +63,7 @@ class OffsetNodes(Mapping[str, Mapping[TopicPartition, int]]):
                 if before.get(TopicPartition(topic, number)) != offset
             }
             paths = dict.fromkeys(above for path in changed for above in nodes.parents(path)) | dict.fromkeys(changed)
-            stats = self._ask_all([Exists(path) for path in paths])
-            missing = {path for path, stat in zip(paths, stats, strict=True) if not isinstance(stat, Stat)}
+            missing = set(self._client.missing(paths))
             yield from (Create(path) for path in paths if path in missing and path not in changed)
             for path, offset in changed.items():
                 data = str(offset).encode()

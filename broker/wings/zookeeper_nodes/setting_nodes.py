@@ -13,22 +13,18 @@ from typing import Any, Final
 from minibroker.broker.cluster.sections import NEXT_PRODUCER_ID, OLD_OFFSETS, Configs
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.wings.zookeeper_nodes import entities, nodes
+from minibroker.broker.wings.zookeeper_nodes.nodes import NO_NODE
 from minibroker.broker.wings.zookeeper_nodes.old_offsets import OffsetNodes
 from minibroker.zookeeper.messages import (
     SEQUENTIAL,
     Create,
     Delete,
-    Exists,
     GetChildren,
-    GetData,
-    NodeData,
     SetData,
-    Stat,
     Write,
 )
 from minibroker.zookeeper.session import ZooKeeperClient
 
-NO_NODE: Final = -1  # in place of a version
 CHANGE_EXPIRATION_MS: Final = 15 * 60 * 1000
 ACL_RULES: Final = "acls"  # the section of an authorizer
 RESOURCE_TYPES: Final = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken")
@@ -95,7 +91,7 @@ class SettingNodes:
     def _read_producer_ids(self) -> None:
         node = self._client.data(nodes.PRODUCER_IDS)
         self._producer_ids_version = node.stat.version
-        self._next_producer_id = nodes.ProducerIdsNode.decode(node.data).end + 1 if node.data else 0
+        self._next_producer_id = nodes.PRODUCERS.decode(node.data).end + 1 if node.data else 0
         self._take({NEXT_PRODUCER_ID.name: self._next_producer_id})
 
     def _read_everybody(self) -> None:
@@ -112,14 +108,12 @@ class SettingNodes:
         self._read_entities(paths)
 
     def _read_entities(self, paths: Sequence[str]) -> None:
-        answers = self._client.ask_all([GetData(nodes.config_path(path)) for path in paths])
-        for path, answer in zip(paths, answers, strict=True):
-            if isinstance(answer, NodeData):
-                self._entities[path] = nodes.ConfigNode.decode(answer.data).config
-                self._entity_versions[path] = answer.stat.version
-            else:
+        for path, node in zip(paths, self._client.data_of(map(nodes.config_path, paths)), strict=True):
+            if node is None:
                 self._entities.pop(path, None)
                 self._entity_versions.pop(path, None)
+            else:
+                self._entities[path], self._entity_versions[path] = nodes.configs_of(node)
         self._take({name: each.of(self._entities) for name, each in entities.IN_ENTITIES.items()})
 
     def _read_config_changes(self) -> None:
@@ -130,13 +124,13 @@ class SettingNodes:
         names = self._client.children(nodes.CONFIG_CHANGES, watch=True)
         new = [] if self._config_changes is None else sorted(set(names) - self._config_changes)
         self._config_changes = set(names)
-        answers = self._client.ask_all([GetData(f"{nodes.CONFIG_CHANGES}/{name}") for name in sorted(names)])
-        found = {name: each for name, each in zip(sorted(names), answers, strict=True) if isinstance(each, NodeData)}
+        answers = self._client.data_of(f"{nodes.CONFIG_CHANGES}/{name}" for name in sorted(names))
+        found = {name: node for name, node in zip(sorted(names), answers, strict=True) if node is not None}
         if found:
             newest_ms = max(each.stat.ctime_ms for each in found.values())
             old = [name for name, each in found.items() if newest_ms - each.stat.ctime_ms > CHANGE_EXPIRATION_MS]
             self._client.ask_all([Delete(f"{nodes.CONFIG_CHANGES}/{name}") for name in old])
-        paths = [nodes.ConfigChangeNode.decode(found[name].data).entity_path for name in new if name in found]
+        paths = [nodes.CONFIG_CHANGE.decode(found[name].data) for name in new if name in found]
         topics = [name for path in paths if (name := path.removeprefix("topics/")) != path]
         self._read_topics(list(dict.fromkeys(topics)))
         self._read_entities([path for path in dict.fromkeys(paths) if not path.startswith("topics/")])
@@ -150,13 +144,13 @@ class SettingNodes:
             for resource_type in RESOURCE_TYPES
             for name in sorted(self._client.children_if_any(entities.acls_path(pattern, resource_type, "")[:-1]))
         ]
-        answers = self._client.ask_all([GetData(entities.acls_path(*each)) for each in resources])
+        answers = self._client.data_of(entities.acls_path(*each) for each in resources)
         rows: list[Mapping[str, str]] = []
         self._acl_versions.clear()
-        for resource, answer in zip(resources, answers, strict=True):
-            if isinstance(answer, NodeData):
-                self._acl_versions[resource] = answer.stat.version
-                rows += entities.rows_of_resource(*resource, answer.data)
+        for resource, node in zip(resources, answers, strict=True):
+            if node is not None:
+                self._acl_versions[resource] = node.stat.version
+                rows += entities.rows_of_resource(*resource, node.data)
         self._acls = rows
         self._take({ACL_RULES: rows})
 
@@ -167,7 +161,7 @@ class SettingNodes:
         documents = documents_of(change)
         if NEXT_PRODUCER_ID.name in documents:
             block = nodes.ProducerIdsNode(self._broker_id, self._next_producer_id, documents[NEXT_PRODUCER_ID.name] - 1)
-            yield SetData(nodes.PRODUCER_IDS, block.encode(), self._producer_ids_version)
+            yield SetData(nodes.PRODUCER_IDS, nodes.PRODUCERS.encode(block), self._producer_ids_version)
         yield from self._writes_of_entities(documents)
         if ACL_RULES in documents:
             yield from self._writes_of_acls(documents[ACL_RULES])
@@ -183,13 +177,12 @@ class SettingNodes:
         new = [path for path in sorted(changed) if path not in self._entity_versions]
         users = dict.fromkeys(path.partition("/clients/")[0] for path in new if "/clients/" in path)
         above = [path for user in users for path in (user, f"{user}/clients") if path not in changed]
-        stats = self._client.ask_all([Exists(nodes.config_path(path)) for path in above])
-        missing = [path for path, stat in zip(above, stats, strict=True) if not isinstance(stat, Stat)]
-        for path in sorted((*missing, *changed)):  # those above before those below
+        missing = self._client.missing(map(nodes.config_path, above))
+        for path in sorted((*above, *changed)):  # those above before those below
             if path in changed:
                 yield from entity_writes(path, changed[path], self._entity_versions.get(path, NO_NODE))
-            else:
-                yield Create(nodes.config_path(path))
+            elif (config := nodes.config_path(path)) in missing:
+                yield Create(config)
 
     def _writes_of_acls(self, wanted: Sequence[Mapping[str, str]]) -> Iterator[Write]:
         before, after = entities.by_resource(self._acls), entities.by_resource(wanted)
@@ -199,10 +192,8 @@ class SettingNodes:
             path, version = entities.acls_path(*resource), self._acl_versions.get(resource, NO_NODE)
             if resource not in after:
                 yield Delete(path, version)
-            elif version == NO_NODE:
-                yield Create(path, entities.acls_data(after[resource]))
             else:
-                yield SetData(path, entities.acls_data(after[resource]), version)
+                yield nodes.written(path, entities.acls_data(after[resource]), version)
             changes = nodes.ACL_CHANGES if resource[0] == entities.LITERAL else nodes.EXTENDED_ACL_CHANGES
             yield Create(f"{changes}/acl_changes_", entities.acl_change_data(*resource), SEQUENTIAL)
 
@@ -219,10 +210,8 @@ class SettingNodes:
 
 def entity_writes(path: str, configs: Configs, version: int) -> Iterator[Write]:
     """Store an entity's configs, and have all brokers read them. As kafka 2.0.1 AdminZkClient.changeEntityConfig."""
-    data = nodes.ConfigNode(configs).encode()
-    config = nodes.config_path(path)
-    yield Create(config, data) if version == NO_NODE else SetData(config, data, version)
-    yield Create(f"{nodes.CONFIG_CHANGES}/config_change_", nodes.ConfigChangeNode(path).encode(), SEQUENTIAL)
+    yield nodes.written(nodes.config_path(path), nodes.CONFIG.encode(configs), version)
+    yield Create(f"{nodes.CONFIG_CHANGES}/config_change_", nodes.CONFIG_CHANGE.encode(path), SEQUENTIAL)
 
 
 def documents_of(change: Change) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from minibroker.broker.cluster.state import NO_REASSIGNMENTS, Change, TopicState
 from minibroker.broker.cluster.stored_state import StoredState
 from minibroker.broker.replica.decisions import PartitionState
 from minibroker.broker.wings.zookeeper_nodes import nodes
-from minibroker.broker.wings.zookeeper_nodes.setting_nodes import NO_NODE, entity_writes
+from minibroker.broker.wings.zookeeper_nodes.nodes import NO_NODE
+from minibroker.broker.wings.zookeeper_nodes.setting_nodes import entity_writes
 from minibroker.protocol.message_values import NO_LEADER
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.zookeeper.messages import (
@@ -87,9 +88,7 @@ class TopicNodes:
     def read(self) -> None:
         """Read all topics, and watch them."""
         self._read_names(everything=True)
-        self._read_being_deleted()
-        self._read_elections()
-        self._read_moves()
+        self._read_asked()
 
     def refresh(self, paths: Collection[str]) -> None:
         """Read what watches of these paths have shown."""
@@ -109,6 +108,9 @@ class TopicNodes:
         """Read what a change is about: it was stale."""
         self.read_topics([name for name, topic in change.topics.items() if topic is not None])
         self._read_names()
+        self._read_asked()
+
+    def _read_asked(self) -> None:
         self._read_being_deleted()
         self._read_elections()
         self._read_moves()
@@ -143,23 +145,21 @@ class TopicNodes:
         """Read these topics; note as news those that differ, except for what this broker is about to note itself."""
         if not names:
             return
-        answers = self._client.ask_all([GetData(nodes.topic_path(name), watch=True) for name in names])
-        config_nodes = self._client.ask_all([GetData(nodes.config_path(f"topics/{name}")) for name in names])
+        found = self._client.data_of(map(nodes.topic_path, names), watch=True)
+        config_nodes = self._client.data_of(nodes.config_path(f"topics/{name}") for name in names)
         before = {name: self.topics.get(name) for name in names}
-        for name, answer, config in zip(names, answers, config_nodes, strict=True):
-            if not isinstance(answer, NodeData):
+        for name, node, config in zip(names, found, config_nodes, strict=True):
+            if node is None:
                 self._forget(name)
                 continue
-            known, czxid = before[name], answer.stat.czxid
+            known, czxid = before[name], node.stat.czxid
             if known is not None and self._known[name].czxid != czxid:
                 self._forget(name)
                 self._note(Change({name: None}))
                 known = None
-            config_version, configs = NO_NODE, NO_CONFIGS
-            if isinstance(config, NodeData):
-                config_version, configs = config.stat.version, nodes.ConfigNode.decode(config.data).config
-            self._known[name] = Known(czxid, answer.stat.version, config_version)
-            replicas = nodes.TopicNode.decode(answer.data).replicas
+            configs, config_version = (NO_CONFIGS, NO_NODE) if config is None else nodes.configs_of(config)
+            self._known[name] = Known(czxid, node.stat.version, config_version)
+            replicas = nodes.TOPIC.decode(node.data)
             partitions = {} if known is None else known.partitions
             self.topics[name] = TopicState(
                 name,
@@ -238,13 +238,13 @@ class TopicNodes:
 
     def _read_elections(self) -> None:
         node = self._client.watched(nodes.PREFERRED_ELECTION)
-        asked = NO_PARTITIONS if node is None else frozenset(nodes.PartitionsNode.decode(node.data).partitions)
+        asked = NO_PARTITIONS if node is None else frozenset(nodes.PARTITIONS.decode(node.data))
         self._take({ASKED_ELECTIONS: asked})
 
     def _read_moves(self) -> None:
         """Read which partitions are to move; those that are no longer named there do not."""
         node = self._client.watched(nodes.REASSIGNMENT)
-        asked = NO_MOVES if node is None else nodes.ReassignmentNode.decode(node.data).replicas
+        asked = NO_MOVES if node is None else nodes.MOVES.decode(node.data)
         self._moves_version = NO_NODE if node is None else node.stat.version
         for name, topic in self.topics.items():
             if topic.reassignments:
@@ -281,13 +281,10 @@ class TopicNodes:
         moves = self._moves_after(change)
         if moves == self._state.get(ASKED_MOVES):
             return
-        data = nodes.ReassignmentNode(moves).encode()
-        if not moves:
-            yield Delete(nodes.REASSIGNMENT, self._moves_version)
-        elif self._moves_version == NO_NODE:
-            yield Create(nodes.REASSIGNMENT, data)
+        if moves:
+            yield nodes.written(nodes.REASSIGNMENT, nodes.MOVES.encode(moves), self._moves_version)
         else:
-            yield SetData(nodes.REASSIGNMENT, data, self._moves_version)
+            yield Delete(nodes.REASSIGNMENT, self._moves_version)
 
     def _moves_after(self, change: Change) -> Moves:
         asked, before_change = change.get(ASKED_MOVES), self._state.get(ASKED_MOVES)
@@ -303,10 +300,9 @@ class TopicNodes:
 
     def _writes_of_creation(self, topic: TopicState) -> Iterator[Write]:
         path = nodes.config_path(f"topics/{topic.name}")
-        data = nodes.ConfigNode(topic.configs).encode()
-        is_left = isinstance(self._client.ask_all([Exists(path)])[0], Stat)
-        yield SetData(path, data) if is_left else Create(path, data)
-        yield Create(nodes.topic_path(topic.name), topic_node(topic).encode())
+        data = nodes.CONFIG.encode(topic.configs)
+        yield Create(path, data) if self._client.missing([path]) else SetData(path, data)
+        yield Create(nodes.topic_path(topic.name), nodes.TOPIC.encode(replicas_of(topic)))
         states = {number: state for number, state in topic.partitions.items() if state.had_leader}
         if states:
             yield Create(nodes.partitions_path(topic.name))
@@ -319,8 +315,8 @@ class TopicNodes:
         name, node = topic.name, self._known[topic.name]
         if topic.configs != known.configs:
             yield from entity_writes(f"topics/{name}", topic.configs, node.config_version)
-        if topic_node(topic) != topic_node(known):
-            yield SetData(nodes.topic_path(name), topic_node(topic).encode(), node.version)
+        if (replicas := replicas_of(topic)) != replicas_of(known):
+            yield SetData(nodes.topic_path(name), nodes.TOPIC.encode(replicas), node.version)
         missing: list[str] = []
         states: list[Write] = []
         for number, state in topic.partitions.items():
@@ -338,9 +334,7 @@ class TopicNodes:
                 missing.append(nodes.partition_path(topic_partition))
                 states.append(Create(nodes.state_path(topic_partition), state_data(state)))
         if missing:
-            missing.insert(0, nodes.partitions_path(name))
-            found = self._client.ask_all([Exists(path) for path in missing])
-            yield from (Create(path) for path, each in zip(missing, found, strict=True) if not isinstance(each, Stat))
+            yield from map(Create, self._client.missing([nodes.partitions_path(name), *missing]))
         yield from states
 
     def _writes_of_deletion(self, name: str) -> Iterator[Write]:
@@ -352,8 +346,8 @@ class TopicNodes:
             yield Delete(path)
         config = nodes.config_path(f"topics/{name}")
         paths = [partitions, nodes.topic_path(name), config]
-        found = self._client.ask_all([Exists(path) for path in paths])
-        yield from (Delete(path) for path, each in zip(paths, found, strict=True) if isinstance(each, Stat))
+        missing = self._client.missing(paths)
+        yield from (Delete(path) for path in paths if path not in missing)
 
     def install(self, change: Change) -> None:
         """Take what was stored; watch what is new."""
@@ -386,17 +380,19 @@ class TopicNodes:
         self._set_states([TopicPartition(topic.name, number) for number in new])
 
 
-def topic_node(topic: TopicState) -> nodes.TopicNode:
-    return nodes.TopicNode({number: state.replicas for number, state in topic.partitions.items()})
+def replicas_of(topic: TopicState) -> dict[int, tuple[int, ...]]:
+    return {number: state.replicas for number, state in topic.partitions.items()}
 
 
 def state_data(state: PartitionState) -> bytes:
-    return nodes.StateNode(state.controller_epoch, state.leader, state.leader_epoch, state.in_sync_replicas).encode()
+    return nodes.STATE.encode(
+        nodes.StateNode(state.controller_epoch, state.leader, state.leader_epoch, state.in_sync_replicas)
+    )
 
 
 def state_of(answer: NodeData) -> PartitionState:
     """The state of a partition in its node; the replicas are in the topic's."""
-    node = nodes.StateNode.decode(answer.data)
+    node = nodes.STATE.decode(answer.data)
     return PartitionState(
         node.leader, node.leader_epoch, node.in_sync_replicas, (), answer.stat.version, node.controller_epoch
     )

@@ -35,8 +35,9 @@ from minibroker.broker.cluster.stored_state import Value
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import StartError
 from minibroker.broker.wings.zookeeper_nodes import nodes
+from minibroker.broker.wings.zookeeper_nodes.nodes import NO_NODE
 from minibroker.broker.wings.zookeeper_nodes.old_offsets import OffsetNodes
-from minibroker.broker.wings.zookeeper_nodes.setting_nodes import NO_NODE, SettingNodes
+from minibroker.broker.wings.zookeeper_nodes.setting_nodes import SettingNodes
 from minibroker.broker.wings.zookeeper_nodes.topic_nodes import OF_TOPICS, StaleChangeError, TopicNodes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -48,9 +49,7 @@ from minibroker.zookeeper.messages import (
     Create,
     Delete,
     Exists,
-    GetData,
     Multi,
-    NodeData,
     ReplyCode,
     SetData,
     Write,
@@ -176,9 +175,9 @@ class ZooKeeperState(StateOfSeveral):
         paths = [*nodes.PERSISTENT, *self._settings.persistent_paths]
         above = dict.fromkeys(parent for path in (*paths, nodes.CLUSTER_ID) for parent in nodes.parents(path))
         created(self.client.ask_all([Create(path) for path in sorted(above, key=lambda path: path.count("/"))]))
-        new_id = nodes.ClusterIdNode(kafka_id_text(uuid.uuid4()))
-        created(self.client.ask_all([*map(Create, paths), Create(nodes.CLUSTER_ID, new_id.encode())]))
-        self.cluster_id = nodes.ClusterIdNode.decode(self.client.data(nodes.CLUSTER_ID).data).cluster_id
+        new_id = nodes.CLUSTER.encode(kafka_id_text(uuid.uuid4()))
+        created(self.client.ask_all([*map(Create, paths), Create(nodes.CLUSTER_ID, new_id)]))
+        self.cluster_id = nodes.CLUSTER.decode(self.client.data(nodes.CLUSTER_ID).data)
 
     def reload(self) -> None:
         """Read everything, and watch it, on a connection that is new. Raises ConnectionLost and ZooKeeperError."""
@@ -208,7 +207,7 @@ class ZooKeeperState(StateOfSeveral):
         """
         path = nodes.broker_path(self._broker_id)
         protocols = {name: broker.security_protocols.get(name, PLAINTEXT) for name in broker.endpoints}
-        data = nodes.BrokerNode(broker.endpoints, protocols, wall_ms(), broker.rack).encode()
+        data = nodes.BROKER.encode(nodes.BrokerNode(broker.endpoints, protocols, wall_ms(), broker.rack))
         with failing("register this broker"):
             answer = self.client.ask_all([Create(path, data, EPHEMERAL)])[0]
             if is_error(answer, ReplyCode.NODE_EXISTS):
@@ -257,10 +256,8 @@ class ZooKeeperState(StateOfSeveral):
         with failing("elect a controller"):
             self._read_epoch()
             epoch = str(self.controller_epoch + 1).encode()
-            me = nodes.ControllerNode(self._broker_id, wall_ms()).encode()
-            is_first = self._epoch_version == NO_NODE
-            path = nodes.CONTROLLER_EPOCH
-            next_epoch = Create(path, epoch) if is_first else SetData(path, epoch, self._epoch_version)
+            me = nodes.CONTROL.encode(nodes.ControllerNode(self._broker_id, wall_ms()))
+            next_epoch = nodes.written(nodes.CONTROLLER_EPOCH, epoch, self._epoch_version)
             error = self._multi([Create(nodes.CONTROLLER, me, EPHEMERAL), next_epoch])
             if error is not None and error.code not in STALE:
                 raise error
@@ -375,7 +372,7 @@ class ZooKeeperState(StateOfSeveral):
             self._controls_in = self.client.session_id
             self._set_controller(self._broker_id)
         else:
-            self._set_controller(nodes.ControllerNode.decode(node.data).broker_id)
+            self._set_controller(nodes.CONTROL.decode(node.data).broker_id)
 
     def _set_controller(self, controller_id: int) -> None:
         if controller_id != self.controller_id:
@@ -394,12 +391,12 @@ class ZooKeeperState(StateOfSeveral):
         for broker_id in self.brokers.keys() - live:
             self._lose_broker(broker_id)
         wanted = sorted(live if anew else live - self.brokers.keys() | live & set(changed))
-        answers = self.client.ask_all([GetData(nodes.broker_path(each), watch=True) for each in wanted])
+        answers = self.client.data_of(map(nodes.broker_path, wanted), watch=True)
         for broker_id, answer in zip(wanted, answers, strict=True):
-            if not isinstance(answer, NodeData):
+            if answer is None:
                 self._lose_broker(broker_id)
                 continue
-            node = nodes.BrokerNode.decode(answer.data)
+            node = nodes.BROKER.decode(answer.data)
             protocols = {name: each for name, each in node.protocols.items() if each != PLAINTEXT}
             broker = Broker(node.endpoints, node.rack, protocols)
             if self._broker_lives.get(broker_id, answer.stat.czxid) != answer.stat.czxid:
@@ -422,8 +419,8 @@ class ZooKeeperState(StateOfSeveral):
             for path in (nodes.ISR_CHANGES, nodes.LOG_DIR_EVENTS):
                 paths = [f"{path}/{name}" for name in self.client.children(path, watch=True)]
                 if path == nodes.LOG_DIR_EVENTS:
-                    events = [nodes.LogDirectoryEventNode.decode(self.client.data(each).data) for each in paths]
-                    self._news.extend(LogDirectoryFailed(each) for each in {event.broker_id for event in events})
+                    failed = {int(nodes.from_json(self.client.data(each).data)["broker"]) for each in paths}
+                    self._news.extend(map(LogDirectoryFailed, failed))
                 self.client.ask_all([Delete(each) for each in paths])
 
     def show_changed_isrs(self) -> None:
@@ -437,7 +434,7 @@ class ZooKeeperState(StateOfSeveral):
             return
         self._isrs_shown_at = now
         if self.changed_isrs and not self.is_controller:
-            data = nodes.PartitionsNode(sorted(self.changed_isrs)).encode()
+            data = nodes.PARTITIONS.encode(sorted(self.changed_isrs))
             self.client.ask(Create(f"{nodes.ISR_CHANGES}/isr_change_", data, SEQUENTIAL))
         self.changed_isrs.clear()
 
