@@ -83,9 +83,3 @@ def credential_of(mechanism: ScramMechanism, salted: bytes, salt: bytes, iterati
     """Make the credential that is stored, from the salted password."""
     client_key = mechanism.hmac(salted, b"Client Key")
     return ScramCredential(salt, mechanism.hash(client_key), mechanism.hmac(salted, b"Server Key"), iterations)
-
-
-def new_credential(mechanism: ScramMechanism, password: str, iterations: int = DEFAULT_ITERATIONS) -> ScramCredential:
-    """Make the credential of a password, with a salt of its own."""
-    salt = new_salt()
-    return credential_of(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)

@@ -62,14 +62,6 @@ def _avalanched(value: int) -> int:
     return value ^ (value >> 32)
 
 
-def _avalanched_64(value: int) -> int:
-    value ^= value >> 33
-    value = value * PRIME64_2 & MASK
-    value ^= value >> 29
-    value = value * PRIME64_3 & MASK
-    return value ^ (value >> 32)
-
-
 def _rotated(value: int, bits: int) -> int:
     return ((value << bits) | (value >> (64 - bits))) & MASK
 

@@ -115,7 +115,7 @@ def new_partition(image: Image, replicas: Sequence[int]) -> PartitionState:
 
 
 def create_topics(image: Image, topics: Mapping[str, TopicState]) -> Plan:
-    """Create topics, or replace them by those that have more partitions.
+    """Create topics, or replace them by topics with more partitions.
 
     What is stored of a topic meanwhile stays: in-sync replicas, or the topic of that name which another broker made.
     """
@@ -177,7 +177,7 @@ def created(image: Image, topics: Mapping[str, TopicState]) -> dict[str, TopicSt
 
 
 def no_longer_deleted(image: Image, names: Collection[str]) -> Mapping[Section[Any], Any]:
-    """The topics that are being deleted, without those that there are again; nothing if that changes nothing."""
+    """The topics that are being deleted, less the ones that exist again; nothing if that changes nothing."""
     left = image.being_deleted.difference(names)
     return NO_SECTIONS if left == image.being_deleted else {BEING_DELETED: left}
 
@@ -234,7 +234,7 @@ def stop(image: Image, replicas: Sequence[TopicPartition]) -> StopReplica:
 
 
 def replicas_deleted(image: Image, deleted: Collection[Replica]) -> Plan:
-    """Brokers have deleted replicas, which are noted in `deleted`: forget the topics of which none is left."""
+    """Brokers have deleted replicas, which are noted in `deleted`: forget topics without any replica left."""
     gone = [
         name
         for name in image.being_deleted & image.topics.keys()
@@ -259,7 +259,7 @@ def brokers_changed(
     gone: Collection[int] = (),
     newest_epochs: Mapping[TopicPartition, int] | None = None,
 ) -> Plan:
-    """Brokers have started or ended: elect leaders, and have those that started take their roles.
+    """Brokers have started or ended: elect leaders, and have the started ones take their roles.
 
     A leader that has started again leads in a new epoch, also larger than those in its logs (`newest_epochs`), so that
     no epoch of lost records is used again. Its followers stay in sync: it removes them itself
@@ -336,7 +336,7 @@ def controller_elected(image: Image) -> Plan:
 
 
 def roles_anew(image: Image, changed: States, repeated: States, brokers: Collection[int]) -> Plan:
-    """Show all topics, and send the roles in changed partitions and in those that are `repeated`.
+    """Show all topics, and send the roles in changed and in `repeated` partitions.
 
     Also have `brokers` delete what else they have of topics that are being deleted.
     """
@@ -533,7 +533,7 @@ def change_isr(image: Image, changes: IsrChanges) -> tuple[Plan, dict[TopicParti
 
 
 def elect_preferred(image: Image, asked: Collection[TopicPartition]) -> Plan:
-    """Kafka's tool asks for these preferred leaders, in the state: elect those that may lead, in any case anew.
+    """Kafka's tool asks for these preferred leaders, in the state: elect each that may lead, in any case anew.
 
     As kafka 2.0.1 KafkaController.PreferredReplicaLeaderElection and PartitionStateMachine.
     """
@@ -628,7 +628,7 @@ def replicas_of(
 
 
 def leaders(image: Image, states: States, *, logs: Logs | None = None) -> dict[int, list[Decision]]:
-    """A LeaderAndIsr for each live broker with replicas of these partitions; another one for those that are new.
+    """A LeaderAndIsr for each live broker with replicas of these partitions; another one for new partitions.
 
     `logs` are, by partition, the brokers that have had a log before; None for all.
     """

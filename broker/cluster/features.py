@@ -1,4 +1,4 @@
-"""The features of a cluster (KIP-584): the levels that this broker supports, and those that are in force.
+"""The features of a cluster (KIP-584): the levels that this broker supports, and the ones in force.
 
 As Apache Kafka 4.4.0. Of transaction.version, 2 lets clients use transactions v2 (KIP-890), 1 is without a difference
 here, and at 0 their requests are refused. Beside Apache Kafka 2.0.1, which has no features, there are none.

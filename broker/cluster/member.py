@@ -100,7 +100,7 @@ class Member(ABC, Generic[State]):
 
     @abstractmethod
     def rejoin(self) -> None:
-        """Have the controller give this broker its roles again, those that it had to refuse too."""
+        """Have the controller give this broker its roles again, also the ones that it had to refuse."""
 
     def look(self) -> None:
         """Read the state, hand on its news, those of this broker's own changes too, and join if it has to.

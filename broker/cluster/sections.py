@@ -53,7 +53,7 @@ class Section(Generic[Value]):
 
 
 class OldOffsetsSection(Section[OldOffsets]):
-    """Offsets of which a line has only the groups that differ, null for one that has gone."""
+    """Offsets, with only the groups that differ in a line, null for one that has gone."""
 
     def difference(self, before: OldOffsets, after: OldOffsets) -> Any:
         changed = {group_id: rows for group_id, rows in after.items() if rows is not before.get(group_id)}

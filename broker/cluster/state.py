@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 
 class Reassignment(NamedTuple):
-    """A partition that moves: the replicas that it is to have, those it had before, and those that go in the end."""
+    """A partition that moves: the replicas that it is to have, the earlier ones, and the ones that go in the end."""
 
     replicas: tuple[int, ...]
     original: tuple[int, ...]
@@ -151,7 +151,7 @@ class ClusterState(Protocol):
 
 
 def store(state: ClusterState, what: str, change_of: Callable[[], Change]) -> None:
-    """Store a change of what the state is now, again if that has changed meanwhile. Raises as `ClusterState.save`."""
+    """Store a change of the state as it is, again if the state has changed meanwhile. Raises as `ClusterState.save`."""
     while not state.save(what, change_of()):
         pass
 

@@ -73,7 +73,7 @@ class TopicAdmin:
     # -- topics -----------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState | None:
-        """Return a topic with all its partitions, also those that clients do not see."""
+        """Return a topic with all its partitions, also the ones that clients do not see."""
         return self._state.topics.get(name)
 
     @property

@@ -110,7 +110,7 @@ class GroupCoordinator:
         self.cache.kind_of(group).end(group)
 
     def stop(self) -> None:
-        """Serve no more requests, and answer those that wait."""
+        """Serve no more requests, and answer the waiting ones."""
         self.cache.stop()
         for group in self.cache.all():
             self._remove(group)

@@ -132,7 +132,7 @@ class Group:
         self.rebalance_reason, self.missed_members = why, ()
 
     def delay_rebalance(self) -> None:
-        """Wait for more members than those that have joined so far."""
+        """Wait for more members than have joined so far."""
         self.has_new_member = False
 
     def go_on_without(self, missed: Sequence[Member]) -> None:
@@ -249,7 +249,7 @@ class Group:
         return any(self._supporters[name] == len(self.members) for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Return the protocol with most votes, of those that all members support."""
+        """Return the protocol with most votes among the ones that all members support."""
         candidates = {name for name, supporters in self._supporters.items() if supporters == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]

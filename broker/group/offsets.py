@@ -47,7 +47,7 @@ class Commit(NamedTuple):
             self.errors[topic_partition] = error
 
     def ended_with(self, error: ErrorCode) -> Errors:
-        """Return the errors of all partitions: this one for those that are not refused."""
+        """Return the errors of all partitions: this one for each that is not refused."""
         return self.errors | dict.fromkeys(self.records, error)
 
 
@@ -191,7 +191,7 @@ class GroupOffsets:
         return {*self.committed, *self._pending}.union(*self._pending_by_producer.values())
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove everything of these partitions; return those of which there was anything, for their tombstones.
+        """Remove everything of these partitions; return the ones that had anything, for their tombstones.
 
         Producers stay active until their transactions end, without an offset too: the group is not empty.
         """

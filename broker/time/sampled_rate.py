@@ -81,7 +81,7 @@ class SampledRate:
         return elapsed_ms + max(0, missing) * window.sample_ms
 
     def _elapsed_ms(self, window: SampleWindow, now_ms: int) -> int:
-        """The time since the oldest sample began, after those that are too old were emptied."""
+        """The time since the oldest sample began, after samples that are too old were emptied."""
         for index, start_ms in enumerate(self._starts_ms):
             if now_ms - start_ms >= window.length_ms:
                 self._reset(index, now_ms)

@@ -74,7 +74,7 @@ class Participation:
         *,
         adds: bool,
     ) -> Errors | Pending[Errors]:
-        """Add partitions to a transaction, or look whether they are in it; return the errors of those that are not.
+        """Add partitions to a transaction, or look whether they are in it; return the errors of the missing ones.
 
         TRANSACTION_ABORTABLE stands for a partition that was not added, UNSUPPORTED_VERSION for a client of
         transactions v2 where those are off. Partitions that others lead have no error: an append refuses them.

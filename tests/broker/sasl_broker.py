@@ -17,12 +17,25 @@ from minibroker.broker.wings.security.sasl.oauthbearer import OAuthBearerServer,
 from minibroker.broker.wings.security.sasl.plain import PlainAccounts, PlainServer
 from minibroker.broker.wings.security.sasl.scram import ScramServer
 from minibroker.broker.wings.security.sasl.users import CREDENTIALS
-from minibroker.protocol.scram import BY_NAME, SCRAM_SHA_256, credential_of, new_credential, salted_password
+from minibroker.protocol.scram import (
+    BY_NAME,
+    DEFAULT_ITERATIONS,
+    SCRAM_SHA_256,
+    ScramCredential,
+    credential_of,
+    salted_password,
+)
 from tests import requests
 from tests.broker.conftest import InMemoryBroker
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
 SALT = b"0123456789abcdef"
+
+
+def new_credential(password: str) -> ScramCredential:
+    salt = b"0123456789abcdef"
+    salted = salted_password(SCRAM_SHA_256, password, salt, DEFAULT_ITERATIONS)
+    return credential_of(SCRAM_SHA_256, salted, salt, DEFAULT_ITERATIONS)
 
 
 def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
@@ -42,7 +55,7 @@ def logins_by(
     **limits: int,
 ) -> Logins:
     """Logins by three mechanisms; every user of SCRAM has the password."""
-    credential = new_credential(SCRAM_SHA_256, password)
+    credential = new_credential(password)
     servers: dict[str, Any] = {
         "PLAIN": lambda: PlainServer(accounts),
         "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (credential, True)),

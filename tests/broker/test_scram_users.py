@@ -23,10 +23,10 @@ from minibroker.protocol.scram import (
     SCRAM_SHA_512,
     ScramCredential,
     credential_of,
-    new_credential,
     salted_password,
 )
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.sasl_broker import new_credential
 
 SALT = b"0123456789abcdef"
 SALTED = salted_password(SCRAM_SHA_256, "hopper", SALT, 4096)
@@ -77,7 +77,7 @@ async def test_the_stored_credential_is_that_of_kafka_and_has_no_password(
 def test_a_damaged_credential_is_reported_without_its_values(tmp_path: Path) -> None:
     from minibroker.broker.cluster.file_state import FileStateError
 
-    credentials = {"a": {"SCRAM-SHA-256": new_credential(SCRAM_SHA_256, "x")}}
+    credentials = {"a": {"SCRAM-SHA-256": new_credential("x")}}
     state = FileState(tmp_path, 0, [CREDENTIALS, SALT_KEY])
     state.save("a user", StateChange(sections={CREDENTIALS: credentials}))
     state.close()

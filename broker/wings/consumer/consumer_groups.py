@@ -168,7 +168,7 @@ class ConsumerGroups:
         return group.preferred_assignor(self._changes.default_assignor)
 
     def progress_of(self, group: ConsumerGroup, member_id: str) -> tuple[Any, ...]:
-        """A member's epoch, the partitions that it revokes, and those that another one has yet to release."""
+        """A member's epoch, the partitions that it revokes, and the ones that another member has yet to release."""
         member = group.members.get(member_id)
         if member is None:
             return ()

@@ -255,10 +255,6 @@ class ConsumerGroup:
         """Whether a member has the partition, or has yet to revoke it."""
         return (topic_id, partition) in self._counts.owners
 
-    @property
-    def classic_member_count(self) -> int:
-        return sum(member.classic is not None for member in self.members.values())
-
     def lacking(self, member: ConsumerMember) -> Iterator[tuple[bytes, int, str]]:
         """The partitions of a member's target that another one has yet to release, with the id of that."""
         others = [each for each in self.members.values() if each is not member]

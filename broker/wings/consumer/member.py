@@ -87,7 +87,7 @@ class ConsumerMember(NamedTuple):
     # -- its records ------------------------------------------------------------------------------------------
 
     def record(self, group_id: str) -> ConsumerGroupRecord:
-        """The record of what it is and subscribes to."""
+        """The record of the member itself and its subscription."""
         return ConsumerGroupRecord(
             RecordType.MEMBER,
             group_id,

@@ -1,4 +1,4 @@
-"""Counts of what the members of a group have and ask for, kept as these change: no heartbeat looks at all. Pure."""
+"""Counts the partitions and subscriptions of a group's members as these change: no heartbeat looks at all. Pure."""
 
 from __future__ import annotations
 

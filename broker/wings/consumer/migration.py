@@ -130,7 +130,7 @@ class Migration:
     # -- back to the classic one ------------------------------------------------------------------------------
 
     def may_be_classic(self, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-        """Whether only members of the classic protocol are left without those that leave, and the group may follow."""
+        """Whether only members of the classic protocol stay once these leave, and the group may follow."""
         staying = [member for member_id, member in group.members.items() if member_id not in leaving]
         if not staying or any(member.classic is None for member in staying):
             return False

@@ -49,7 +49,7 @@ class GroupTopics:
         return None if topic is None else topic.topic_id.bytes
 
     def ids_of(self, names: frozenset[str]) -> frozenset[bytes]:
-        """The ids of those that exist."""
+        """The ids of the topics that exist."""
         self._refresh()
         found = self._ids.get(names)
         if found is None:

@@ -60,7 +60,7 @@ def stop_replica_of(body: Body) -> StopReplica:
 
 
 def update_metadata_of(body: Body, known: Topics) -> UpdateMetadata:
-    """Make a decision on whole topics, of those that this broker shows and of the partitions in the message."""
+    """Make a decision on whole topics, from the topics that this broker shows and the partitions in the message."""
     changed: dict[str, dict[int, Body]] = {}
     for row in body.partition_states:
         changed.setdefault(row.topic_name, {})[row.partition] = row

@@ -63,7 +63,7 @@ A = TypeVar("A", AskEpochEnd, AskOffset, AskRecords)
 
 
 class Fetcher:
-    """The partitions that follow one leader, of those that have one `number`.
+    """The partitions with one `number` that follow one leader.
 
     `connect` makes a connection to the leader, and raises ConnectionError while its address is unknown. `run` ends when
     `stop` was called, or once the log directory is offline: then `on_offline` is called. `on_progress` is called with a

@@ -160,7 +160,7 @@ class Launcher:
                 self.watch()
 
     def brokers(self) -> list[dict[str, Any]]:
-        """All brokers, those that have ended too, for JSON."""
+        """All brokers, also the ended ones, for JSON."""
         return [
             {
                 "broker_id": broker_id,
@@ -335,7 +335,7 @@ def console_of(launcher: Launcher, options: argparse.Namespace) -> ConsoleChild 
 
 
 def passed_of(arguments: Sequence[str]) -> list[str]:
-    """The arguments without those that the launcher gives each broker a value of its own for."""
+    """The arguments, less the ones that the launcher sets for each broker."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     own = ("--brokers", "--create-topics", "--listen", "--data-dir", "--ready-file", "--metrics", "--transcript")
     for name in (*own, "--parent-pid"):

@@ -87,7 +87,7 @@ class ClusterMember(Member[SharedState]):
         self._has_joined = True
 
     def rejoin(self) -> None:
-        """Have the controller give this broker its roles again, those that it had to refuse too."""
+        """Have the controller give this broker its roles again, also the ones that it had to refuse."""
         self._try_to(self.join)
         self._try_to(self.look)
 

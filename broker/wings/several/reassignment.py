@@ -63,7 +63,7 @@ def reassign(image: Image, wanted: Iterable[Wanted], *, may_change_count: bool =
 
 
 def as_asked(image: Image, asked: Mapping[TopicPartition, Sequence[int]]) -> Plan:
-    """Kafka's tool asks for these moves, in the state: begin those that do not go on, and drop those that are refused.
+    """Kafka's tool asks for these moves, in the state: begin the ones that do not go on, and drop refused ones.
 
     As kafka 2.0.1 KafkaController.maybeTriggerPartitionReassignment.
     """

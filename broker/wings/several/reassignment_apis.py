@@ -51,7 +51,7 @@ class ReassignmentApis:
         return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_count, topics=topics)
 
     def list_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """Answer with the partitions that move, all or those named: the replicas with those that come and go."""
+        """Answer with the partitions that move, all or the named ones: their replicas, and which come and go."""
         self._topic_admin.check_is_controller()
         asked = request.body.topics
         named = (

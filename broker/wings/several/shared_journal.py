@@ -26,7 +26,7 @@ from minibroker.storage.files import disk
 
 
 class SharedJournal(Journal):
-    """`position` is the end of what was read; once that is the journal's end, `continued_by` names the next file.
+    """`position` is the end of the lines that were read; `continued_by` names the next file, once this one has ended.
 
     Raises OSError.
     """
@@ -57,7 +57,7 @@ class SharedJournal(Journal):
             return None
 
     def compact(self, name: str, lines: Sequence[Line]) -> None:
-        """Have a new file of that name continue this journal, with lines that make the same as those that were read.
+        """Have a new file of that name continue this journal, with lines that make the same as all before them.
 
         Read on to see whether it does: not if another line came between, or the file would be longer than half of this.
         """

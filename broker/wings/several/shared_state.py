@@ -331,7 +331,7 @@ class SharedState(StateOfSeveral):
         )
 
     def _compact(self) -> None:
-        """Have a new journal, of what the state is, continue this one, if no broker changes it meanwhile.
+        """Have a new journal with the whole state continue this one, if no broker changes it meanwhile.
 
         Raises OSError.
         """

@@ -213,7 +213,7 @@ def by_resource(rows: Sequence[AclRow]) -> dict[tuple[str, str, str], list[AclRo
 
 
 def acl_change_data(pattern: str, resource_type: str, name: str) -> bytes:
-    """Names a resource of which the rules have changed."""
+    """Names a resource whose rules have changed."""
     if pattern == LITERAL:
         return f"{resource_type}:{name}".encode()
     return to_json({"version": 1, "resourceType": resource_type, "name": name, "patternType": pattern})

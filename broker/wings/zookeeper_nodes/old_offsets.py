@@ -54,7 +54,7 @@ class OffsetNodes(Mapping[str, Mapping[TopicPartition, int]]):
         return sum(1 for _ in self)
 
     def writes(self, wanted: OldOffsets) -> Iterator[Write]:
-        """The writes of the offsets that differ from those that are stored."""
+        """The writes of the offsets that differ from the stored ones."""
         for group_id, rows in wanted.items():
             before = self.get(group_id, {})
             changed = {

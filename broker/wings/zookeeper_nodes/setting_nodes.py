@@ -117,7 +117,7 @@ class SettingNodes:
         self._take({name: each.of(self._entities) for name, each in entities.IN_ENTITIES.items()})
 
     def _read_config_changes(self) -> None:
-        """Read what the new notifications name; remove those that all brokers have read long ago.
+        """Read what the new notifications name; remove old ones, which all brokers have read.
 
         As kafka 2.0.1 ZkNodeChangeNotificationListener.
         """

@@ -142,7 +142,7 @@ class TopicNodes:
         self.read_topics([name for name in dict.fromkeys(names) if name in self.topics])
 
     def read_topics(self, names: Sequence[str], *, with_states: bool = True) -> None:
-        """Read these topics; note as news those that differ, except for what this broker is about to note itself."""
+        """Read these topics; note the ones that differ as news, except for what this broker is about to note itself."""
         if not names:
             return
         found = self._client.data_of(map(nodes.topic_path, names), watch=True)
@@ -242,7 +242,7 @@ class TopicNodes:
         self._take({ASKED_ELECTIONS: asked})
 
     def _read_moves(self) -> None:
-        """Read which partitions are to move; those that are no longer named there do not."""
+        """Read which partitions are to move; the ones that are no longer named there do not."""
         node = self._client.watched(nodes.REASSIGNMENT)
         asked = NO_MOVES if node is None else nodes.MOVES.decode(node.data)
         self._moves_version = NO_NODE if node is None else node.stat.version
