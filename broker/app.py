@@ -69,10 +69,10 @@ WINGS: tuple[type[Wing], ...] = (
     FaultWing,
     ResetWing,
     TranscriptWing,
+    ConsumerWing,
     LookingWing,
     QuotaWing,
     AclWing,
-    ConsumerWing,
     SeveralWing,
     ZooKeeperWing,
 )

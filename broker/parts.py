@@ -43,7 +43,6 @@ from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
-from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.replica.other_broker import OtherBrokers
@@ -95,7 +94,6 @@ class BrokerParts:
     afterwards: Afterwards
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
-    fetch_positions: FetchPositions
     metadata_cache: MetadataCache
     own: OwnBroker
     controller_loop: ControllerLoop
@@ -272,15 +270,14 @@ def build(
         timer=timers.timer,
         clock=clock,
     )
-    fetch_positions = FetchPositions(clock)
     own = OwnBroker(
         replica_manager,
         metadata_cache,
         state,
         broker_id=config.broker_id,
         on_leadership=(groups.on_leadership, transactions.on_leadership),
-        on_deleted=(groups.on_partitions_deleted, fetch_positions.forget),
     )
+    own.when_deleted(groups.on_partitions_deleted)
     controller_loop = ControllerLoop(config=config, state=state, own=own)
     topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
 
@@ -305,7 +302,6 @@ def build(
             replica_manager,
             metadata_cache,
             FetchManager(fetch_sessions),
-            fetch_positions,
             clock,
             selects_by_rack=config.replica_selector_class == RACK_AWARE_SELECTOR,
         ),
@@ -327,10 +323,9 @@ def build(
             groups,
             metadata_cache=metadata_cache,
             ensure_topic=topic_admin.ensure_internal_topic,
-            positions=fetch_positions,
             profile=config.profile,
         ),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, fetch_positions, clock, config),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
         DescribeTransactionApis(transactions, replica_manager, clock),
         FeatureApis(features),
@@ -349,7 +344,6 @@ def build(
         afterwards=afterwards,
         replica_manager=replica_manager,
         fetch_sessions=fetch_sessions,
-        fetch_positions=fetch_positions,
         metadata_cache=metadata_cache,
         own=own,
         controller_loop=controller_loop,

@@ -25,7 +25,6 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
-from minibroker.broker.replica.fetch_positions import FetchPositions, Reader
 from minibroker.broker.replica.fetch_session import id_of
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
@@ -75,7 +74,6 @@ class Asked(NamedTuple):
     params: FetchParams
     rows: Sequence[FetchRow]
     unread: Sequence[FetchedPartition]
-    reader: Reader | None
 
 
 class FetchApis:
@@ -86,7 +84,6 @@ class FetchApis:
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
         fetch_manager: FetchManager,
-        positions: FetchPositions,
         clock: Clock,
         *,
         selects_by_rack: bool = False,
@@ -95,7 +92,6 @@ class FetchApis:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
-        self._positions = positions
         self._clock = clock
         self._has_warned_of_old_format = False
 
@@ -132,11 +128,7 @@ class FetchApis:
         rows, unknown = self._split(client, params, context.rows)
         if version >= FIRST_VERSION_WITH_IDS:
             rows, unknown, params = self._with_errors_of_ids(rows, unknown, params)
-        reader = None
-        if replica_id == CONSUMER_REPLICA_ID:
-            reader = self._positions.of(request.client_id, client.host, len(requested))
-            reader.note_request(requested, [each.topic_partition for each in unknown] if unknown else ())
-        asked = new(Asked, (request, client, context, params, rows, unknown, reader))
+        asked = new(Asked, (request, client, context, params, rows, unknown))
         return then(self._replica_manager.fetch(params, rows), partial(self._answer, asked))
 
     def _selector(self, client: Client, replica_id: int, rack_id: str) -> RackAwareSelector | None:
@@ -195,32 +187,27 @@ class FetchApis:
         return read, unknown, params._replace(max_wait_ms=0)
 
     def _answer(self, asked: Asked, fetched: Sequence[FetchedPartition]) -> Body:
-        request, client, context, params, rows, unread, reader = asked
+        request, client, context, params, rows, unread = asked
         version = request.api_version
         leaders = None
         if version >= FIRST_VERSION_WITH_LEADERS:
             leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
-        if client.meter is not None:
-            offered = context.answer([*fetched, *unread])
-            if version >= FIRST_VERSION_WITH_IDS:
-                offered = with_ids_of(rows, offered)
-            if client.meter.withholds(fetched_bytes(version, fetch_response(version, offered, leaders))):
-                return fetch_response(version, context.throttled_answer())
+        answer = context.answer([*fetched, *unread] if unread else fetched)
+        shown = with_ids_of(rows, answer) if version >= FIRST_VERSION_WITH_IDS else answer
+        response = fetch_response(version, shown, leaders)
+        if client.meter is not None and client.meter.withholds(fetched_bytes(version, response)):
+            return fetch_response(version, context.throttled_answer())
         if version <= LAST_VERSION_OF_OLD_FORMATS:
-            fetched = [
+            converted = [
                 self._for_old_client(version, params, row, result) for row, result in zip(rows, fetched, strict=True)
             ]
-        elif version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
+            return fetch_response(version, answer._replace(partitions=[*converted, *unread]))
+        if version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
             self._warn_of_old_format(version, fetched)
-        now_ms = self._clock.monotonic_ms()
-        answer = context.keep(context.answer([*fetched, *unread] if unread else fetched), now_ms)
-        if version >= FIRST_VERSION_WITH_IDS:
-            answer = with_ids_of(rows, answer)
-        if reader is not None:
-            reader.note_answer(answer.partitions, now_ms)
+        session_id = context.keep(answer, self._clock.monotonic_ms()).session_id
         if params.is_from_follower and self._replica_manager.leader_quota.limit is not None:
-            self._count_throttled(version, answer)
-        return fetch_response(version, answer, leaders)
+            self._count_throttled(version, shown)
+        return response if session_id == answer.session_id else response._replace(session_id=session_id)
 
     def _count_throttled(self, version: int, answer: FetchAnswer) -> None:
         """Count the part of a follower's answer that is throttled (as kafka 2.0.1 sizeOfThrottledPartitions)."""
@@ -344,7 +331,7 @@ def response_row(result: FetchedPartition, code: ErrorCode, leader: tuple[int, i
 def fetched_bytes(version: int, body: Body) -> int:
     """The size of a Fetch response as Kafka counts it: before down-conversion, with 4 bytes for its header.
 
-    It is known without encoding: a response on a broker with quotas is made twice, and encoded once.
+    It is known without encoding.
     """
     is_compact = version >= FIRST_VERSION_WITH_COMPACT_TYPES
     response_bytes, topic_bytes, partition_bytes, aborted_bytes = fixed_bytes(version)

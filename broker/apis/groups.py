@@ -28,7 +28,6 @@ from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResul
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import partition_of_name
-from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
@@ -92,14 +91,12 @@ class GroupApis:
         *,
         metadata_cache: MetadataCache,
         ensure_topic: Callable[[str], object],
-        positions: FetchPositions,
         profile: Profile = EVERYTHING,
     ) -> None:
         self._coordinator = coordinator
         self._profile = profile
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
-        self._positions = positions
 
     def routes(self) -> Routes:
         return {
@@ -148,7 +145,6 @@ class GroupApis:
 
     def join_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body, version = request.body, request.api_version
-        self._positions.note_group(request.client_id, client.host, body.group_id)
         result = self._coordinator.serving(body.group_id).join(
             JoinRequest(
                 group_id=body.group_id,

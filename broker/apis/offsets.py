@@ -25,7 +25,6 @@ from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_manager import FetchedOffset, OffsetManager
 from minibroker.broker.group.offsets import Commit, Errors
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -60,14 +59,12 @@ class OffsetApis:
         offsets: OffsetManager,
         offsets_of_v0: ZooKeeperOffsets,
         metadata_cache: MetadataCache,
-        positions: FetchPositions,
         clock: Clock,
         config: KafkaConfig,
     ) -> None:
         self._offsets = offsets
         self._offsets_of_v0 = offsets_of_v0
         self._metadata_cache = metadata_cache
-        self._positions = positions
         self._clock = clock
         self._config = config
         self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in config.profile.habits
@@ -83,7 +80,6 @@ class OffsetApis:
 
     def offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        self._positions.note_group(request.client_id, client.host, body.group_id)
         now_ms = self._clock.wall_ms()
         commits: dict[TopicPartition, OffsetRecord] = {}
         errors: Errors = {}

@@ -25,7 +25,7 @@ OnLeadership = Callable[[TopicPartition, bool], None]
 class OwnBroker:
     """Performs decisions. Calls `on_leadership`, the first listener for all partitions before the second.
 
-    Calls `on_deleted` with the partitions that are gone from the cluster. `knows_cluster` is set by the first metadata,
+    `knows_cluster` is set by the first metadata,
     `has_roles` once a controller has shown all topics of the state, and decided on all replicas of this broker.
     """
 
@@ -37,18 +37,21 @@ class OwnBroker:
         *,
         broker_id: int,
         on_leadership: Sequence[OnLeadership] = (),
-        on_deleted: Sequence[Callable[[Sequence[TopicPartition]], None]] = (),
     ) -> None:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._state = state
         self._broker_id = broker_id
         self._on_leadership = on_leadership
-        self._on_deleted = on_deleted
+        self._on_deleted: list[Callable[[Sequence[TopicPartition]], None]] = []
         self.knows_cluster = trio.Event()
         self.has_roles = trio.Event()
         self._decided: set[TopicPartition] = set()  # until `has_roles`
         self._controller_epoch = 0
+
+    def when_deleted(self, call: Callable[[Sequence[TopicPartition]], None]) -> None:
+        """Call with the partitions that are gone from the cluster, from now on."""
+        self._on_deleted.append(call)
 
     def obey(self, decision: Decision) -> Obeyed:
         """Perform a decision. STALE_CONTROLLER_EPOCH for one of a controller that has been replaced: a later one has

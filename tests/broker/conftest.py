@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -24,6 +25,9 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.topic_ids import BY_ID, name_topics
 from tests.requests import fetch_body, frame_by_ids, produce_body
+
+if TYPE_CHECKING:
+    from minibroker.broker.wings.looking.fetch_positions import FetchPositions
 
 NOW_MS = 1_500_000_000_000
 NO_SUCH_ID = b"\xff" * 16
@@ -73,6 +77,13 @@ class InMemoryBroker:
         self.timers, self.way = self.parts.timers, way_of(self.parts)
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
         self.parts.start_tasks(nursery)
+
+    @cached_property
+    def positions(self) -> FetchPositions:
+        """The fetches of its clients, from the first look at them on."""
+        from minibroker.broker.wings.looking.fetch_positions import FetchPositions
+
+        return FetchPositions(self.parts)
 
     @property
     def state(self) -> FileState:

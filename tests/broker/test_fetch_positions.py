@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.replica import fetch_positions
+from minibroker.broker.wings.looking import fetch_positions
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.client_ids import group_in
 from tests.broker.conftest import InMemoryBroker
@@ -68,7 +68,7 @@ async def test_a_client_is_at_the_end_of_what_it_got(
     await traced.broker.fetch(*rows, client_id=SPARK, **options)
 
     assert positions(traced) == {SPARK: fetched}
-    [reader] = traced.broker.parts.fetch_positions.all()
+    [reader] = traced.broker.positions.all()
     assert len(reader.positions) == len(fetched)  # made-up names take no memory
 
 

@@ -144,8 +144,8 @@ async def test_logs_have_their_ends_and_segments(traced: Traced) -> None:
 
 
 async def test_the_transcript_is_named_if_there_is_one(traced: Traced, tmp_path: Path) -> None:
-    recorder = Recorder(TranscriptWriter(tmp_path / "it"), max_record_bytes=1, max_bytes=1 << 20)
-    calls = InsideCalls(traced.tracer, traced.broker.parts, traced.broker.clock, recorder=recorder)
+    recorder, broker = Recorder(TranscriptWriter(tmp_path / "it"), max_record_bytes=1, max_bytes=1 << 20), traced.broker
+    calls = InsideCalls(traced.tracer, broker.parts, broker.positions, broker.clock, recorder=recorder)
     named = calls.transcript()
     recorder.close()
 

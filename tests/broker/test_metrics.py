@@ -65,7 +65,7 @@ def metrics_of(
     compaction = Compaction(broker.parts.config, broker.parts.replica_manager.log_manager, broker.clock)
     found: Any = [Open()] if connections is None else connections
     served: Any = server or Server()
-    return Metrics(Observed(broker.parts, served, found, compaction, "127.0.0.1:9092"), now=now)
+    return Metrics(Observed(broker.parts, broker.positions, served, found, compaction, "127.0.0.1:9092"), now=now)
 
 
 def pieces(metrics: Metrics, **arguments: Any) -> Iterator[dict[str, Any]]:

@@ -32,7 +32,7 @@ class Traced:
         self.skipped_ns = 0
         self.machine_ns = time.perf_counter_ns
         self.tracer = Tracer(broker.parts, now_ns=lambda: self.machine_ns() + self.skipped_ns, draw=lambda mean: mean)
-        calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
+        calls = InsideCalls(self.tracer, broker.parts, broker.positions, broker.clock, self.connections)
         self.calls: Any = SimpleNamespace(
             **{name.removeprefix("inside."): in_json(call) for name, call in calls.by_name.items()}
         )

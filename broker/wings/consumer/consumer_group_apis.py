@@ -14,7 +14,6 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.groups import client_host
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.replica.fetch_positions import FetchPositions
 from minibroker.broker.wings.consumer.consumer_groups import ConsumerGroups
 from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
@@ -38,9 +37,8 @@ Body = Any
 class ConsumerGroupApis:
     """Handlers of groups of the consumer protocol."""
 
-    def __init__(self, groups: ConsumerGroups, *, positions: FetchPositions) -> None:
+    def __init__(self, groups: ConsumerGroups) -> None:
         self._groups = groups
-        self._positions = positions
 
     def routes(self) -> Routes:
         return {
@@ -50,7 +48,6 @@ class ConsumerGroupApis:
 
     def consumer_group_heartbeat(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        self._positions.note_group(request.client_id, client.host, body.group_id)
         may_describe = client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
         if not all(may_describe[name] for name in body.subscribed_topic_names or ()):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

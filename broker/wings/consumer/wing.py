@@ -41,7 +41,7 @@ class ConsumerWing(Wing):
             afterwards=parts.afterwards.call,
         )
         parts.groups.cache.add_kind(kind)
-        self._apis = ConsumerGroupApis(kind, positions=parts.fetch_positions)
+        self._apis = ConsumerGroupApis(kind)
 
     @classmethod
     def is_asked_for(cls, config: KafkaConfig, options: ServeOptions) -> bool:

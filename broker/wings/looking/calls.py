@@ -22,6 +22,7 @@ from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.wings.looking.explanation import Explainer
 from minibroker.broker.wings.looking.facts import Facts, wait_of
+from minibroker.broker.wings.looking.fetch_positions import FetchPositions
 from minibroker.broker.wings.looking.snapshots import Snapshots
 from minibroker.broker.wings.looking.trace import Trace
 from minibroker.broker.wings.looking.tracer import Filter, Tracer
@@ -66,6 +67,7 @@ class InsideCalls:
         self,
         tracer: Tracer,
         parts: BrokerParts,
+        positions: FetchPositions,
         clock: Clock,
         connections: Collection[Connection] = (),
         turned_ms: Callable[[], int] = lambda: 0,
@@ -80,7 +82,7 @@ class InsideCalls:
         self._explainer = Explainer(tracer, parts)
         self._run = Random().getrandbits(RUN_BITS)
         self._turns: deque[tuple[int, int]] = deque(maxlen=TURNS_MAX)
-        snapshots = Snapshots(tracer, parts, connections)
+        snapshots = Snapshots(tracer, parts, positions, connections)
         calls: tuple[Callable[..., Json], ...] = (
             *(self.pull, self.exchange, self.explain, self.release, self.apis, self.transcript),
             *(snapshots.log, snapshots.logs, snapshots.purgatory),

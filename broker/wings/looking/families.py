@@ -14,7 +14,6 @@ from minibroker.broker.metric import Family, Found, families
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, Transferred
 from minibroker.broker.parts import BrokerParts
-from minibroker.broker.replica.fetch_positions import Position, fetched_offset
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
 from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.leading import Leading
@@ -22,6 +21,7 @@ from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.wings.looking.answers import error_of
 from minibroker.broker.wings.looking.counters import SAMPLES, Counters, OfApi, RequestCount, TopicCount, api_of
+from minibroker.broker.wings.looking.fetch_positions import FetchPositions, Position, fetched_offset
 from minibroker.broker.wings.looking.process_figures import process_figures
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
@@ -47,6 +47,7 @@ class Observed:
     """The sources of metrics: the parts of the broker, and those around them."""
 
     parts: BrokerParts
+    positions: FetchPositions
     server: Server
     connections: Collection[Connection]
     compaction: Compaction
@@ -83,7 +84,7 @@ class Families:
         yield from own_metrics(observed, counters)
         yield from partition_metrics(parts)
         yield from group_metrics(parts)
-        yield from fetching_metrics(parts)
+        yield from fetching_metrics(parts, observed.positions)
 
 
 # -- kafka.server, kafka.controller ---------------------------------------------------------------------------------
@@ -459,10 +460,10 @@ class Fetched(NamedTuple):
     lag: int
 
 
-def fetching_metrics(parts: BrokerParts) -> Iterator[Found]:
+def fetching_metrics(parts: BrokerParts, positions: FetchPositions) -> Iterator[Found]:
     """The last fetches of groups, in the partitions for which they have committed no offset."""
     newest: dict[tuple[str, TopicPartition], tuple[int, Position]] = {}
-    for reader in parts.fetch_positions.all():
+    for reader in positions.all():
         if reader.client_id in OF_TOOLS:
             continue
         names = reader.names()

@@ -12,10 +12,10 @@ from typing import Any
 
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
-from minibroker.broker.replica.fetch_positions import fetched_offset
 from minibroker.broker.replica.fetch_session import FetchSession
 from minibroker.broker.wings.looking.explanation import headers_from, name_of_api
 from minibroker.broker.wings.looking.facts import codec_name
+from minibroker.broker.wings.looking.fetch_positions import FetchPositions, fetched_offset
 from minibroker.broker.wings.looking.trace import NEVER, Trace
 from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.protocol.batches import BatchView
@@ -57,7 +57,10 @@ Json = dict[str, Any]
 class Snapshots:
     """Makes the snapshots. Its methods are calls; they raise ValueError for what does not exist."""
 
-    def __init__(self, tracer: Tracer, parts: BrokerParts, connections: Collection[Connection]) -> None:
+    def __init__(
+        self, tracer: Tracer, parts: BrokerParts, positions: FetchPositions, connections: Collection[Connection]
+    ) -> None:
+        self._positions = positions
         self._tracer = tracer
         self._parts = parts
         self._partitions = parts.replica_manager.partitions
@@ -207,7 +210,7 @@ class Snapshots:
         turn_ms = clock.wall_ms() - clock.monotonic_ms()
         rows: list[Json] = []
         more: tuple[int, int] | None = None
-        for reader in self._parts.fetch_positions.all():
+        for reader in self._positions.all():
             if more is not None or reader.number < after:
                 continue
             partitions: list[Any] = []

@@ -26,6 +26,9 @@ class LookingWing(Wing):
         self._tracer: Tracer | None = None
         self._calls: dict[str, Callable[..., object]] = {}
         self._tasks: list[Callable[[], Awaitable[object]]] = []
+        from minibroker.broker.wings.looking.fetch_positions import FetchPositions
+
+        self._positions = FetchPositions(parts)
         if parts.options.control is not None:
             self._trace()
 
@@ -45,6 +48,7 @@ class LookingWing(Wing):
         inside = InsideCalls(
             self._tracer,
             parts,
+            self._positions,
             clock,
             parts.connections,
             turned_ms=lambda: int(clock.turned_seconds * 1000),
@@ -59,7 +63,7 @@ class LookingWing(Wing):
         from minibroker.broker.wings.testing.control.control_server import Calls
 
         parts, options = self._parts, self._parts.options
-        observed = Observed(parts, server, parts.connections, compaction, address)
+        observed = Observed(parts, self._positions, server, parts.connections, compaction, address)
         metrics = Metrics(observed, encrypted=self._encrypted, tracer=self._tracer)
         if options.metrics is not None or options.counts:
             metrics.count()

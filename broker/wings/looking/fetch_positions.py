@@ -4,54 +4,71 @@ A consumer that assigns its partitions itself names no group in any request. Wha
 Java's consumer makes of its group (`protocol/client_ids.py`), its host, and its fetches. So for each client id and host
 the last fetch of each partition is kept, and the groups that this client id has joined or committed to.
 
-A fetch updates a dict with its rows as they were decoded. An answer with records replaces a row by the place in the log
-where these end; the offset there is looked up when it is asked for. All is in memory: at most `READERS_MAX` clients and
-twice `POSITIONS_MAX` partitions, those that fetched last, for `KEPT_MS`.
+The handlers of Fetch, and of the requests that name a group, are led around by this module. A Fetch updates a dict with
+the offsets that it asks for. An answer with records replaces an offset by the place in the log where these end; the
+offset there is looked up when it is asked for. All is in memory: at most `READERS_MAX` clients and twice
+`POSITIONS_MAX` partitions, those that fetched last, for `KEPT_MS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from minibroker.broker.replica.fetched_partition import FetchedPartition
-from minibroker.broker.replica.partition_read import FetchRow
-from minibroker.broker.time.clock import Clock
+from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Handler
+from minibroker.broker.parts import BrokerParts
+from minibroker.broker.pending import Pending, then
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.client_ids import group_in
-from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.message_values import CONSUMER_REPLICA_ID
+from minibroker.protocol.messages.fetch import replica_id_of
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import NO_OFFSET
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
-from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log import Log
 
 READERS_MAX = 1_000
 POSITIONS_MAX = 20_000
 GROUPS_MAX = 8  # of one client id and host
 KEPT_MS = 86_400_000
+BASE_OFFSET_DIGITS = 20  # of the name of a segment
+OF_GROUPS = (ApiKey.JOIN_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+UNREAD = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+
+Body = Any
 
 
 class Delivered(NamedTuple):
-    """An answer with records: from where it was read to where in the segment the records end."""
+    """An answer with records: the offset that was asked for, and where in which segment the records end."""
 
-    start: LogOffsetMetadata  # of the offset that was asked for
+    asked_offset: int
+    segment_base_offset: int
     end_position: int
     high_watermark: int
     at_ms: int  # of the monotonic clock
 
     def end_offset(self, log: Log) -> int:
         """Return the offset after the records; the one that was asked for if their segment is gone or compacted."""
-        asked_offset = self.start.message_offset
-        found = log.offset_at(self.start.segment_base_offset, self.end_position)
-        return asked_offset if found is None else max(asked_offset, min(found, self.high_watermark))
+        found = log.offset_at(self.segment_base_offset, self.end_position)
+        return self.asked_offset if found is None else max(self.asked_offset, min(found, self.high_watermark))
 
 
-Position = FetchRow | Delivered
+Position = int | Delivered  # the offset that was asked for, or what was delivered
 
 
 def fetched_offset(position: Position, log: Log) -> int:
     """Return the offset after the last record that was delivered, or the one that was asked for since."""
-    return position.end_offset(log) if isinstance(position, Delivered) else position.fetch_offset
+    return position.end_offset(log) if isinstance(position, Delivered) else position
 
 
 class Reader:
@@ -70,25 +87,26 @@ class Reader:
         self.groups: list[str] = []  # the newest last
         self.positions: dict[TopicPartition, Position] = {}
 
-    def note_request(self, rows: Mapping[TopicPartition, FetchRow], unread: Collection[TopicPartition]) -> None:
-        """Note the rows of a request; leave out partitions that are `unread`: unknown, or not allowed."""
-        if not unread:
-            self.positions.update(rows)
-        else:
-            self.positions.update({each: row for each, row in rows.items() if each not in unread})
-
-    def note_answer(self, answered: Sequence[FetchedPartition], now_ms: int) -> None:
-        """Note an answer."""
+    def note_answer(self, answer: Body, now_ms: int) -> None:
+        """Note where records end; forget partitions that are unknown, or that the client may not read."""
         self.fetched_ms = now_ms
-        for result in answered:
-            records = result.records
-            if isinstance(records, ConvertedSlice):
-                records = records.records
-            if isinstance(records, FileSlice) and records.size_bytes > 0 and result.start is not None:
-                end_position = records.position + records.size_bytes
-                self.positions[result.topic_partition] = new(
-                    Delivered, (result.start, end_position, result.high_watermark, now_ms)
-                )
+        for name, rows in answer.topics:
+            for row in rows:
+                partition, code, high_watermark, records = row[0], row[1], row[2], row[7]
+                if code in UNREAD:
+                    self.positions.pop(TopicPartition(name, partition), None)
+                if isinstance(records, ConvertedSlice):
+                    records = records.records
+                if isinstance(records, FileSlice) and records.size_bytes > 0:
+                    key = TopicPartition(name, partition)
+                    before = self.positions.get(key, NO_OFFSET)
+                    self.positions[key] = Delivered(
+                        before.asked_offset if isinstance(before, Delivered) else before,
+                        int(records.file.path.name[:BASE_OFFSET_DIGITS]),
+                        records.position + records.size_bytes,
+                        high_watermark,
+                        now_ms,
+                    )
 
     def names(self) -> list[str]:
         """Return the groups of these clients, the newest last; without any, the one that the client id names."""
@@ -102,11 +120,35 @@ class Reader:
 class FetchPositions:
     """The readers of this broker, by client id and host."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, parts: BrokerParts) -> None:
+        self._clock = parts.timers.clock
         self._readers: dict[tuple[str, str], Reader] = {}
         self._numbers = count(1)
         self._rows_since_made_room = 0
+        handlers = parts.handlers
+        handlers.lead_around(ApiKey.FETCH, self._fetch)
+        for key in OF_GROUPS:
+            if key in handlers.by_key:
+                handlers.lead_around(key, self._of_group)
+        parts.own.when_deleted(self.forget)
+
+    def _fetch(self, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
+        """Note the offsets of a consumer's request before it is served, and its answer afterwards."""
+        body = request.body
+        if replica_id_of(body) != CONSUMER_REPLICA_ID:
+            return handler(request, client)
+        asked = {TopicPartition(name, row.partition): row.fetch_offset for name, rows in body.topics for row in rows}
+        reader = self.of(request.client_id, client.host, len(asked))
+        reader.positions.update(asked)
+        return then(handler(request, client), partial(self._note_answer, reader))
+
+    def _note_answer(self, reader: Reader, answer: Body) -> Body:
+        reader.note_answer(answer, self._clock.monotonic_ms())
+        return answer
+
+    def _of_group(self, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
+        self.note_group(request.client_id, client.host, request.body.group_id)
+        return handler(request, client)
 
     def of(self, client_id: str | None, host: str, rows: int = 0) -> Reader:
         """Return the reader of this name; a new one, and so many rows since room was made, make room again."""
