@@ -168,7 +168,7 @@ class Transcript:
     def exchanges(self) -> Iterator[Exchange]:
         """Every exchange in the order in which they ended, then the pending ones. Raises OSError, and TranscriptError
         for a file that is not a transcript, or is damaged."""
-        reading = Reading(self.path)
+        reading = ExchangeReader(self.path)
         try:
             yield from (each for each in reading.rest(is_end=True) if isinstance(each, Exchange))
         finally:
@@ -180,7 +180,7 @@ def read_transcript(path: str | os.PathLike[str]) -> Iterator[Exchange]:
     return Transcript(path).exchanges()
 
 
-class Reading:
+class ExchangeReader:
     """Reads a transcript to its present end, and later the rest. Close it."""
 
     def __init__(self, path: Path) -> None:

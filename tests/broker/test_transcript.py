@@ -28,7 +28,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from minibroker.transcript.exchanges import Event, Reading
+from minibroker.transcript.exchanges import Event, ExchangeReader
 from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptReader, TranscriptWriter, encode_entry
 from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
 
@@ -264,7 +264,7 @@ def test_a_file_that_is_full_ends_the_recording_with_its_reason(
     assert end.text == "it has reached 300 bytes; use another file, or raise --transcript-max-bytes"
     assert caplog.text.count("ends here: it has reached 300 bytes") == 1
     assert recording.path.stat().st_size - len(encode_entry(end)) <= 300
-    reading = Reading(recording.path)
+    reading = ExchangeReader(recording.path)
     ended = [each for each in reading.rest() if isinstance(each, Event) and each.what == "ended"]
     reading.close()
     assert [each.text for each in ended] == [end.text]

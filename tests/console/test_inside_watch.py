@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from minibroker.console.console import Console
-from minibroker.console.event_stream import Event
+from minibroker.console.event_stream import StreamEvent
 from minibroker.console.inside_watch import EVENT_MAX, InsideWatch
 from minibroker.errors import BrokerError
 from tests.console.inside_row import ROW
@@ -73,12 +73,12 @@ def watch(broker: PulledBroker) -> InsideWatch:
     return InsideWatch(cast(Console, broker))
 
 
-async def next_of(events: AsyncGenerator[Event, None]) -> Event:
+async def next_of(events: AsyncGenerator[StreamEvent, None]) -> StreamEvent:
     with trio.fail_after(5):
         return await anext(events)
 
 
-def seqs(event: Event) -> list[int]:
+def seqs(event: StreamEvent) -> list[int]:
     return [row.seq for row in event.data["exchanges"]]
 
 

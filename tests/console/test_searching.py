@@ -8,7 +8,7 @@ import pytest
 
 from minibroker.any_cluster.batch_fetching import Fetched, Found, Unreadable
 from minibroker.console import scanning
-from minibroker.console.event_stream import Event, encoded
+from minibroker.console.event_stream import StreamEvent, encoded
 from minibroker.console.figures import Growth
 from minibroker.console.group_offsets import LagHistory
 from minibroker.console.matching_records import Search
@@ -236,6 +236,7 @@ def test_lag_is_remembered_for_ten_minutes() -> None:
 
 def test_an_event_keeps_lines_apart_and_its_id() -> None:
     assert (
-        encoded(Event({"a": "x\n\ny"}, id=7, name="left out")) == b'event: left out\nid: 7\ndata: {"a":"x\\n\\ny"}\n\n'
+        encoded(StreamEvent({"a": "x\n\ny"}, id=7, name="left out"))
+        == b'event: left out\nid: 7\ndata: {"a":"x\\n\\ny"}\n\n'
     )
-    assert encoded(Event(None)) == b": \n\n"
+    assert encoded(StreamEvent(None)) == b": \n\n"

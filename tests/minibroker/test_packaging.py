@@ -220,6 +220,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
         "minibroker/py.typed",
         "minibroker/spark_jobs/Sending.java",
         "minibroker/broker/wings/looking/metrics.txt",
+        "minibroker/metrics/dashboard.txt",
     }
     assert inside == modules_in_the_tree() | files_of_the_page() | others
     assert wheel.name == f"minibroker-{minibroker.__version__}-py3-none-any.whl"

@@ -200,11 +200,11 @@ class Clock:
         return self.seconds >= self._stops_at
 
 
-def records_at(*event_seconds: int) -> list[flights.Message]:
-    return [flights.Message(b"", b"", 1000 * each) for each in event_seconds]
+def records_at(*event_seconds: int) -> list[flights.FlightRecord]:
+    return [flights.FlightRecord(b"", b"", 1000 * each) for each in event_seconds]
 
 
-def paced(clock: Clock, *event_seconds: int) -> Iterator[flights.Message]:
+def paced(clock: Clock, *event_seconds: int) -> Iterator[flights.FlightRecord]:
     return replay.paced(records_at(*event_seconds), event_seconds_per_second=10, stop=clock, now=clock.now)  # type: ignore[arg-type]
 
 

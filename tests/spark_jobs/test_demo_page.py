@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_the_page_shows_the_broker_and_a_group_that_reads_all(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     with processes.broker(tmp_path / "data", log=tmp_path / "broker.log", control=True) as broker:
-        replay.create_topic(broker.address, "flights", partitions=4)
+        replay.create_topic(broker.address, "flights")
         producer = Producer({"bootstrap.servers": broker.address, "log_level": 0})
         for number in range(RECORDS):
             producer.produce("flights", b"a flight", partition=number % 4)

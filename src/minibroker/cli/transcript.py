@@ -20,7 +20,7 @@ from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.guesses import next_step
 from minibroker.protocol.text import counted, json_text
-from minibroker.transcript.exchanges import Event, Exchange, Reading
+from minibroker.transcript.exchanges import Event, Exchange, ExchangeReader
 from minibroker.transcript.fields import api_named, as_object, errors_of, request_body, response_body, topics_of
 from minibroker.transcript.file import TranscriptError
 from minibroker.transcript.text import FULL, SHORT, Line, brief_line, event_line, exchange_lines, plain
@@ -152,7 +152,7 @@ def items_of(path: Path, *, follow: bool) -> Iterator[Item]:
         reading.close()
 
 
-def read_once(reading: Reading, size_bytes: int) -> Iterator[Item]:
+def read_once(reading: ExchangeReader, size_bytes: int) -> Iterator[Item]:
     # On a terminal the printed exchanges show the progress.
     with progress_bar("reading", size_bytes, unit="bytes", wanted=not sys.stdout.isatty()) as advance:
         position = 0
@@ -162,7 +162,7 @@ def read_once(reading: Reading, size_bytes: int) -> Iterator[Item]:
             yield item
 
 
-def followed(reading: Reading) -> Iterator[Item]:
+def followed(reading: ExchangeReader) -> Iterator[Item]:
     timeline = Timeline()
     while True:
         yield from timeline.items(reading.rest())
@@ -183,10 +183,10 @@ class Timeline:
             yield Happening(each, self._begin_ns) if isinstance(each, Event) else Conversation(each, self._begin_ns)
 
 
-def opened(path: Path) -> Reading:
+def opened(path: Path) -> ExchangeReader:
     """Raises CommandFailed."""
     try:
-        return Reading(path)
+        return ExchangeReader(path)
     except FileNotFoundError:
         next_step = f"`minibroker serve --transcript {path}` records one"
         raise CommandFailed(f"cannot read {path}: No such file or directory; {next_step}") from None

@@ -21,7 +21,7 @@ STREAMS_MAX = 16
 RETRY_MS = 1_000
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """`data` becomes JSON; `id` comes back in Last-Event-ID when the page connects again; None is a sign of life."""
 
     data: Any
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 # Of a request and the id of the last event that the page has seen; the first step may raise Refused.
-Source = Callable[[Request, int | None], AsyncGenerator[Event, None]]
+Source = Callable[[Request, int | None], AsyncGenerator[StreamEvent, None]]
 
 
 class Streams:
@@ -56,7 +56,7 @@ class Streams:
 
         return Route(path, endpoint, methods=["GET"])
 
-    async def _sent(self, first: Event | None, events: AsyncGenerator[Event, None]) -> AsyncIterator[bytes]:
+    async def _sent(self, first: StreamEvent | None, events: AsyncGenerator[StreamEvent, None]) -> AsyncIterator[bytes]:
         async with aclosing(events):
             yield b"retry: %d\n\n" % RETRY_MS
             if first is None:
@@ -66,7 +66,7 @@ class Streams:
                 async for event in events:
                     yield encoded(event)
             except Exception as error:
-                yield encoded(Event(json.loads(bytes(refusal_response(error).body)), name="failed"))
+                yield encoded(StreamEvent(json.loads(bytes(refusal_response(error).body)), name="failed"))
 
 
 class EventResponse(StreamingResponse):
@@ -84,7 +84,7 @@ class EventResponse(StreamingResponse):
             self._streams.open -= 1
 
 
-def encoded(event: Event) -> bytes:
+def encoded(event: StreamEvent) -> bytes:
     if event.data is None:
         return b": \n\n"
     head = "" if event.name is None else f"event: {event.name}\n"

@@ -18,7 +18,7 @@ from minibroker.any_cluster.group_admin import GroupDescription, Move, Scope, wh
 from minibroker.any_cluster.positions import parse_position
 from minibroker.console.answers import Refused, advice_of_a_page, change, get, in_path, outcome_of
 from minibroker.console.console import Console
-from minibroker.console.event_stream import Event
+from minibroker.console.event_stream import StreamEvent
 from minibroker.console.fetching import first_timestamps
 from minibroker.console.group_offsets import (
     Fetching,
@@ -204,7 +204,7 @@ class Groups:
         """The groups that are furthest behind, and the lag by group of the topics on a page."""
         return self._watch.shown(await self._watch.fresh(), topics_in(request))
 
-    def stream(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:
+    def stream(self, request: Request, last_id: int | None) -> AsyncGenerator[StreamEvent, None]:
         """The same, each time that it has been read."""
         return self._watch.events(topics_in(request))
 

@@ -18,7 +18,7 @@ from minibroker.console.answers import (
     number_of,
 )
 from minibroker.console.console import Console
-from minibroker.console.event_stream import Event
+from minibroker.console.event_stream import StreamEvent
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.errors import BrokerError
 from minibroker.story import with_story
@@ -30,7 +30,7 @@ FAULT_FIELDS = ("kind", "error", "seconds", "bytes_per_second", "when", "api", "
 
 
 def routes(console: Console, watch: InsideWatch) -> list[BaseRoute]:
-    def stream(request: Request, last_number: int | None) -> AsyncGenerator[Event, None]:
+    def stream(request: Request, last_number: int | None) -> AsyncGenerator[StreamEvent, None]:
         return watch.events(last_number)
 
     async def exchanges(request: Request) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import trio
 
 from minibroker.console.console import Console
-from minibroker.console.event_stream import Event
+from minibroker.console.event_stream import StreamEvent
 from minibroker.errors import BrokerError
 
 PULL_SECONDS = 0.1
@@ -72,7 +72,7 @@ class InsideWatch:
         self._latest = Pulled(NO_HEAD, [])
         self._trouble: str | None = None
 
-    async def events(self, last_number: int | None) -> AsyncGenerator[Event, None]:
+    async def events(self, last_number: int | None) -> AsyncGenerator[StreamEvent, None]:
         """Yield what is new about ten times a second. Raises Refused without a control socket."""
         seen_pulls = -1
         place = last_number if last_number is not None and self._first <= last_number <= self._end else None
@@ -80,7 +80,7 @@ class InsideWatch:
             await self._pull_after(seen_pulls)
             seen_pulls = self._pulls
             if self._trouble is not None:
-                yield Event({"error": self._trouble}, id=self._end)
+                yield StreamEvent({"error": self._trouble}, id=self._end)
                 continue
             if place is None:
                 rows, left_out = self._rows_from(self._first, NEW_PAGE_MAX), 0
@@ -88,7 +88,7 @@ class InsideWatch:
                 rows = self._rows_from(place, EVENT_MAX)
                 left_out = self._end - place - len(rows)
             place = self._end
-            yield Event(self._shown(rows, left_out=left_out), id=place)
+            yield StreamEvent(self._shown(rows, left_out=left_out), id=place)
 
     async def look(self, lease_ms: int = LEASE_MS) -> None:
         """Have the broker record for so long. Raises Refused without a control socket."""

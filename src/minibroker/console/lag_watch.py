@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 from minibroker.console.answers import advice_of_a_page, looked
-from minibroker.console.event_stream import Event
+from minibroker.console.event_stream import StreamEvent
 from minibroker.console.group_offsets import GroupLag, LagHistory, all_lags, by_topic
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.control import Control
@@ -30,7 +30,7 @@ WORST = 5
 Json = dict[str, Any]
 
 
-class Reading(NamedTuple):
+class Lags(NamedTuple):
     """The lags of the first groups of `groups`, and a line of each thing that is not there; or why there is nothing."""
 
     number: int
@@ -48,7 +48,7 @@ class LagWatch:
         self._control = control
         self._history = history
         self._lock = trio.Lock()
-        self._latest = Reading(0, 0, {})
+        self._latest = Lags(0, 0, {})
         self._begun = self._due = self._failed_at = -math.inf
 
     async def keep(self) -> None:
@@ -60,22 +60,22 @@ class LagWatch:
             took = trio.current_time() - begun
             await trio.sleep(max(UNSEEN_SECONDS, took * UNSEEN_REST_FACTOR))
 
-    async def events(self, topics: Collection[str]) -> AsyncGenerator[Event, None]:
+    async def events(self, topics: Collection[str]) -> AsyncGenerator[StreamEvent, None]:
         """Yield each reading: the groups that are furthest behind, and the lag by group of these topics."""
         seen = 0
         while True:
             reading = await self._after(seen)
             seen = reading.number
             if reading.trouble is not None:
-                yield Event({"error": reading.trouble})
+                yield StreamEvent({"error": reading.trouble})
             else:
-                yield Event(self.shown(reading, topics))
+                yield StreamEvent(self.shown(reading, topics))
 
-    async def fresh(self) -> Reading:
+    async def fresh(self) -> Lags:
         """A reading that is not older than the call; calls that wait share it. Raises CommandFailed."""
         return await self.no_older_than(0)
 
-    async def no_older_than(self, seconds: float) -> Reading:
+    async def no_older_than(self, seconds: float) -> Lags:
         """A reading that began at most so long before the call, or fails meanwhile. Raises CommandFailed."""
         called = trio.current_time()
         async with self._lock:
@@ -85,7 +85,7 @@ class LagWatch:
                 raise CommandFailed(self._latest.trouble)
             return self._latest
 
-    def shown(self, reading: Reading, topics: Collection[str]) -> Json:
+    def shown(self, reading: Lags, topics: Collection[str]) -> Json:
         behind = sorted((each for each in reading.lags.values() if each.lag), key=lambda each: -(each.lag or 0))
         even = [each for each in reading.lags.values() if each.lag == 0]
         shown = {
@@ -105,7 +105,7 @@ class LagWatch:
         }
         return shown | {"lacks": reading.lacks} if reading.lacks else shown
 
-    async def _after(self, seen: int) -> Reading:
+    async def _after(self, seen: int) -> Lags:
         """A reading after the one of that number, as soon as it is due; at once if a young one is there."""
         if self._is_news(seen):
             return self._latest
@@ -126,13 +126,13 @@ class LagWatch:
                 lambda: self._kafka.ask(lambda client: all_lags(client, self._control))
             )
         except CommandFailed as error:
-            self._latest = Reading(number, 0, {}, advice_of_a_page(str(error)))
+            self._latest = Lags(number, 0, {}, advice_of_a_page(str(error)))
             self._failed_at = trio.current_time()
             self._due = self._failed_at + RETRY_SECONDS
             return
         for each in lags.values():
             if each.lag is not None:
                 self._history.record(each.group, each.lag)
-        self._latest = Reading(number, groups, lags, lacks=tuple(lacking))
+        self._latest = Lags(number, groups, lags, lacks=tuple(lacking))
         # A reading that a slow broker held up is young for those who have waited for it.
         self._due = max(self._begun + READ_SECONDS, trio.current_time() + RETRY_SECONDS)

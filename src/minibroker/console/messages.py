@@ -29,7 +29,7 @@ from minibroker.console.answers import (
     number_of,
 )
 from minibroker.console.console import Console
-from minibroker.console.event_stream import STREAMS_MAX, Event
+from minibroker.console.event_stream import STREAMS_MAX, StreamEvent
 from minibroker.console.fetching import fetch
 from minibroker.console.figures import led_partitions, offsets_of
 from minibroker.console.matching_records import Search
@@ -133,7 +133,7 @@ class Messages:
         topic, (_, _, page) = await self._read(request, Budget(data_bytes=LINES_BYTES_MAX))
         return {"lines": [line_of(topic.name, each) for each in page.rows], **progress_of(page)}
 
-    async def _read(self, request: Request, budget: Budget) -> tuple[TopicRow, Reading]:
+    async def _read(self, request: Request, budget: Budget) -> tuple[TopicRow, ReadPage]:
         """The topic and the page of it that a request asks for. Raises Refused."""
         query = query_of(request)
         query.search.matcher()
@@ -178,7 +178,7 @@ class Messages:
         partition = number_of(in_path(request, "partition"), "partition", most=2**31 - 1)
         return await message_at(self._console, topic, partition, number_of(in_path(request, "offset"), "offset"))
 
-    async def tail(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:
+    async def tail(self, request: Request, last_id: int | None) -> AsyncGenerator[StreamEvent, None]:
         """Messages as they come: all are read, as many are sent as an eye can follow, the rest is counted."""
         query = query_of(request)
         matches = query.search.matcher()
@@ -186,7 +186,7 @@ class Messages:
         tail, told = await looked(lambda: self._in_tail_thread(lambda: Tail(self._console, topic, query)))
         try:
             beginning = {"rows": [], "left_out": 0, "read": 0, "unreadable": [], "lacks": told}
-            yield Event(beginning | {"cursor": tail.cursor})
+            yield StreamEvent(beginning | {"cursor": tail.cursor})
             allowance, filled_at, sent_at = float(TAIL_PRINTED_A_SECOND), trio.current_time(), trio.current_time()
             while True:
                 (found, unreadable), lacking = await looked(lambda: self._in_tail_thread(tail.more))
@@ -201,7 +201,7 @@ class Messages:
                     left_out = len(shown) - len(kept)
                     rows = [summary_of(each) for each in kept]
                     counts = {"left_out": left_out, "read": len(found), "unreadable": unreadable, "lacks": lacking}
-                    yield Event({"rows": rows, **counts, "cursor": tail.cursor})
+                    yield StreamEvent({"rows": rows, **counts, "cursor": tail.cursor})
                 await trio.sleep(TAIL_PAUSE_SECONDS)
         finally:
             with trio.CancelScope(shield=True):
@@ -293,7 +293,7 @@ class Tail:
         self._closing.close()
 
 
-class Reading(NamedTuple):
+class ReadPage(NamedTuple):
     """A page, what there was to read of each partition, and the offsets at which reading began."""
 
     spans: dict[int, Span]
@@ -301,7 +301,7 @@ class Reading(NamedTuple):
     page: Page
 
 
-def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None, budget: Budget) -> Reading:
+def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None, budget: Budget) -> ReadPage:
     partitions = led_partitions([topic])
     starts, ends = both(
         lambda: offsets_of(client, partitions, EARLIEST_TIMESTAMP),
@@ -314,7 +314,7 @@ def read_page(client: Any, topic: TopicRow, query: Query, position: Position | N
         positions = query.cursor or starts_at(client, topic, spans, position, committed=query.committed)
     scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed, budget)
     budget.renew()  # another leader may have taken all of it, by not answering where its partitions end
-    return Reading(spans, positions, read_backwards(scan) if position is None else read_forward(scan))
+    return ReadPage(spans, positions, read_backwards(scan) if position is None else read_forward(scan))
 
 
 def progress_of(page: Page) -> dict[str, Any]:

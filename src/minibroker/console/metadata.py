@@ -177,12 +177,8 @@ def topic_row(row: Any) -> TopicRow:
             each.leader_id if each.leader_id >= 0 else None,
             tuple(each.replica_nodes),
             tuple(each.isr_nodes),
-            known_epoch(each.leader_epoch),
+            None if (each.leader_epoch or 0) < 0 else each.leader_epoch,
         )
         for each in row.partitions
     )
     return TopicRow(row.name, row.is_internal, tuple(partitions))
-
-
-def known_epoch(epoch: int | None) -> int | None:
-    return None if epoch is None or epoch < 0 else epoch

@@ -136,7 +136,7 @@ class Topics:
             "total": len(topic.partitions),
             "from": wanted.start,
             "rows": [
-                partition_row(each)
+                each._asdict()
                 | {
                     "start": starts.get(each.partition),
                     "stable": stables.get(each.partition),
@@ -264,16 +264,6 @@ def topic_summary(topic: TopicRow) -> dict[str, Any]:
         "replication": topic.replication_factor,
         "offline": offline(topic.partitions),
         "under_replicated": under_replicated(topic.partitions),
-    }
-
-
-def partition_row(row: PartitionRow) -> dict[str, Any]:
-    return {
-        "partition": row.partition,
-        "leader": row.leader,
-        "replicas": row.replicas,
-        "isr": row.isr,
-        "epoch": row.epoch,
     }
 
 

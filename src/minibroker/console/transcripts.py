@@ -25,14 +25,13 @@ from minibroker.transcript.file import (
     TranscriptError,
     decode_entry,
 )
-from minibroker.transcript.text import FULL, SHORT, endings, exchange_lines
+from minibroker.transcript.text import FULL, SHORT, endings, exchange_lines, few
 
 READ_SECONDS = 0.5  # of one look
 BLOCK_BYTES = 1 << 18
 CONNECTIONS_MAX = 1_000
 OF_CONNECTION_MAX = 100
 SHOWN = 50
-NAMES_MAX = 3
 LINES_MAX = 2_000
 TEXT_MAX = 4_000  # characters of a line
 FINAL = frozenset({Kind.RESPONSE, Kind.NO_RESPONSE, Kind.REFUSED, Kind.CLOSED})
@@ -142,16 +141,9 @@ def summary_of(place: Place, exchange: Exchange) -> Json:
         "bytes_out": exchange.response_bytes,
         "latency_ms": exchange.latency_ms,
         "outcome": exchange.outcome,
-        "about": first_of([*topics_of(asked, answered), *groups_of(asked)]),
-        "errors": first_of([*errors_of(answered.fields), *endings(exchange), *problems]),
+        "about": few([*topics_of(asked, answered), *groups_of(asked)]),
+        "errors": few([*errors_of(answered.fields), *endings(exchange), *problems]),
     }
-
-
-def first_of(names: list[str]) -> list[str]:
-    """The first few names, each once."""
-    found = list(dict.fromkeys(names))
-    more = len(found) - NAMES_MAX
-    return found[:NAMES_MAX] + ([f"{more} more"] if more > 0 else [])
 
 
 def lines_of(exchange: Exchange, begin_ns: int, *, is_full: bool) -> Json:

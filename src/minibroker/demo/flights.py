@@ -19,7 +19,7 @@ DAY_STARTS_AT_UTC = pd.Timedelta(hours=5)
 LATE_FROM_MINUTES = 15
 
 
-class Message(NamedTuple):
+class FlightRecord(NamedTuple):
     key: bytes
     value: bytes
     timestamp_ms: int
@@ -54,7 +54,7 @@ def airline_names() -> dict[str, str]:
     return dict(zip(airlines["carrier"], airlines["name"], strict=True))
 
 
-def messages(flights: pd.DataFrame) -> Iterator[Message]:
+def messages(flights: pd.DataFrame) -> Iterator[FlightRecord]:
     """Yield a record per flight: JSON, keyed by aircraft, stamped with its scheduled departure.
 
     A flight that was cancelled has no delay, and often no aircraft yet: its key is the flight's number.
@@ -67,7 +67,7 @@ def messages(flights: pd.DataFrame) -> Iterator[Message]:
     for row, timestamp_ms in zip(rows, milliseconds, strict=True):
         flight = dict(zip(columns, row, strict=True))
         key = flight["tail_number"] or f"{flight['carrier']}{flight['flight']}"
-        yield Message(key.encode(), encode(flight).encode(), timestamp_ms)
+        yield FlightRecord(key.encode(), encode(flight).encode(), timestamp_ms)
 
 
 def expected_delays(flights: pd.DataFrame) -> pd.DataFrame:

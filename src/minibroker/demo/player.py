@@ -12,7 +12,7 @@ from itertools import chain
 from types import TracebackType
 
 from minibroker.demo import flights, replay
-from minibroker.demo.replay import PARTITIONS, ReplayStopped, paced
+from minibroker.demo.replay import ReplayStopped, paced
 
 DAYS_PER_SECOND = 25
 SECONDS_OF_DAY = 86_400
@@ -74,16 +74,14 @@ class Player:
 
     def _play(self) -> None:
         try:
-            replay.replay(
-                self._bootstrap, self._topic, self._records(), partitions=PARTITIONS, acknowledged=lambda: None
-            )
+            replay.replay(self._bootstrap, self._topic, self._records())
         except ReplayStopped:
             pass
         except Exception as error:
             self._failure = error
             self.on_failure()
 
-    def _records(self) -> Iterator[flights.Message]:
+    def _records(self) -> Iterator[flights.FlightRecord]:
         speed = self._days_per_second * SECONDS_OF_DAY
         for message in self._messages:
             self.sent += 1

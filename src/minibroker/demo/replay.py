@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from minibroker.demo import flights
-from minibroker.demo.flights import Message as Record
+from minibroker.demo.flights import FlightRecord
 
 PARTITIONS = 6
 CLOSES_AFTER = timedelta(days=15)  # a window and the watermark of the job, which would take a second to import
@@ -40,7 +40,7 @@ class ReplayStopped(Exception):
     """The replay was stopped before its end."""
 
 
-def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
+def create_topic(bootstrap: str, topic: str) -> None:
     """Create the topic. Raises KafkaException, also if the topic exists, and ReplayFailed if no broker is there."""
     # Records are as old as the flights: with a retention the broker would delete them on arrival. And a year
     # passes in seconds: with the usual segment.ms it would begin a new file for each week of it.
@@ -50,25 +50,16 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
         admin.list_topics(timeout=REACH_SECONDS)
     except KafkaException as error:
         raise ReplayFailed(f"no broker at {bootstrap}; name another with --bootstrap-servers HOST:PORT") from error
-    created = admin.create_topics([NewTopic(topic, partitions, 1, config=config)], operation_timeout=30)
+    created = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)], operation_timeout=30)
     created[topic].result()
 
 
-def replay(
-    bootstrap: str,
-    topic: str,
-    records: Iterable[Record],
-    *,
-    partitions: int,
-    acknowledged: Callable[[], None],
-) -> None:
-    """Send every record, then the end of the stream; call `acknowledged` for each. Raises ReplayFailed."""
+def replay(bootstrap: str, topic: str, records: Iterable[FlightRecord]) -> None:
+    """Send every record, then the end of the stream. Raises ReplayFailed."""
     refused: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _: Message) -> None:
-        if error is None:
-            acknowledged()
-        else:
+        if error is not None:
             refused.append(error)
 
     producer = Producer(
@@ -90,7 +81,7 @@ def replay(
             break
     _flush(producer, refused)
     end = end_of_stream(last_ms)
-    for partition in range(partitions):
+    for partition in range(PARTITIONS):
         producer.produce(topic, partition=partition, value=end, on_delivery=on_delivery)
     _flush(producer, refused)
 
@@ -102,12 +93,12 @@ def end_of_stream(last_ms: int) -> bytes:
 
 
 def paced(
-    records: Iterable[Record],
+    records: Iterable[FlightRecord],
     *,
     event_seconds_per_second: float,
     stop: threading.Event,
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[Record]:
+) -> Iterator[FlightRecord]:
     """Yield the records with the time between them that their timestamps have, shortened. Raises ReplayStopped.
 
     When sending them takes longer than that, they come as fast as they are sent.
@@ -124,7 +115,7 @@ def paced(
 
 
 def _send(
-    producer: Producer, topic: str, record: Record, on_delivery: Callable[[KafkaError | None, Message], None]
+    producer: Producer, topic: str, record: FlightRecord, on_delivery: Callable[[KafkaError | None, Message], None]
 ) -> None:
     while True:
         try:
@@ -150,10 +141,10 @@ def _flush(producer: Producer, refused: list[KafkaError]) -> None:
         raise ReplayFailed(f"{waiting:,} records not acknowledged after {FLUSH_TIMEOUT_SECONDS} s")
 
 
-def replay_once(bootstrap: str, topic: str, records: list[Record]) -> bool:
+def replay_once(bootstrap: str, topic: str, records: list[FlightRecord]) -> bool:
     """Create and fill the topic; return False if an earlier run has done so. Raises ReplayFailed, KafkaException."""
     try:
-        create_topic(bootstrap, topic, partitions=PARTITIONS)
+        create_topic(bootstrap, topic)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -163,7 +154,7 @@ def replay_once(bootstrap: str, topic: str, records: list[Record]) -> bool:
                 f"topic {topic} has {found:,} records instead of {wanted:,}; delete it and try again"
             ) from None
         return False
-    replay(bootstrap, topic, records, partitions=PARTITIONS, acknowledged=lambda: None)
+    replay(bootstrap, topic, records)
     return True
 
 

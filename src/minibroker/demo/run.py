@@ -77,7 +77,7 @@ class Demo:
                 self.view.say(f"Broker at [bold]{address}[/], topic [bold]{self.topic}[/], {PARTITIONS} partitions")
                 flights = f"The flights take {self.days / self.days_per_second:.0f} s"
                 self.view.say(f"{flights}; Spark starts twice, which takes half a minute or more")
-                replay.create_topic(address, self.topic, partitions=PARTITIONS)
+                replay.create_topic(address, self.topic)
                 page = None if self.listen is None else self._show_on_a_page(broker, self.listen, at_end)
                 with self.view.live():
                     self._stream(address)

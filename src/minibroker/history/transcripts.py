@@ -78,7 +78,7 @@ def read_transcripts(paths: Sequence[Path], advance: Callable[[int], None] = lam
     history = History(
         lambda at: f"{(at - begin[0]) / 1e9:.3f} s" if begin else "", skew=SKEW_NS if len(paths) > 1 else 0
     )
-    reader = TranscriptReader(history)
+    reader = ExchangeHistory(history)
     names = ["" if len(paths) == 1 else f"{path.name} " for path in paths]
     streams = [exchanges_of(path, name, advance) for path, name in zip(paths, names, strict=True)]
     for ended, name, exchange in merge(*streams, key=lambda each: each[0]):
@@ -106,7 +106,7 @@ class Sent(NamedTuple):
     tried: int
 
 
-class TranscriptReader:
+class ExchangeHistory:
     """Takes exchanges in the order of their ends."""
 
     def __init__(self, history: History) -> None:

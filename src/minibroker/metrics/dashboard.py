@@ -6,6 +6,7 @@ The row of any Kafka cluster comes first; the others need minibroker.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 SCHEMA_VERSION = 39  # of Grafana 10.3 and later
@@ -13,74 +14,10 @@ UID = "minibroker"
 PANEL_WIDTH, PANEL_HEIGHT = 8, 8
 PANELS_IN_A_ROW = 3
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-SHORT = {"[RATE]": "[$__rate_interval]", "{TOPIC}": '{topic=~"$topic"}'}  # in the queries below
+SHORT = {"[RATE]": "[$__rate_interval]", "{TOPIC}": '{topic=~"$topic"}'}  # in the queries
 
 # A row, a panel with its unit, its queries with their legends.
-PANELS = """\
-# Topics and groups, of any Kafka cluster
-Records in | cps
-  {{topic}} = sum by (topic) (rate(kafka_topic_partition_current_offset{TOPIC}[RATE]))
-Lag | short
-  {{consumergroup}}: {{topic}} = sum by (consumergroup, topic) (kafka_consumergroup_lag{TOPIC})
-  {{consumergroup}}: {{topic}}, fetched = sum by (consumergroup, topic) (minibroker_consumergroup_fetch_lag{TOPIC})
-Lag in seconds | s
-  {{group}}: {{topic}} = max by (group, topic) (kafka_consumergroup_group_lag_seconds{TOPIC})
-The ten longest lags | short | table
-   = topk(10, sum by (consumergroup, topic) (kafka_consumergroup_lag))
-Members of groups | short
-  {{consumergroup}} = sum by (consumergroup) (kafka_consumergroup_members)
-Partitions without a leader, and under-replicated | short
-  without a leader = sum(kafka_topic_partitions) - (count(kafka_topic_partition_leader) or vector(0))
-  under-replicated = sum(kafka_topic_partition_under_replicated_partition)
-# Traffic
-Bytes in | Bps
-  {{topic}} = sum by (topic) (rate(kafka_server_brokertopicmetrics_bytesin_total{TOPIC}[RATE]))
-Bytes out | Bps
-  {{topic}} = sum by (topic) (rate(kafka_server_brokertopicmetrics_bytesout_total{TOPIC}[RATE]))
-Sent without a copy, and copied | Bps
-  sendfile = sum(rate(minibroker_sendfile_bytes_total[RATE]))
-  copied = sum(rate(minibroker_copied_bytes_total[RATE]))
-Requests | reqps
-  {{request}} = sum by (request) (rate(kafka_network_requestmetrics_requests_total{request!="Fetch"}[RATE]))
-Time of requests, p50 and p99 | ms
-  {{request}} p50 = max by (request) (kafka_network_requestmetrics_totaltimems{quantile="0.50"})
-  {{request}} p99 = max by (request) (kafka_network_requestmetrics_totaltimems{quantile="0.99"})
-Errors | cps
-  {{request}} {{error}} = sum by (request, error) (rate(kafka_network_requestmetrics_errors_total{error!="NONE"}[RATE]))
-# Waiting
-Parked now | short
-  {{delayedOperation}} = sum by (delayedOperation) (kafka_server_delayedoperationpurgatory_numdelayedoperations)
-Fetches woken, by case | cps
-  case {{case}} = sum by (case) (rate(minibroker_fetch_wakeups_total[RATE]))
-Ends of waits | cps
-  {{delayedOperation}} {{ending}} = sum by (delayedOperation, ending) (rate(minibroker_delayed_operations_total[RATE]))
-Handler and parked, p99 | ms
-  {{request}} handler = max by (request) (kafka_network_requestmetrics_localtimems{quantile="0.99"})
-  {{request}} parked = max by (request) (kafka_network_requestmetrics_remotetimems{quantile="0.99"})
-Fetch sessions | short
-  sessions = sum(kafka_server_fetchsessioncache_numincrementalfetchsessions)
-  partitions = sum(kafka_server_fetchsessioncache_numincrementalfetchpartitionscached)
-Groups by state | short
-  stable = sum(kafka_coordinator_group_groupmetadatamanager_numgroupsstable)
-  preparing = sum(kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance)
-  completing = sum(kafka_coordinator_group_groupmetadatamanager_numgroupscompletingrebalance)
-  empty = sum(kafka_coordinator_group_groupmetadatamanager_numgroupsempty)
-# The broker
-Loop busy | percentunit
-  of one core = sum(rate(minibroker_loop_cpu_seconds_total[RATE]))
-Memory | bytes
-  resident = sum(process_resident_memory_bytes)
-Connections and descriptors | short
-  connections = sum(kafka_server_socket_server_metrics_connection_count)
-  descriptors = sum(process_open_fds)
-Size of logs | bytes
-  {{topic}} = sum by (topic) (kafka_log_log_size{TOPIC})
-Fsyncs | s
-  seconds a second = sum(rate(minibroker_fsync_seconds_total[RATE]))
-Compaction | Bps
-  read = sum(rate(minibroker_compaction_read_bytes_total[RATE]))
-  written = sum(rate(minibroker_compaction_written_bytes_total[RATE]))
-"""
+PANELS = files("minibroker.metrics").joinpath("dashboard.txt").read_text("utf-8")
 
 
 class Query(NamedTuple):
