@@ -14,7 +14,7 @@ import sys
 from minibroker.protocol.text import counted
 from tests.books import Book, as_recorded, read_book, written
 from tests.books.conversations import FOLDER, held_again
-from tests.books.subjects import SUBJECTS, groups_of, held_by
+from tests.books.subjects import COMPILED, SUBJECTS, groups_of, held_by
 from tests.conformance.recordings import compare
 from tests.conformance.subjects import RECORDED
 
@@ -31,6 +31,8 @@ def main() -> int:
     beside = RECORDED.get(options.subject, {})
     if options.books and set(options.books) <= beside.keys():
         return max(compare(name, beside[name], is_recorded=options.record) for name in options.books)
+    if options.subject == "compiled" and not COMPILED.exists():
+        parser.error("there is no compiled form: make wheel")
     unknown = [name for name in options.books if not (FOLDER / f"{name}.txt").exists()]
     if unknown:
         parser.error(f"there is no book {unknown[0]!r} for {options.subject}")

@@ -56,7 +56,7 @@ QUIET: dict[str, Any] = {
 # A marker of today follows a record of 2017 in its segment; configs of topics show it.
 NEVER_ROLLED = {"log.roll.hours": 1_000_000}
 # Requests and verbs that change what all clients see: who asks them has a broker of its own, or is cleaned up behind.
-OF_ALL = {"UpdateFeatures", "CreateAcls", "DeleteAcls", "limit"}
+OF_ALL = {"UpdateFeatures", "CreateAcls", "DeleteAcls"}
 CLEANED = {"AlterClientQuotas", "AlterUserScramCredentials"}
 # What later Kafka starts with beside SETTINGS: a broker is alone, and topics are made when they are asked for.
 LATER_SETTINGS = KAFKA_SETTINGS | {
@@ -149,6 +149,8 @@ def reason_against(name: str, book: Book, script: Script) -> str:
         word = word_of(step)
         if word not in KEYS and not hasattr(OverTheWire, word):
             return f"`{word}` needs a broker in memory"
+        if word == "limit":
+            return "its throttle times are those of a clock that jumps"
     settings = book.settings | script.settings
     if reason := next((line for line in script.heads if line.startswith("in memory ")), ""):
         return reason.removeprefix("in memory ")
@@ -169,8 +171,9 @@ def needs_own_broker(book: Book, script: Script) -> bool:
     """Whether a conversation would see what others have done, or they what it does."""
     steps = [*book.steps_before(script), *script.steps]
     words = {word_of(step) for step in steps}
+    alters_broker = any("AlterConfigs" in step and "[(4, " in step for step in steps)
     asks_for_all = any("topics=None" in step and "OffsetFetch" not in step for step in steps)
-    return is_fresh(script) or "alone" in script.heads or asks_for_all or bool(words & OF_ALL)
+    return is_fresh(script) or "alone" in script.heads or asks_for_all or alters_broker or bool(words & OF_ALL)
 
 
 def is_fresh(script: Script) -> bool:
@@ -193,8 +196,6 @@ def versions_held(versions: Versions, book: Book, script: Script) -> list[int]:
             text = line.version
         elif named is not None:
             word, text = API_OF_VERB.get(word, "Fetch"), named[1]
-        elif word == "limit":
-            word, text = "AlterClientQuotas", "1"
         elif word in ("produce", "write", "fill", "write_at"):
             word, text = "Produce", "7"
         elif word == "follow":
@@ -348,7 +349,7 @@ class OverTheWire(Conversation):
 
     async def look(self, name: str) -> Any:
         if name not in self._parked:
-            return self._known[name]
+            return self._known.get(name, "nothing asked")
         seen = self._peer.seen(name)
         if seen == WAITS:
             return WAITS
@@ -360,6 +361,12 @@ class OverTheWire(Conversation):
 
     async def keep_id(self, topic: str, name: str) -> None:
         self._known[name] = self._id_of(topic)
+
+    async def delete_topic(self, name: str) -> None:
+        await super().delete_topic(name)
+        body = {"topics": by_name(name), "allow_auto_topic_creation": False}
+        if self._subject.is_later:
+            self._subject.until(lambda: self._subject.ask(ApiKey.METADATA, 5, **body).topics[0].error_code)
 
     async def _created(self, topic: tuple[Any, ...]) -> None:
         await super()._created(topic)
