@@ -6,12 +6,11 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from tests.conformance.steps import Batch, FromNow, SessionOf, Step, call
-from tests.requests import At, by_name, fetch_body
+from tests.conformance.steps import Step, call
+from tests.requests import At, fetch_body
 
 TIME_MS = 1_500_000_000_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
-UNLIMITED = 2**31 - 1
 Row = tuple[Any, ...]
 
 
@@ -28,17 +27,8 @@ def config_rows(configs: dict[str, Any]) -> list[Row]:
     return [(key.replace("_", "."), str(value)) for key, value in configs.items()]
 
 
-def settings(text: str) -> list[Row]:
-    """Names and values of `name=value name=value`, a name perhaps more than once."""
-    return [(name, value) for name, _, value in (each.partition("=") for each in text.split())]
-
-
 def records(count: int = 3, size: int = 20, *, time_ms: int = TIME_MS, key: bytes | None = b"key") -> tuple[Row, ...]:
     return tuple((time_ms + number, key, size + number) for number in range(count))
-
-
-def batch(count: int = 3, size: int = 20, codec: str = "none", **options: Any) -> Batch:
-    return Batch(options.pop("rows", None) or records(count, size), codec=CODECS[codec], **options)
 
 
 def produce(topic: str, what: Any, partition: int = 0, *, version: int = 5, acks: int = -1, **options: Any) -> Step:
@@ -47,11 +37,6 @@ def produce(topic: str, what: Any, partition: int = 0, *, version: int = 5, acks
 
 def produce_all(*topics: tuple[str, list[Any]], version: int = 5, acks: int = -1, **options: Any) -> Step:
     return call("Produce", version, acks=acks, timeout_ms=5000, topics=list(topics), **options)
-
-
-def produce_old(topic: str, what: Any, partition: int = 0, **options: Any) -> Step:
-    """In the last version that takes message sets."""
-    return produce(topic, what, partition, version=2, **options)
 
 
 def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forget: Any = (), **options: Any) -> Step:
@@ -65,25 +50,9 @@ def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forg
     return call("Fetch", version, **fetch_body(*asked, **of_session, **options))
 
 
-def parked(connection: str) -> dict[str, Any]:
-    """Options of a request that may wait, on a connection of its own."""
-    return {"connection": connection, "kind": "park"}
-
-
 def by_topic(rows: tuple[Row, ...], partition_row: Callable[[Row], Row]) -> list[Row]:
     """Group the questions of partitions by topic; rows begin with the topic."""
     return [(topic, [*map(partition_row, group)]) for topic, group in groupby(rows, key=lambda row: row[0])]
-
-
-def metadata_of(*names: str, version: int = 6, may_create: bool = False, **options: Any) -> Step:
-    """Of topics by their names; before version 4 they are created without asking."""
-    if version >= 4:
-        options["allow_auto_topic_creation"] = may_create
-    return call("Metadata", version, topics=by_name(*names), **options)
-
-
-def in_session(begun_by: str, epoch: int) -> tuple[SessionOf, int]:
-    return SessionOf(begun_by), epoch
 
 
 def list_offsets(*rows: Row, version: int = 3, replica_id: int = -1, **options: Any) -> Step:
@@ -95,7 +64,3 @@ def list_offsets(*rows: Row, version: int = 3, replica_id: int = -1, **options: 
 def delete_records(*rows: Row, version: int = 1) -> Step:
     """Rows of (topic, partition, offset)."""
     return call("DeleteRecords", version, topics=by_topic(rows, lambda row: row[1:]), timeout_ms=5000)
-
-
-def just_now(count: int = 2, delta_ms: int = 0) -> tuple[Row, ...]:
-    return tuple((FromNow(delta_ms + number), b"key", 20) for number in range(count))

@@ -15,7 +15,6 @@ from tests.conformance.settings import FILES, RECORDED_ENCRYPTED, Verdict, diffe
 pytestmark = pytest.mark.pure  # settings are read in Python in both forms
 
 RECORDED = {False: recorded(), True: recorded(RECORDED_ENCRYPTED)}  # by whether the files encrypt
-LIVE_FILES = 40
 
 
 def cases() -> Iterator[object]:
