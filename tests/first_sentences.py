@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from tests.sources import PACKAGES, ROOT, source_files, tree_of
 
 DOCUMENTED = (*PACKAGES, "benchmarks", "build_tools", "docs", "tests")
-OF_BROKER = "cluster group transaction upkeep time wings/consumer wings/several wings/zookeeper_nodes".split()
-# Where the second rule holds as well.
-NAMED = (*(each for each in PACKAGES if each != "broker"), *(f"broker/{each}" for each in OF_BROKER))
 WITHOUT_SUBJECT = re.compile(r"(What|Whatever|Who|Whoever|That|Those|Where) ")
 WITHOUT_NAME = re.compile(r"\b(those that|of which|of what)\b")
 BEGINNING = re.compile(rf'"""\s*{WITHOUT_SUBJECT.pattern}|{WITHOUT_NAME.pattern}')  # to parse only files that may fail
@@ -27,7 +24,7 @@ ADVICE = (
 
 
 def refused() -> Iterator[str]:
-    named = set(source_files(*NAMED))
+    named = set(source_files(*PACKAGES))  # where the second rule holds as well
     for path in source_files(*DOCUMENTED):
         if BEGINNING.search(path.read_text(encoding="utf-8")) is None:
             continue

@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class Asked(NamedTuple):
-    """A Fetch that is being read: the rows that are, and the answers of those that are not."""
+    """A Fetch in hand: the rows to read, and the answers of the unread partitions."""
 
     request: Request
     client: Client
@@ -142,8 +142,10 @@ class FetchApis:
     def _split(
         self, client: Client, params: FetchParams, requested: Sequence[FetchRow]
     ) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
-        """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9), and of those that the
-        client may not read, with every request of a session."""
+        """Split into the partitions to read, and the answers of the others: the unknown (fetch-path row 9), the denied.
+
+        Rights are asked for with every request of a session.
+        """
         may_read = None
         if not client.may_everything:
             if not params.is_from_follower:

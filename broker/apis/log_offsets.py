@@ -107,7 +107,7 @@ class LogOffsetApis:
             raise
 
     def _find_offset(self, request: Request, partition: Role, timestamp: int) -> tuple[int, int] | None:
-        """Find an offset and its timestamp, a consumer's below the end of what it may read (fetch-path row 75).
+        """Find an offset and its timestamp, a consumer's below the end of its reading (fetch-path row 75).
 
         Any other reader's are those of the log, whatever its isolation level.
         """

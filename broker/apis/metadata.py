@@ -228,7 +228,7 @@ class MetadataApis:
         return [*rows, *(denied_row(name) for name in denied)]
 
     def _denied(self, client: Client, names: Iterable[str], *, may_create: bool) -> list[str]:
-        """Return those that the client may not describe; last those that are not there and that it may not create."""
+        """Return the topics that the client may not describe, then the missing ones that it may not create."""
         undescribed = [name for name in names if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
         if not may_create or client.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
             return undescribed
@@ -321,7 +321,7 @@ def topic_row(
 
 
 def described(topic: Body, partitions: Sequence[Body]) -> Body:
-    """The row of DescribeTopicPartitions: that of Metadata, with eligible leader replicas, of which there are none."""
+    """The row of DescribeTopicPartitions: that of Metadata, and an empty list of eligible leader replicas."""
     rows = [new(DESCRIBED_PARTITION, (*each[:-1], (), (), each.offline_replicas)) for each in partitions]
     return DescribeTopicPartitionsResponse.row("topics")(**{**topic._asdict(), "partitions": rows})
 

@@ -43,7 +43,7 @@ class DynamicConfig:
         self.checks: list[Callable[[KafkaConfig], Sequence[str]]] = []
 
     def take(self, by_broker: Mapping[str, Changes]) -> None:
-        """Take changes that another broker has checked and stored; log and ignore those that are not valid here."""
+        """Take changes that another broker has checked and stored; log and ignore the ones that are invalid here."""
         for broker in (ALL_BROKERS, str(self._config.broker_id)):
             changes = by_broker.get(broker, {})
             if changes != self._changes_of(broker):
@@ -53,7 +53,7 @@ class DynamicConfig:
                     logger.error("the changed settings %s are ignored: %s", sorted(changes), error)
 
     def restore(self, by_broker: Mapping[str, Changes]) -> None:
-        """Apply the changes of an earlier run; log and ignore those that are no longer valid."""
+        """Apply the changes of an earlier run; log and ignore the ones that are no longer valid."""
         for broker in (ALL_BROKERS, str(self._config.broker_id)):
             for name, text in by_broker.get(broker, {}).items():
                 try:

@@ -107,7 +107,7 @@ class FullFetchContext(SessionlessContext):
 
 
 class IncrementalFetchContext:
-    """A request in a session: it reads all partitions of the session, and its answer has those that changed."""
+    """A request in a session: it reads all partitions of the session, and its answer has the changed ones."""
 
     __slots__ = ("_next_epoch", "_session", "rows")
 

@@ -195,7 +195,7 @@ class Leading:
         return *self.in_sync_replicas, replica_id
 
     def isr_without_laggards(self, now_ms: int) -> tuple[int, ...] | None:
-        """Return the in-sync replicas without those that lag; None if none lags.
+        """Return the in-sync replicas without the lagging ones; None if none lags.
 
         As kafka 2.0.1 Partition.getOutOfSyncReplicas.
         """

@@ -76,7 +76,7 @@ class Partitions:
         return role
 
     def to_read(self, topic_partition: TopicPartition, *, of_followers: bool) -> Role:
-        """Return the role of which a client reads the log, the leader or a follower too. Raises KafkaError as `led`."""
+        """Return the role whose log a client reads: the leader, or a follower too. Raises KafkaError as `led`."""
         role = self.readable().get(topic_partition) if of_followers else None
         return role if isinstance(role, Follower) else self.led(topic_partition)
 

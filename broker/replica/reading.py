@@ -11,7 +11,7 @@ from minibroker.storage.log.log import Log
 
 
 def end_of_reading(log: Log, *, is_committed_only: bool, isolation_level: int) -> LogOffsetMetadata:
-    """Return the end of what a fetch may read (fetch-path row 29).
+    """Return the offset at which the reading of a fetch ends (fetch-path row 29).
 
     read_committed ends at the first open transaction, or the high watermark.
     """

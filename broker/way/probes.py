@@ -98,7 +98,7 @@ class Probes:
             call()
 
     def _of(self, step: str) -> tuple[Callable[..., None], ...]:
-        """The functions of those that override a step."""
+        """The functions of the probes that override a step."""
         return tuple(
             [getattr(each, step) for each in self._looking if getattr(type(each), step) is not getattr(Probe, step)]
         )

@@ -75,7 +75,7 @@ class Course:
 
 
 class Way:
-    """Leads each request through `stages`, of which the last one answers; `probes` look on.
+    """Leads each request through `stages`, whose last one answers; `probes` look on.
 
     A stage that is idle is passed by: it costs nothing.
     """

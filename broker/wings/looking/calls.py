@@ -154,7 +154,7 @@ class InsideCalls:
         }
 
     def exchange(self, seq: int | str) -> Json:
-        """Explain one request, its cause, and those that it woke. Raises NotKeptError."""
+        """Explain one request, its cause, and the requests that it woke. Raises NotKeptError."""
         found = self._tracer.find(seq) if isinstance(seq, int) else None
         if found is None:
             raise NotKeptError(f"request {seq!r} is no longer kept, or was not recorded")

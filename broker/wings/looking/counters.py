@@ -180,7 +180,7 @@ class RequestCounts(dict[int, RequestCount]):
 
 @dataclass(slots=True)
 class TopicCount:
-    """Counts of what clients and coordinators did with a topic: kafka's BrokerTopicMetrics, by its names."""
+    """Counts of the requests of clients and coordinators on a topic: kafka's BrokerTopicMetrics, by its names."""
 
     messages_in: int = 0
     bytes_in: int = 0

@@ -140,7 +140,10 @@ class Explainer:
         return found | {"base_offset": index.pop("found").base_offset, "last_offset": last_offset, "index": index}
 
     def _walked(self, row: FetchedFacts, position: int) -> tuple[Walk, int | None]:
-        """Walk to the batch again; return the last offset of what left, too. Raises ValueError, OSError, KafkaError."""
+        """Walk to the batch again; return the last offset of the sent records, too.
+
+        Raises ValueError, OSError, KafkaError.
+        """
         led = self._replicas.partitions.any(TopicPartition(row.topic, row.partition))
         if led is None:
             raise ValueError("the partition was deleted since")

@@ -1,4 +1,4 @@
-"""The positions of clients by their fetches: the lag of those that commit nothing, such as Spark's source.
+"""The positions of clients by their fetches: the lag of clients that commit nothing, such as Spark's source.
 
 A consumer that assigns its partitions itself names no group in any request. What is known of it is its client id, which
 Java's consumer makes of its group (`protocol/client_ids.py`), its host, and its fetches. So for each client id and host
@@ -72,7 +72,7 @@ def fetched_offset(position: Position, log: Log) -> int:
 
 
 class Reader:
-    """The clients with one client id on one host; `client_id` is empty for those that name none.
+    """The clients with one client id on one host; `client_id` is empty if they name none.
 
     Readers are numbered as they come.
     """

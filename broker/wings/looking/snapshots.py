@@ -97,7 +97,7 @@ class Snapshots:
         }
 
     def logs(self, topic: str, partitions: list[int]) -> Json:
-        """The end and the number of segments of these logs; those that do not exist are left out."""
+        """The end and the number of segments of these logs; missing logs are left out."""
         if not isinstance(partitions, list) or len(partitions) > LOGS_MAX:
             raise ValueError(f"partitions is a list of {LOGS_MAX} numbers at most")
         if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in partitions):
@@ -289,7 +289,7 @@ def session_of(session: FetchSession, now_ms: int) -> Json:
 
 
 def who_waits(task: TimerTask, exchanges: Mapping[Any, Trace]) -> Json:
-    """The request and the connection of what has a deadline, -1 for none."""
+    """The request and the connection of an operation with a deadline, -1 for none."""
     exchange = exchanges.get(task)
     if exchange is not None:
         return {"seq": exchange.seq, "connection": exchange.client.number}

@@ -58,7 +58,7 @@ RANDOM = Random()
 
 
 class Filter(NamedTuple):
-    """Chooses exchanges: those that match every given field."""
+    """Chooses the exchanges that match every given field."""
 
     client_id: str | None = None
     connection: int | None = None
@@ -434,7 +434,7 @@ class Tracer(Probe):
         return self._by_seq.get(seq) or next((each for each in self.not_ended() if each.seq == seq), None)
 
     def not_ended(self) -> Iterator[Trace]:
-        """Yield the exchanges that wait, and those that are being sent."""
+        """Yield the exchanges that wait, and the ones that are being sent."""
         yield from self._in_hand.values()
         for traces in self._unsent.values():
             yield from traces

@@ -88,7 +88,7 @@ class Login:
         return self._state is State.DONE and self._ends_ms is None
 
     def admit(self, frame: bytearray) -> None:
-        """Let a request through, of which nothing but its API is decoded.
+        """Let a request through; nothing but its API is decoded.
 
         Raises KafkaProtocolError for an API that may not come yet, SessionEndedError when none may come any more.
         """

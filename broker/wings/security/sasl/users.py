@@ -127,7 +127,7 @@ class ScramUsers:
     def _altered(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> tuple[ScramCredentials, dict[str, KafkaError | None]]:
-        """The credentials after these changes of what is stored now, and each user's error."""
+        """Apply the changes to the stored credentials; return the new credentials, and each user's error."""
         outcomes: dict[str, KafkaError | None] = {}
         changed = {user: dict(credentials) for user, credentials in self._state.get(CREDENTIALS).items()}
         users = [change.user for change in deletions] + [change.user for change in upsertions]

@@ -49,7 +49,7 @@ class RequestFacts(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The requests that a fault strikes: those that match every field; None, and empty `apis`, match all."""
+    """The requests that a fault strikes: they match every field; None, and empty `apis`, match all."""
 
     apis: frozenset[ApiKey] = frozenset()
     connection: int | str | None = None  # its number, or the client's host:port

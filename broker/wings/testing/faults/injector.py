@@ -132,7 +132,7 @@ class FaultInjector(Stage):
         return fault.id
 
     def _forget_oldest(self) -> None:
-        """Keep only the newest faults, and those that can still strike."""
+        """Keep only the newest faults, and the active ones."""
         if len(self._faults) > self._kept_max:
             oldest = next(each for each in self._faults.values() if not each.is_active)
             del self._faults[oldest.id]
