@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.looking.exchange_facts import Facts
 from minibroker.broker.wings.looking.explanation import Explainer
-from minibroker.broker.wings.looking.facts import Facts, wait_of
+from minibroker.broker.wings.looking.facts import wait_of
 from minibroker.broker.wings.looking.fetch_positions import FetchPositions
 from minibroker.broker.wings.looking.snapshots import Snapshots
 from minibroker.broker.wings.looking.trace import Trace

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
-from minibroker.broker.wings.looking.facts import Facts, FetchedFacts, FetchFacts, ProduceFacts, SessionFacts
-from minibroker.broker.wings.looking.trace import NEVER, NO_CAUSE, WAITS, Trace
+from minibroker.broker.wings.looking.exchange_facts import (
+    NEVER,
+    Facts,
+    FetchedFacts,
+    FetchFacts,
+    ProduceFacts,
+    SessionFacts,
+)
+from minibroker.broker.wings.looking.trace import NO_CAUSE, WAITS, Trace
 from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.batches import BatchView, view_header

@@ -13,10 +13,11 @@ from typing import Any
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch_session import FetchSession
+from minibroker.broker.wings.looking.exchange_facts import NEVER
 from minibroker.broker.wings.looking.explanation import headers_from, name_of_api
 from minibroker.broker.wings.looking.facts import codec_name
 from minibroker.broker.wings.looking.fetch_positions import FetchPositions, fetched_offset
-from minibroker.broker.wings.looking.trace import NEVER, Trace
+from minibroker.broker.wings.looking.trace import Trace
 from minibroker.broker.wings.looking.tracer import Tracer
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.errors import KafkaError

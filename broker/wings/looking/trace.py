@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
+from minibroker.broker.wings.looking.exchange_facts import NEVER, Facts
 from minibroker.protocol.api import HEADER, ApiKey
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from minibroker.broker.way.exchange import Exchange
     from minibroker.broker.way.way import Encoded
-    from minibroker.broker.wings.looking.facts import Facts
-    from minibroker.broker.wings.looking.tracer import Filter
     from minibroker.protocol.api import Request
     from minibroker.protocol.primitives import TopicPartition
     from minibroker.purgatory.delayed_operation import DelayedOperation
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 LENGTH_BYTES = 4
 NO_HEADER = (-1, -1, -1)
 TOKEN = (int(ApiKey.SASL_AUTHENTICATE), -1, -1)  # a token without a header stands for a SaslAuthenticate
-NEVER = -1
 NO_CAUSE = -1
 
 # How an exchange ended.
@@ -87,7 +85,7 @@ class Trace:
     before: dict[TopicPartition, Before] | None = None  # of a Produce
     encoded: Encoded = None
     facts: Facts | None = None
-    matched: Sequence[Filter] = ()  # the filters that chose it
+    matched: Sequence[object] = ()  # the filters that chose it
     number = NEVER  # in the order of the ends of those that are kept
 
     def __init__(self, seq: int, exchange: Exchange, arrived_ns: int) -> None:

@@ -26,14 +26,14 @@ from minibroker.broker.parts import BrokerParts
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.probes import Probe
 from minibroker.broker.wings.looking.answers import first_error
-from minibroker.broker.wings.looking.facts import Facts, FactsTaker
+from minibroker.broker.wings.looking.exchange_facts import NEVER, Facts
+from minibroker.broker.wings.looking.facts import FactsTaker
 from minibroker.broker.wings.looking.trace import (
     AT_ONCE,
     CLOSED,
     EXPIRED,
     GONE,
     LENGTH_BYTES,
-    NEVER,
     SENDING,
     SILENT,
     WAITS,
