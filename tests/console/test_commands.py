@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from minibroker import Broker
+from minibroker.client.local_names import is_loopback
 from minibroker.console.command_line import listen_address, token_in
-from minibroker.console.options import is_loopback
 from tests.console.asking import ask, change, get
 from tests.console.conftest import console_of
 

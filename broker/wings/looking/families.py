@@ -21,6 +21,7 @@ from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.wings.looking.answers import error_of
 from minibroker.broker.wings.looking.counters import SAMPLES, Counters, OfApi, RequestCount, TopicCount, api_of
+from minibroker.broker.wings.looking.explanation import CASES
 from minibroker.broker.wings.looking.fetch_positions import FetchPositions, Position, fetched_offset
 from minibroker.broker.wings.looking.process_figures import process_figures
 from minibroker.protocol.api import API_TABLE, ApiKey
@@ -334,7 +335,7 @@ def purgatory_metrics(parts: BrokerParts, counters: Counters) -> Iterator[Found]
         for ending, number in purgatory.endings.items():
             yield row("endings", number, purgatory.name, ending)
         yield row("waited", counters.waited_ms[purgatory.name] / MS_PER_SECOND, purgatory.name)
-    for case in "ABCDE":
+    for case in CASES:
         yield row("wakeups", counters.wakeups[case], case)
 
 

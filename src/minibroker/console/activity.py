@@ -19,6 +19,7 @@ from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.figures import Growth
 from minibroker.console.inside_watch import InsideWatch, Row
+from minibroker.metrics.facts import values_of
 
 LOOK_SECONDS = 2.0
 LEASE_MS = 10_000
@@ -125,22 +126,18 @@ class Activity:
         }
 
 
-def counted(families: list[Json]) -> dict[str, int]:
+def counted(families: list[Json]) -> Counter[str]:
     """Requests by API."""
-    requests: dict[str, int] = {}
-    for family in families:
-        for row in family["rows"] if (family["type"], family["names"]) == (REQUESTS, ["RequestsPerSec"]) else ():
-            if row[0] not in (CONSUMER, FOLLOWER):
-                requests[row[0]] = requests.get(row[0], 0) + row[-1]
+    requests = Counter[str]()
+    for (api, *_), values in values_of(families, REQUESTS):
+        if "RequestsPerSec" in values and api not in (CONSUMER, FOLLOWER):
+            requests[api] += values["RequestsPerSec"]
     return requests
 
 
 def totals(families: list[Json]) -> Json:
     """The counters of all topics together, by Kafka's names."""
-    for family in families:
-        if family["type"] == TOPIC_SUMS and not family["keys"] and family["rows"]:
-            return dict(zip(family["names"], family["rows"][0], strict=True))
-    return {}
+    return next((values for keys, values in values_of(families, TOPIC_SUMS) if not keys), {})
 
 
 def error_row(row: Row, head: Json) -> Json:

@@ -25,7 +25,8 @@ from minibroker.any_cluster.bootstrap import (
     parse_setting,
 )
 from minibroker.client.address import Address
-from minibroker.console.options import ConsoleOptions, is_loopback
+from minibroker.client.local_names import is_loopback
+from minibroker.console.options import ConsoleOptions
 from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
 from minibroker.protocol.arguments import Arguments
 from minibroker.protocol.text import reason_of

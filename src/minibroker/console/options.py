@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minibroker.any_cluster.bootstrap import Cluster
-
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+from minibroker.client.local_names import LOCAL_NAMES, is_loopback
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,6 @@ class ConsoleOptions:
     def allowed_hosts(self) -> frozenset[str]:
         """The names that a browser may have for this console; with any other one, a page elsewhere rebound its name."""
         return LOCAL_NAMES | {name.lower() for name in self.host_names} | own_address(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def own_address(host: str) -> set[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from minibroker.client.local_names import host_name
 from minibroker.console.options import ConsoleOptions
 
 READING = ("GET", "HEAD")
@@ -23,7 +23,6 @@ CHANGING = ("POST", "PUT", "DELETE")
 GUARDED = ("/api/", "/metrics")
 JSON_TYPE = "application/json"
 BEARER = "Bearer "
-HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:,/@\[\]]+))(?::[0-9]{1,5})?")
 POLICY_VIOLATION = 1008  # closes a WebSocket, which nothing here uses
 
 CONTENT_SECURITY_POLICY = (
@@ -95,12 +94,6 @@ def refusal_of(options: ConsoleOptions, method: str, path: str, headers: Mapping
     if options.token is None or not has_token(headers, options.token):
         return Refusal(401, "this needs the console's token; open the address that the console printed at its start")
     return None if method in READING else refusal_of_change(options, headers)
-
-
-def host_name(host: str) -> str:
-    """The name without the port, `::1` without its brackets; empty for anything but a host."""
-    parts = HOST.fullmatch(host)
-    return "" if parts is None else (parts["v6"] or parts["name"]).lower()
 
 
 def comes_from_elsewhere(method: str, path: str, headers: Mapping[str, str], host: str) -> bool:

@@ -8,7 +8,6 @@ a loopback address only local names are answered: a web page elsewhere whose nam
 from __future__ import annotations
 
 import gzip
-import ipaddress
 import logging
 import socket
 import sys
@@ -19,13 +18,13 @@ from typing import Any
 
 from minibroker import patience
 from minibroker.any_cluster.shortfalls import noting
+from minibroker.client.local_names import LOCAL_NAMES, host_name, is_loopback
 from minibroker.metrics.exposition import exposition
 from minibroker.metrics.scraper import Scraper
 
 THREADS_MAX = 16
 TIMEOUT_SECONDS = 10.0
 TEXT = "text/plain; charset=utf-8"
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 COMPRESSION_LEVEL = 1
 
 logger = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _answer(self) -> tuple[HTTPStatus, bytes, str]:
-        if self.server.is_local and name_of(self.headers.get("Host", "localhost")) not in LOCAL_NAMES:
+        if self.server.is_local and host_name(self.headers.get("Host", "localhost")) not in LOCAL_NAMES:
             return HTTPStatus.BAD_REQUEST, b"this is not the Host that you look for\n", TEXT
         path = self.path.partition("?")[0]
         if path == "/healthz":
@@ -107,13 +106,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug("%s %s", self.address_string(), format % args)
-
-
-def name_of(host: str) -> str:
-    """The name without the port; `[::1]` without its brackets."""
-    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-    return name.lower()
-
-
-def is_loopback(host: str) -> bool:
-    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
