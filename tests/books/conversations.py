@@ -54,6 +54,7 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.rights import Operation, Pattern, Permission
 from minibroker.storage.files import disk as system_disk
 from tests.books import GOLDEN, Book, Script, as_recorded
+from tests.books.cluster_verbs import ClusterVerbs, beside_others, racks_of
 from tests.books.language import KNOWN, line_of
 from tests.broker.asking import batch_of, on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
@@ -287,12 +288,13 @@ class Conversation:
         return self._masks.setdefault(value, f"{kind}-{count + 1}")
 
 
-class InMemory(Conversation):
+class InMemory(ClusterVerbs, Conversation):
     """A conversation with a broker in memory, and what is done and seen inside of it."""
 
     def __init__(self, make_broker: MakeBroker, book: Book, script: Script, version: int) -> None:
         super().__init__(book, script, version)
         self._make_broker = make_broker
+        self._others = racks_of(script)
         self._given = FEW | book.settings | script.settings
         self.broker = self._made(None)
         self._faulty: Faulty | None = None
@@ -302,7 +304,7 @@ class InMemory(Conversation):
     def _made(self, data_dir: Path | None) -> InMemoryBroker:
         settings = {name: value for name, value in self._given.items() if name != "act-as"}
         options = {"profile": profile_of(self._given["act-as"])} if "act-as" in self._given else {}
-        return self._make_broker(data_dir, **settings, **options)
+        return beside_others(self._others, self._make_broker, data_dir, **settings, **options)
 
     async def _called(self, key: ApiKey, version: int, body: dict[str, Any]) -> Any:
         if self._source:

@@ -323,7 +323,8 @@ SEEN_ELSEWHERE = {
     "golden/settings/listeners.txt": "listeners listener.security.protocol.map host.name port",
     "broker/test_several_brokers.py": "offsets.topic.replication.factor transaction.state.log.replication.factor"
     " transaction.state.log.min.isr auto.leader.rebalance.enable leader.imbalance.check.interval.seconds"
-    " leader.imbalance.per.broker.percentage replica.selector.class",
+    " leader.imbalance.per.broker.percentage",
+    "golden/conversations/beside.txt": "replica.selector.class",
     "broker/test_member.py": "zookeeper.session.timeout.ms",
     "broker/test_main.py": "zookeeper.connect zookeeper.connection.timeout.ms zookeeper.set.acl",
     "broker/test_peer.py": "controller.socket.timeout.ms",
