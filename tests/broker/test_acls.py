@@ -66,7 +66,7 @@ def test_an_operation_implies_those_of_kafka_and_its_denial_implies_none(held: O
         assert denied == (held not in (asked, ALL)), asked
 
 
-def test_a_super_user_may_do_what_is_denied() -> None:
+def test_no_rule_denies_a_super_user_anything() -> None:
     super_users = [Principal("User", "alice")]
     authorizer = Authorizer([rule(permission=DENY)], super_users=super_users)
 

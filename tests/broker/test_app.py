@@ -61,7 +61,7 @@ async def test_a_broker_that_stops_answers_a_fetch_that_waits(monkeypatch: pytes
     assert struct.unpack_from(">i", answer, 4) == (7,)
 
 
-async def test_a_broker_that_stops_before_it_knows_its_cluster_closes_what_waits_for_that(
+async def test_a_broker_that_stops_before_it_knows_its_cluster_closes_waiting_connections(
     nursery: trio.Nursery,
 ) -> None:
     background = Background()

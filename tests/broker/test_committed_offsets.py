@@ -140,7 +140,7 @@ def test_producers_are_active_until_their_transaction_ends() -> None:
     assert not open_offsets.has_pending_transactional(OTHER)
 
 
-def test_offsets_expire_by_the_retention_or_by_what_their_commit_asked_for() -> None:
+def test_offsets_expire_by_the_retention_or_by_their_commit() -> None:
     by_default = offset(5, commit_timestamp_ms=100)
     by_wish = offset(6, commit_timestamp_ms=100, expire_timestamp_ms=5000)
     offsets, commits = GroupOffsets(), {PARTITION: by_default, OTHER: by_wish}

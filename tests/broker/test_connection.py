@@ -233,7 +233,7 @@ async def test_pipelined_requests_are_answered_in_order_in_one_send(connect: Con
     assert peer.sock.recv(65536) == requests
 
 
-async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(connect: Connect) -> None:
+async def test_a_begun_request_is_finished_though_its_client_is_gone(connect: Connect) -> None:
     """Appended records, for one, which count only when they are on the disk."""
     on_disk: Pending[None] = Pending()
     finished: list[str] = []
@@ -338,9 +338,7 @@ async def test_a_client_that_has_gone_takes_no_other_with_it(connect: Connect, n
     assert await pair.peers[1].receive(8) == framed(b"both")
 
 
-async def test_what_was_read_of_a_connection_that_has_ended_is_not_answered(
-    connect: Connect, nursery: trio.Nursery
-) -> None:
+async def test_requests_of_a_connection_that_has_ended_are_not_served(connect: Connect, nursery: trio.Nursery) -> None:
     asked: list[Client] = []
 
     def dispatch(frame: bytearray, client: Client) -> list[bytes]:
@@ -429,7 +427,7 @@ async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(
     assert peer.sock.recv(64) == framed(b"wait")
 
 
-async def test_a_connection_that_ends_abandons_what_it_waits_for(connect: Connect, handler: Scripted) -> None:
+async def test_a_connection_that_ends_abandons_its_waiting_request(connect: Connect, handler: Scripted) -> None:
     peer = connect(handler)
     await peer.send(b"wait")
 

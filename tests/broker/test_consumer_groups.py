@@ -313,7 +313,7 @@ async def test_a_group_in_use_keeps_the_offsets_of_its_topics_and_an_unused_one_
     assert (in_use, await members.listed()) == (1, [])
 
 
-async def test_a_member_commits_in_an_older_epoch_what_it_had_then_and_has_still(members: Members) -> None:
+async def test_a_member_commits_in_an_older_epoch_partitions_that_it_still_has(members: Members) -> None:
     await members.join("a")
     await members.join("b", subscribed_topic_names=[])
     await members.beat("a")
@@ -388,7 +388,7 @@ async def test_a_live_group_changes_its_protocol_as_the_policy_allows(
     assert [kind for _, kind in await members.listed()] == [left_as]
 
 
-async def test_a_classic_member_goes_on_through_an_upgrade_and_back_without_losing_what_it_keeps(
+async def test_a_classic_member_goes_on_through_an_upgrade_and_back(
     members: Members,
 ) -> None:
     old = await classic_group(members)

@@ -305,7 +305,7 @@ def test_added_partitions_are_all_that_replicas_learn_of() -> None:
     assert plan.decisions[2][0][2] == {TopicPartition("t", 1): added}
 
 
-def test_what_others_have_stored_of_a_topic_meanwhile_stays() -> None:
+def test_a_topic_that_others_have_stored_meanwhile_stays() -> None:
     image = image_of(LED_BY_1)
     other = TopicState("t", {0: new_partition(image, (2,))}, {}, uuid.UUID(int=8))
     grown = image.topics["t"]._replace(

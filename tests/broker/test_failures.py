@@ -51,7 +51,7 @@ def test_a_failure_is_answered_as_recorded(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
-def test_a_failure_has_the_error_in_all_its_codes_and_names_only_what_was_asked_for(api: Api) -> None:
+def test_a_failure_has_the_error_in_all_its_codes_and_names_only_requested_rows(api: Api) -> None:
     for version in range(api.versions[1] + 1):
         request = Request(api.key, version, 1, None, sample_body(api.key, version))
 
@@ -91,7 +91,7 @@ def failure(key: ApiKey, version: int, **body: Any) -> Any:
     return failure_of(decode_request(frame(key, version, **body)[4:]), KafkaError(CODE))
 
 
-def test_a_fetch_fails_for_what_it_asks_for_and_not_for_what_it_forgets() -> None:
+def test_a_fetch_fails_for_requested_partitions_and_not_for_forgotten_ones() -> None:
     asked = [("asked", [(3, -1, 0, -1, -1, 100)])]
 
     failed = failure(ApiKey.FETCH, 11, topics=asked, forgotten_topics=[("forgotten", [1])])

@@ -62,7 +62,7 @@ BATCH_BYTES = 120  # more than one of them, less than two
         pytest.param([("missing", 0, 0), ("orders", 1, 0)], {}, [["orders", 1, 0, 0]], id="beside an unknown one"),
     ],
 )
-async def test_a_client_is_at_the_end_of_what_it_got(
+async def test_a_client_is_at_the_end_of_its_last_answer(
     traced: Traced, rows: list[Any], options: dict[str, Any], fetched: list[Any]
 ) -> None:
     await traced.broker.fetch(*rows, client_id=SPARK, **options)
@@ -134,7 +134,7 @@ async def test_groups_of_a_client_are_those_that_it_joins_and_commits_to(traced:
 
 
 @pytest.mark.pure  # its limits are made small
-async def test_what_is_kept_is_bounded_by_readers_by_partitions_and_by_time(
+async def test_positions_are_bounded_by_readers_by_partitions_and_by_time(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_positions, "READERS_MAX", 3)

@@ -126,7 +126,7 @@ async def test_a_partition_that_is_added_does_not_wait_for_the_fetch_of_the_othe
 
 
 @pytest.mark.parametrize("keeps", [3, 0])
-async def test_what_the_new_leader_does_not_have_is_cut_off(cluster: Cluster, keeps: int) -> None:
+async def test_records_that_the_new_leader_lacks_are_cut_off(cluster: Cluster, keeps: int) -> None:
     first, second = cluster.sides
     cluster.lead(0, T0)
     await produce(first, *[b"both"] * keeps)
@@ -356,7 +356,7 @@ async def test_a_full_disk_is_tried_again_from_where_the_logs_may_differ(
     await cluster.until_equal(T0)
 
 
-async def test_what_must_be_fsynced_is_before_the_leader_counts_it(cluster_of: ClusterOf) -> None:
+async def test_records_are_fsynced_before_the_leader_counts_them(cluster_of: ClusterOf) -> None:
     cluster = cluster_of(log_flush_interval_messages=1)
     first, second = cluster.sides
     cluster.lead(0, T0)

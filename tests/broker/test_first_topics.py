@@ -51,7 +51,7 @@ def test_topics_have_the_syntax_of_wurstmeisters_image(text: str, separators: st
         ("..", 'Topic name cannot be "." or ".."'),
     ],
 )
-def test_what_names_no_topic_is_refused(text: str, reason: str) -> None:
+def test_a_text_that_names_no_topic_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError) as refused:
         first_topics(text, CONFIG)
     assert reason in str(refused.value)

@@ -26,7 +26,7 @@ def session() -> FollowerSession:
     return session
 
 
-def test_a_fetch_names_what_has_changed(session: FollowerSession) -> None:
+def test_a_fetch_names_changed_partitions(session: FollowerSession) -> None:
     assert session.next_fetch() == SessionFetch(ID, 1, [], [])
     session.on_answer(ErrorCode.NONE, ID, {A})
     assert session.take(A) == AT_0

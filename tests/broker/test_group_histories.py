@@ -132,7 +132,7 @@ HISTORIES = st.lists(
 @given(HISTORIES)
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
-def test_a_broker_that_starts_finds_what_the_last_one_knew(history: list[tuple[Callable[..., None], Any]]) -> None:
+def test_a_broker_that_starts_finds_the_groups_of_the_last_one(history: list[tuple[Callable[..., None], Any]]) -> None:
     with TemporaryDirectory() as directory:
         broker = Coordinated(Path(directory))
         for step, *arguments in history:

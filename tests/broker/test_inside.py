@@ -77,7 +77,7 @@ async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_release
     assert [each["api"] for each in watched.exchanges()] == [ApiKey.PRODUCE]
 
 
-async def test_each_pull_renews_the_lease_and_returns_what_ended_since(watched: Traced) -> None:
+async def test_each_pull_renews_the_lease_and_returns_the_exchanges_since(watched: Traced) -> None:
     numbers: list[int] = []
     for _ in range(3):
         watched.skipped_ns += 1_500_000_000
@@ -117,7 +117,7 @@ async def test_of_the_plain_requests_a_sample_is_kept_and_the_rest_is_counted(wa
     assert watched.pull()["kept_every"] == 1
 
 
-async def test_what_waits_or_wakes_others_is_kept_whatever_the_sample(watched: Traced) -> None:
+async def test_requests_that_wait_or_wake_others_are_kept_outside_the_sample(watched: Traced) -> None:
     watched.keep_each(1_000_000)
     await watched.broker.fetch(("orders", 0, 0))
     await watched.broker.fetch(("missing", 0, 0))
@@ -574,7 +574,7 @@ async def test_a_group_has_the_reason_of_its_rebalance_and_its_missed_members(ma
     assert (row["why"], row["missed"]) == (joined["group"]["why"], [first.member_id])
 
 
-async def test_a_heartbeat_shows_what_its_member_gives_up_and_whom_it_waits_for(make_broker: MakeBroker) -> None:
+async def test_a_heartbeat_shows_the_partitions_that_its_member_gives_up_and_waits_for(make_broker: MakeBroker) -> None:
     broker = make_broker(**SETTINGS, group_consumer_assignment_interval_ms=0)
     client = GroupClient(broker)
     await client.find()

@@ -60,7 +60,7 @@ async def conversation(traced: Traced) -> None:
     ],
 )
 @pytest.mark.parametrize("is_followed", [True, False], ids=["followed", "asked for later"])
-async def test_a_filter_chooses_what_is_explained(
+async def test_a_filter_chooses_the_explained_exchanges(
     traced: Traced, chosen: dict[str, Any], numbers: list[int], is_followed: bool
 ) -> None:
     since: int | str = 0
@@ -76,7 +76,7 @@ async def test_a_filter_chooses_what_is_explained(
     assert traced.calls.explain(since=answer["next"], **chosen)["explained"] == []
 
 
-async def test_a_filter_keeps_what_the_sample_would_drop_and_goes_on_where_it_stopped(traced: Traced) -> None:
+async def test_a_filter_keeps_exchanges_outside_the_sample_and_goes_on_where_it_stopped(traced: Traced) -> None:
     traced.keep_each(1_000_000)
     since = traced.calls.explain(since="now", api="fetch")["next"]
     for _ in range(5):

@@ -222,7 +222,7 @@ def test_only_named_settings_are_described_and_unknown_names_left_out() -> None:
     assert [entry.name for entry in entries] == ["num.partitions", "broker.id"]
 
 
-def test_synonyms_of_a_topic_setting_start_with_what_decides() -> None:
+def test_synonyms_of_a_topic_setting_start_with_the_one_that_decides() -> None:
     config = KafkaConfig({"log.flush.scheduler.interval.ms": "7", "log.flush.interval.ms": "5"})
 
     synonyms = synonyms_of(config, "log.flush.interval.ms")

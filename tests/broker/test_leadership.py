@@ -47,7 +47,7 @@ async def test_groups_go_with_their_partition_and_come_back_with_it(make_broker:
     assert await client.offset("t") == 5
 
 
-async def test_what_a_follower_has_not_yet_confirmed_to_a_new_leader_is_loaded_too(make_broker: MakeBroker) -> None:
+async def test_a_new_leader_loads_records_that_no_follower_has_confirmed(make_broker: MakeBroker) -> None:
     broker = make_broker(**SETTINGS)
     client, both = GroupClient(broker), (LEADER, FOLLOWER)
     await broker.create_topic("t")

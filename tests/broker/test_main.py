@@ -59,7 +59,7 @@ def starts_a_process(test: Any) -> Any:
 
 
 @starts_a_process
-def test_a_terminal_shows_where_the_broker_is_and_what_to_type_next(serve: Serve, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_address_and_the_next_command(serve: Serve, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = serve(stderr=theirs)
     os.close(theirs)

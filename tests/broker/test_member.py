@@ -120,7 +120,7 @@ async def test_a_controller_hands_over_to_another_and_may_control_again(members:
     assert first.state.is_controller
 
 
-async def test_what_the_disk_has_refused_is_tried_again(
+async def test_a_change_that_the_disk_has_refused_is_tried_again(
     members: list[Member], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, _ = members

@@ -24,7 +24,7 @@ async def test_api_versions_lists_the_table_of_apis_without_those_of_controllers
 
 
 @pytest.mark.time_jumps
-async def test_older_connections_do_not_create_what_a_reset_has_just_deleted(broker: InMemoryBroker) -> None:
+async def test_older_connections_do_not_create_a_topic_that_a_reset_has_just_deleted(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     old, resetting, new = (Client("127.0.0.1:50000", "127.0.0.1", 9092, number) for number in (1, 2, 3))
 

@@ -103,7 +103,7 @@ def metrics(broker: InMemoryBroker) -> Iterator[Metrics]:
     yield metrics
 
 
-async def test_a_topic_has_what_was_written_to_it_and_read_from_it(broker: InMemoryBroker, metrics: Metrics) -> None:
+async def test_a_topic_counts_its_records_and_bytes_in_and_out(broker: InMemoryBroker, metrics: Metrics) -> None:
     await broker.produce("orders", [b"a", b"b", b"c"])
     await broker.produce("orders", [b"d"], partition=1, acks=0)
     large = build_batch([Record(0, 0, None, b"x" * 2_000_000, ())])
@@ -347,7 +347,7 @@ async def test_bytes_of_sockets_are_those_of_open_and_of_closed_connections(brok
     assert looked_at(100) == [220, 0, 1200, 0]
 
 
-def test_a_socket_knows_what_it_has_transferred() -> None:
+def test_a_socket_counts_its_bytes() -> None:
     ours, client = tcp_pair()
     with ours, client:
         ours.setblocking(True)
@@ -411,7 +411,7 @@ async def test_groups_count_by_state_and_their_offsets_are_there(broker: InMemor
     assert found["minibroker:type=Group,name=Members,group=billing"] == 1
 
 
-async def test_what_is_fetched_without_commits_has_its_lag(broker: InMemoryBroker, metrics: Metrics) -> None:
+async def test_a_group_that_fetches_without_commits_has_its_lag(broker: InMemoryBroker, metrics: Metrics) -> None:
     now_ms = itertools.count()
     broker.clock.monotonic_ms = lambda: next(now_ms)  # type: ignore[method-assign]
     await broker.produce("orders", [b"one", b"two", b"three"])

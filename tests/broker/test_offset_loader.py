@@ -180,7 +180,7 @@ def test_offsets_removed_from_an_open_transaction_stay_removed(disk: StoreOnDisk
     assert disk.load() == {}
 
 
-def test_a_tombstone_inside_a_transaction_takes_back_what_it_had_committed(disk: StoreOnDisk) -> None:
+def test_a_tombstone_inside_a_transaction_takes_its_offset_back(disk: StoreOnDisk) -> None:
     tombstone = Record(0, NOW_MS, offset_key(GROUP, PARTITION), None)
     disk.commit(6, **IN_TRANSACTION)
     disk.append(build_records([tombstone], magic=2, base_offset=0, is_transactional=True, **IN_TRANSACTION))
@@ -238,7 +238,7 @@ def test_a_batch_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFix
     assert "skipped 1 unreadable record," in caplog.text
 
 
-def test_a_log_that_cannot_be_read_on_gives_what_was_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_cannot_be_read_on_gives_its_first_groups(caplog: pytest.LogCaptureFixture) -> None:
     def torn() -> Iterator[tuple[bytes, BatchView]]:
         yield from views(commit_batch(5))
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "Record size 3 is less than the minimum record overhead")

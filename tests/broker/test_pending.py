@@ -70,7 +70,7 @@ def test_an_error_passes_every_step_up_to_one_that_recovers() -> None:
     assert steps == []
 
 
-def test_an_error_in_a_step_is_that_of_what_follows_and_not_of_who_resolves() -> None:
+def test_an_error_in_a_step_goes_to_the_next_steps_not_to_the_resolver() -> None:
     pending: Pending[int] = Pending()
     following = pending.then(lambda value: 1 // value).then(str)
     heard: list[str] = []
@@ -109,7 +109,7 @@ def test_an_error_is_logged_unless_abandoned(caplog: pytest.LogCaptureFixture, i
     assert ("ZeroDivisionError" in caplog.text, len(caplog.records)) == (not is_abandoned, not is_abandoned)
 
 
-def test_to_abandon_a_value_is_to_abandon_what_it_comes_from_unless_it_is_known() -> None:
+def test_abandoning_a_value_abandons_its_source_unless_it_is_known() -> None:
     sources = Source(), Source(), Source()
     pending, known, waited_for = (Pending[int](source) for source in sources)
     first: Pending[int] = Pending()
@@ -194,7 +194,7 @@ async def test_a_task_waits_until_the_value_is_known(nursery: trio.Nursery) -> N
     assert await pending.wait() == 3
 
 
-async def test_a_task_that_is_cancelled_abandons_what_it_waits_for() -> None:
+async def test_a_task_that_is_cancelled_abandons_its_value() -> None:
     source = Source()
     pending: Pending[int] = Pending(source)
 

@@ -298,7 +298,7 @@ def test_a_connection_is_no_longer_called_once_another_has_ended_it(
     assert f"read {poller_module.TOGETHER}" not in many.ask(poller_module.TOGETHER + 1)
 
 
-def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
+def test_work_that_answers_set_off_is_done_after_they_were_sent(
     answering: Callable[[int], Connections],
 ) -> None:
     two = answering(2)
@@ -308,7 +308,7 @@ def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
     assert two.ask(1) == [*steps(0), "followed 0"]
 
 
-def test_what_answers_set_off_is_done_before_further_connections_are_read(
+def test_work_that_answers_set_off_is_done_before_more_is_read(
     answering: Callable[[int], Connections],
 ) -> None:
     many = answering(poller_module.TOGETHER + 2)

@@ -114,7 +114,7 @@ async def offer(broker: InMemoryBroker, version: int = 0) -> dict[int, tuple[int
 
 
 @pytest.mark.parametrize("name", RELEASES)
-async def test_a_release_offers_its_versions_of_what_is_here(make_broker: MakeBroker, name: str) -> None:
+async def test_a_release_offers_its_own_versions_of_the_apis(make_broker: MakeBroker, name: str) -> None:
     offered = await offer(make_broker(profile=profile_of(name)))
 
     assert offered == {key: (0, last) for key, last in versions_of(name).items()}

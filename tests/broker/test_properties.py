@@ -246,7 +246,7 @@ def test_a_mounted_file_has_the_settings_and_variables_win_over_it(
     assert of_the_dockerfile == {name: value for value, name in other_images.OF_THE_DOCKERFILE.values()}
 
 
-def test_variables_without_effect_are_one_warning_with_what_to_use_instead() -> None:
+def test_variables_without_effect_are_one_warning_with_alternatives() -> None:
     config = configured(
         {
             "HOSTNAME_COMMAND": "hostname",

@@ -93,7 +93,7 @@ BEATS = st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=40)
 
 
 @given(targets=TARGETS, beats=BEATS)
-def test_no_partition_has_two_owners_and_all_members_get_what_they_should(
+def test_no_partition_has_two_owners_and_all_members_get_their_targets(
     targets: list[list[int]], beats: list[tuple[int, bool]]
 ) -> None:
     """Three members heartbeat in any order, while targets change; each reports at times what it has."""

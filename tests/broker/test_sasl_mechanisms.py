@@ -147,7 +147,7 @@ def test_scram_refuses_a_final_message(changed: dict[str, Any], why: str) -> Non
 
 
 @pytest.mark.parametrize("token", [b"", b"garbage", FIRST, b"c=biws,r=abcours", b"c=biws,r=abcours,p=", b"p=YWJj"])
-def test_scram_refuses_what_is_no_final_message(token: bytes) -> None:
+def test_scram_refuses_a_message_that_is_no_final_one(token: bytes) -> None:
     assert outcome(scram(), FIRST, token) == SCRAM_INVALID
 
 

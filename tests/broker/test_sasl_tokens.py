@@ -107,7 +107,7 @@ def test_an_unsecured_token_is_refused(token: str, reason: str) -> None:
         validator().validate(token)
 
 
-def test_an_unsecured_token_needs_what_the_options_of_the_login_module_ask_for() -> None:
+def test_an_unsecured_token_is_checked_by_the_options_of_the_login_module() -> None:
     token = unsecured({"name": "bob", "exp": NOW - 3, "roles": ["r", "w"]})
     options = {"PrincipalClaimName": "name", "ScopeClaimName": "roles", "AllowableClockSkewMs": "5000"}
 

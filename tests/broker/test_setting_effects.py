@@ -400,7 +400,7 @@ async def test_a_conversation_is_answered_otherwise_with_another_setting(
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-async def test_a_setting_of_the_broker_changes_what_is_seen(
+async def test_a_setting_of_the_broker_has_an_effect(
     make_broker: MakeBroker, autojump_clock: MockClock, name: str
 ) -> None:
     value, look, beside = EFFECTS[name]
@@ -411,7 +411,7 @@ async def test_a_setting_of_the_broker_changes_what_is_seen(
 
 
 @pytest.mark.parametrize("name", OF_TOPICS)
-async def test_a_config_of_a_topic_changes_what_is_seen(make_broker: MakeBroker, name: str) -> None:
+async def test_a_config_of_a_topic_has_an_effect(make_broker: MakeBroker, name: str) -> None:
     value, look, beside = OF_TOPICS[name]
     plain, changed = make_broker(**beside), make_broker(**beside)
     config: dict[str, Any] = {name: str(value).lower() if isinstance(value, bool) else value}

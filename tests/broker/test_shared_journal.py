@@ -322,7 +322,7 @@ def test_a_line_that_comes_between_keeps_the_journal(tmp_path: Path) -> None:
         assert each.continued_by is None
 
 
-def test_a_broker_removes_what_its_killed_predecessor_has_left_and_nothing_of_others(brokers: Copies) -> None:
+def test_a_broker_removes_only_files_of_its_killed_predecessor(brokers: Copies) -> None:
     cluster = brokers()
     for broker_id in (1, 2, 11):
         (cluster.directory / f"state.{broker_id}.left").touch()

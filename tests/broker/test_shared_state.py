@@ -85,7 +85,7 @@ STALE_CHANGES = {
 
 
 @pytest.mark.parametrize("stale", STALE_CHANGES.values(), ids=STALE_CHANGES.keys())
-def test_what_others_have_changed_meanwhile_is_refused(joined: Joined, stale: Change) -> None:
+def test_a_change_of_a_state_that_others_have_changed_is_refused(joined: Joined, stale: Change) -> None:
     first, second = joined(1), joined(2)
     first.save("the topics", Change({"orders": TOPIC}))
     second.look()

@@ -72,7 +72,7 @@ async def test_a_certificate_is_asked_for_and_checked_as_in_kafka(
     assert sum("the TLS handshake failed" in line for line in closings(caplog)) == len(refusals)
 
 
-async def test_a_rule_maps_a_certificate_to_its_user_and_refuses_what_it_does_not_match(
+async def test_a_rule_maps_a_certificate_to_its_user_and_refuses_others(
     make_side: MakeSide, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -183,7 +183,7 @@ async def test_requests_before_a_client_closed_its_side_are_answered(side: Side,
     assert await client.receive(200_000) == large * 3
 
 
-async def test_what_follows_the_end_of_the_stream_is_ignored(side: Side) -> None:
+async def test_bytes_after_the_end_of_the_stream_are_ignored(side: Side) -> None:
     client = await side.client(max_request_bytes=1 << 20)
     client.tls.write(framed(b"last"))
     with pytest.raises(ssl.SSLWantReadError):

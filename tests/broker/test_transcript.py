@@ -147,7 +147,7 @@ def test_a_torn_response_is_recorded_as_far_as_it_goes_or_may_be_kept(recording:
     assert (frame.size_bytes, frame.kept) == (len(torn), torn[:MAX_OTHER_BYTES])
 
 
-def test_an_answer_that_is_more_than_a_list_stays_what_it_is(recording: Recorded) -> None:
+def test_an_answer_that_is_more_than_a_list_is_shown_whole(recording: Recorded) -> None:
     recording.answer = ThrottledResponse([b"slow"], 10, trio.Event())
 
     assert recording.ask() is recording.answer

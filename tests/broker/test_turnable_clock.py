@@ -68,7 +68,7 @@ def turned() -> Iterator[Turned]:
     assert time.monotonic() - began < SOON_SECONDS
 
 
-async def test_a_turn_returns_when_what_is_due_has_happened_and_no_more(turned: Turned, nursery: trio.Nursery) -> None:
+async def test_a_turn_returns_when_all_that_is_due_has_happened(turned: Turned, nursery: trio.Nursery) -> None:
     for seconds in (30, 10, 20, 61):
         nursery.start_soon(turned.after, seconds, "slept")
 
@@ -106,7 +106,7 @@ async def test_a_timeout_that_another_has_set_fires_in_the_same_turn(turned: Tur
     assert turned.events == ["session at 10", "poll at 12", "rebalance at 15"]
 
 
-async def test_a_turn_waits_for_threads_and_what_follows_them(turned: Turned, nursery: trio.Nursery) -> None:
+async def test_a_turn_waits_for_threads_and_for_work_that_follows_them(turned: Turned, nursery: trio.Nursery) -> None:
     async def delete_in_a_thread() -> None:
         await trio.sleep(10)
         await trio.to_thread.run_sync(time.sleep, 0.05)

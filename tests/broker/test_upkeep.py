@@ -227,7 +227,7 @@ async def test_files_are_removed_and_closed_in_a_thread(
     assert not [name for name in names_in(log.directory) if name.endswith(".deleted")]
 
 
-async def test_maps_of_what_is_no_longer_written_are_given_back(plain_manager: LogManager, keep_up: KeepUp) -> None:
+async def test_maps_of_sealed_segments_are_given_back(plain_manager: LogManager, keep_up: KeepUp) -> None:
     log = log_in(plain_manager)
     for number in range(30):
         append(log, "x" * 5000, timestamp_ms=NOW_MS + number)
@@ -265,7 +265,7 @@ async def test_idle_producers_are_forgotten_every_ten_minutes_whatever_the_inter
     assert not log.producer_state.producers
 
 
-async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(keep_up: KeepUp) -> None:
+async def test_an_action_runs_on_the_loop_and_its_rest_in_a_thread(keep_up: KeepUp) -> None:
     here = threading.current_thread()
     seen: list[bool] = []
 

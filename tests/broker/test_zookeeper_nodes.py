@@ -115,6 +115,6 @@ def test_the_servers_of_zookeeper_connect_are_read(text: str, servers: list[tupl
 
 
 @pytest.mark.parametrize("text", ["", "a:b", "a:0", "a:99999", ",b:1"])
-def test_what_names_no_server_is_refused(text: str) -> None:
+def test_a_connect_string_without_a_server_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         parse_ensemble(text)

@@ -72,7 +72,7 @@ async def test_row_62_a_fetch_is_charged_with_its_size_before_down_conversion(br
     assert magics(converted)[0] == 0
 
 
-async def test_row_65_the_throttle_is_what_exceeds_the_limit_over_the_window(broker: InMemoryBroker) -> None:
+async def test_row_65_the_throttle_time_is_the_excess_over_the_window(broker: InMemoryBroker) -> None:
     await limit(broker, PRODUCE, 10_000)
     batch = build_batch([Record(0, 0, None, b"x" * 150_000, ())])
     body: dict[str, Any] = {"acks": 1, "timeout_ms": 1000, "topics": [("t", [(0, batch)])]}

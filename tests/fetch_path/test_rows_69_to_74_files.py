@@ -85,7 +85,7 @@ async def test_row_70_records_go_to_the_socket_unread(broker: InMemoryBroker, mo
     assert sum(sent) == sum(map(len, stored))
 
 
-async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(broker: InMemoryBroker) -> None:
+async def test_row_71_records_appended_while_an_answer_is_sent_are_not_in_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t")
     (head, records) = answered(broker, 0)

@@ -118,7 +118,7 @@ def with_head(key: int, version: int) -> bytes:
         *(struct.pack(">i", size) for size in (-1, -(2**31), 1001, 2**31 - 1)),
     ],
 )
-async def test_row_85_row_87_what_may_not_be_a_request_closes_the_connection(connect: Connect, sent: bytes) -> None:
+async def test_row_85_row_87_bytes_that_are_no_request_close_the_connection(connect: Connect, sent: bytes) -> None:
     wire = connect(max_request_bytes=1000)
 
     wire.sock.send(sent)

@@ -101,7 +101,7 @@ def test_a_filtered_batch_keeps_its_header_but_for_the_count(codec: Codec) -> No
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_has_the_last_offset_of_what_stays(magic: int) -> None:
+def test_a_wrapper_has_the_last_offset_of_the_kept_records(magic: int) -> None:
     batch = build_records(some_records(50), magic=magic, base_offset=50, codec=Codec.GZIP)
     before = {record.offset: record for record in records_in(batch)}
 

@@ -78,7 +78,7 @@ def test_every_record_of_kafkas_segments_is_found_by_its_offset() -> None:
     assert found > 400
 
 
-def test_a_view_of_a_batch_has_what_its_header_has() -> None:
+def test_a_view_of_a_batch_has_the_fields_of_its_header() -> None:
     batch = build_batch(
         [record_at(50), record_at(52)],
         base_offset=50,

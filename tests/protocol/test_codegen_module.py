@@ -110,7 +110,7 @@ def check_codecs(decoded_message: Message, encoded_message: Message, version: in
 
 
 @pytest.mark.parametrize(("name", "version"), sorted(recordings()))
-def test_what_apache_kafka_recorded_is_decoded_and_encoded_alike(name: str, version: int) -> None:
+def test_recorded_frames_are_decoded_and_encoded_alike(name: str, version: int) -> None:
     api = API_TABLE[key_of(name)]
     for recording in recordings()[name, version]:
         frame = bytearray.fromhex(recording["request"])

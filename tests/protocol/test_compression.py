@@ -48,7 +48,7 @@ def refused_code(codec: Codec, data: bytes | bytearray, *, max_size: int = LIMIT
 @pytest.mark.parametrize(("magic", "codec"), CODECS_OF_FORMATS)
 @PROPERTY
 @given(data=st.one_of(st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(lambda part: part * 9000)))
-def test_what_was_compressed_comes_back(codec: Codec, magic: int, data: bytes) -> None:
+def test_compressed_bytes_come_back(codec: Codec, magic: int, data: bytes) -> None:
     compressed = compress(codec, data, magic=magic)
 
     assert decompress(codec, compressed, max_size=len(data), magic=magic) == data
@@ -56,7 +56,7 @@ def test_what_was_compressed_comes_back(codec: Codec, magic: int, data: bytes) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_another_client_reads_what_is_written_and_writes_what_is_read(codec: Codec) -> None:
+def test_other_clients_read_the_compressed_bytes_and_write_readable_ones(codec: Codec) -> None:
     encode, decode = (getattr(kafka_python, f"{codec.name.lower()}_{what}") for what in ("encode", "decode"))
 
     assert decode(compress(codec, SAMPLE)) == SAMPLE
@@ -151,7 +151,7 @@ def test_snappy_is_read_without_xerial_framing_and_in_several_streams_of_it() ->
     assert decompress(Codec.SNAPPY, streams, max_size=LIMIT) == b"one, two"
 
 
-def test_all_members_of_a_gzip_stream_are_read_and_what_follows_them_is_not() -> None:
+def test_all_members_of_a_gzip_stream_are_read_and_nothing_after_them() -> None:
     stream = gzip.compress(SAMPLE) + gzip.compress(b"") + gzip.compress(b"end")
 
     assert decompress(Codec.GZIP, stream, max_size=LIMIT) == SAMPLE + b"end"

@@ -68,7 +68,7 @@ def made_again(group: ConsumerGroup, record: ConsumerGroupRecord) -> ConsumerGro
             return group.regex_record(name, group.resolved[name])
 
 
-def test_what_a_group_makes_of_its_state_are_the_records_that_it_was_made_of() -> None:
+def test_a_group_writes_the_records_that_it_was_read_from() -> None:
     group = ConsumerGroup("recs")
     for key, value in kafkas_records():
         record = read_record(record_of(key, value))

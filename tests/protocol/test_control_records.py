@@ -84,5 +84,5 @@ def test_a_key_without_a_type_is_corrupt(key: bytes | None) -> None:
         (b"\0\0\0\5", b"\0\0\0\0\0\0"),
     ],
 )
-def test_what_ends_no_transaction_is_no_marker(key: bytes, value: bytes | None) -> None:
+def test_a_record_that_ends_no_transaction_is_no_marker(key: bytes, value: bytes | None) -> None:
     assert refusal_of(lambda: read_end_txn_marker(Record(0, 0, key, value))) is ErrorCode.CORRUPT_MESSAGE

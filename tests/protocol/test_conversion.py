@@ -99,7 +99,7 @@ def test_records_keep_offset_key_and_value_on_the_way_down(to_magic: int, codec:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_magic_1_goes_down_to_magic_0_too_and_what_is_old_enough_keeps_its_bytes(codec: Codec) -> None:
+def test_magic_1_goes_down_to_magic_0_too_and_older_formats_keep_their_bytes(codec: Codec) -> None:
     old = build_message_set(RECORDS, magic=0, codec=codec)
     new = build_message_set(RECORDS, magic=1, codec=codec)
     batch = build_batch(RECORDS)

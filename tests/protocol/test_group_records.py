@@ -176,7 +176,7 @@ def test_instance_ids_are_kept_beside_a_value_that_kafka_2_0_reads() -> None:
     assert read_group(a_record(value, headers)) == group
 
 
-def test_headers_of_others_and_bytes_behind_what_is_known_are_passed_over() -> None:
+def test_headers_of_others_and_bytes_behind_the_known_fields_are_passed_over() -> None:
     headers = (("trace", None), ("trace", b"7"))
 
     assert read_key(KAFKA_GROUP_KEY + b"more") == GroupKey("readers")

@@ -113,7 +113,7 @@ def test_a_wrapper_has_the_last_offset_the_latest_timestamp_and_no_key(magic: in
 
 
 @pytest.mark.parametrize(("offset", "inside"), [(1004, [1000, 1001, 1004]), (0, [0, 1, 4])])
-def test_a_wrapper_moves_what_is_inside_by_its_offset_unless_it_is_0(offset: int, inside: list[int]) -> None:
+def test_a_wrapper_moves_the_offsets_inside_by_its_own_unless_it_is_0(offset: int, inside: list[int]) -> None:
     wrapper = build_message_set(RECORDS, magic=1, codec=Codec.SNAPPY)
     crc = read_message_header(wrapper).crc
 

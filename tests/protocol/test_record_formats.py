@@ -88,7 +88,7 @@ def test_any_records_come_back(form: Format, records: list[Record]) -> None:
 @pytest.mark.parametrize("form", KNOWN_TO_KAFKA_PYTHON, ids=str)
 @PROPERTY
 @given(records=record_lists(headers=True, dense=True))
-def test_kafka_python_reads_what_is_built(form: Format, records: list[Record]) -> None:
+def test_kafka_python_reads_built_batches(form: Format, records: list[Record]) -> None:
     theirs = kafka_python.MemoryRecords(bytes(form.build(records)))
 
     read = []
@@ -103,7 +103,7 @@ def test_kafka_python_reads_what_is_built(form: Format, records: list[Record]) -
 @pytest.mark.parametrize("form", KNOWN_TO_KAFKA_PYTHON, ids=str)
 @PROPERTY
 @given(records=record_lists(headers=True, dense=True))
-def test_what_kafka_python_builds_is_read(form: Format, records: list[Record]) -> None:
+def test_batches_of_kafka_python_are_read(form: Format, records: list[Record]) -> None:
     if form.magic == 2:
         builder = kafka_python.DefaultRecordBatchBuilder(2, form.codec, False, -1, -1, -1, LIMIT)
     else:

@@ -78,7 +78,7 @@ def test_an_expression_matches_whole_names(pattern: str, name: str, matches: boo
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_what_is_no_expression_is_refused_with_the_reason(pattern: str) -> None:
+def test_a_malformed_expression_is_refused_with_the_reason(pattern: str) -> None:
     with pytest.raises(RegexError, match=re.escape(REFUSED[pattern])):
         TopicRegex(pattern)
 

@@ -49,7 +49,7 @@ def test_the_types_that_an_api_names(names: str, types: set[ResourceType]) -> No
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
-def test_an_api_names_what_its_rights_are_on(api: Api) -> None:
+def test_an_api_names_the_resources_of_its_rights(api: Api) -> None:
     subjects = {right.subject for right in api.rights if right.by_handler_since}
 
     assert subjects <= resource_types(api.request) | resource_types(api.response) | {CLUSTER}

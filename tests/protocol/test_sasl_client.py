@@ -63,5 +63,5 @@ def test_an_unsecured_token_names_its_user_for_an_hour() -> None:
     assert (read[0], read[1]["sub"], read[1]["exp"] - read[1]["iat"], signature) == ({"alg": "none"}, "ann", 3600, "")
 
 
-def test_a_token_is_what_is_given() -> None:
+def test_a_token_is_sent_as_it_is_given() -> None:
     assert next(conversation("OAUTHBEARER", "", "", lambda: "a.b.c")) == b"n,,\x01auth=Bearer a.b.c\x01\x01"

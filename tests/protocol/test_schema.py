@@ -102,7 +102,7 @@ def test_every_kind_of_field_and_null_go_there_and_back(version: int) -> None:
         assert decoded(Everything, version, encoded(Everything, version, value)) == value
 
 
-def test_call_without_values_has_every_default_also_of_what_is_always_on_the_wire() -> None:
+def test_call_without_values_has_every_default_also_of_required_fields() -> None:
     assert Everything() == (0, -1, 7, 3, False, "", None, b"", None, (), None, ())
     assert Everything.row("rows")() == (0, None, None)
     assert Everything.row("rows.inner")(a=1) == (1, 5)
@@ -336,7 +336,7 @@ def test_error_names_message_version_and_field(data: str, path: str) -> None:
         Everything.decode(0, bytes.fromhex(data))
 
 
-def test_error_does_not_quote_what_the_client_sent() -> None:
+def test_error_does_not_quote_the_request() -> None:
     with pytest.raises(KafkaProtocolError) as refused:
         Everything.decode(0, bytes.fromhex(f"00000001 0000000000000002 01 0006 {b'secret'.hex()} fffe"))
 
@@ -396,7 +396,7 @@ def test_a_meaning_changes_nothing_on_the_wire(version: int) -> None:
     assert decoded(Meant, version, data) == value
 
 
-def test_a_field_is_found_by_what_it_means_and_by_its_path() -> None:
+def test_a_field_is_found_by_its_meaning_and_by_its_path() -> None:
     assert contains(Meant.fields, Meaning.PARTITION)
     assert not contains(Meant.fields, Meaning.GROUP)
     assert Meant.field("rows.number").name == "number"

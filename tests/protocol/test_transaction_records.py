@@ -78,12 +78,12 @@ RECORDED = {
 
 
 @pytest.mark.parametrize(("written", "record"), RECORDED.values(), ids=RECORDED)
-def test_what_kafka_wrote_is_read_and_written_the_same(written: str, record: TransactionRecord) -> None:
+def test_records_of_kafka_are_read_and_written_the_same(written: str, record: TransactionRecord) -> None:
     assert decode_value(bytes.fromhex(written)) == record
     assert encode_value(record).hex() == written
 
 
-def test_what_kafka_4_4_wrote_for_a_client_of_transactions_v1_is_written_as_by_2_0() -> None:
+def test_a_record_of_kafka_4_4_for_a_client_of_transactions_v1_is_written_as_by_2_0() -> None:
     later = "0001000000000000000700000000ea6002020261020000000000000001a2226d7fa9000001a2226d7fa50100080000000000000007"
 
     record = decode_value(bytes.fromhex(later))
@@ -105,5 +105,5 @@ VALUE = RECORDED["Ongoing"][0]
     [(decode_key, key) for key in ("", "00", "000100017a", "00000005746f", "00000002746f00", "0000ffff")]
     + [(decode_value, value) for value in ("", "0001" + VALUE[4:], VALUE[:-2], VALUE + "00")],
 )
-def test_what_is_of_another_version_or_length_is_corrupt(decode: Callable[[bytes], object], data: str) -> None:
+def test_a_record_of_another_version_or_length_is_corrupt(decode: Callable[[bytes], object], data: str) -> None:
     assert refusal_of(lambda: decode(bytes.fromhex(data))) is ErrorCode.CORRUPT_MESSAGE

@@ -157,7 +157,7 @@ def test_an_operation_needs_a_key_and_cannot_wait_twice(purgatory: Purgatory) ->
     assert purgatory.watched == 1
 
 
-def test_an_operation_completed_by_what_its_check_set_off_is_not_watched(purgatory: Purgatory, timer: Timer) -> None:
+def test_an_operation_completed_during_its_own_check_is_not_watched(purgatory: Purgatory, timer: Timer) -> None:
     class Odd(Wait):
         def try_complete(self) -> bool:
             self.force_complete()
@@ -168,7 +168,7 @@ def test_an_operation_completed_by_what_its_check_set_off_is_not_watched(purgato
     assert len(timer) == 0
 
 
-def test_row_33_what_is_done_leaves_other_lists_when_more_than_the_interval_have_gathered(timer: Timer) -> None:
+def test_row_33_completed_operations_leave_other_lists_when_more_than_the_interval_have_gathered(timer: Timer) -> None:
     purgatory = Purgatory("test", timer, purge_interval=10)
     bystander = watch(purgatory, Wait(), "b", "quiet")
     for _ in range(10):

@@ -286,12 +286,12 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(start_ms=st.sampled_from([0, 1, 255, 65_535, 2**32 - 3, 1_700_000_000_000]), steps=STEPS)
-def test_any_history_fires_what_a_heap_would(start_ms: int, steps: list[tuple[str, int]]) -> None:
+def test_any_history_fires_the_same_tasks_as_a_heap(start_ms: int, steps: list[tuple[str, int]]) -> None:
     check_against_heap(start_ms, steps)
 
 
 @pytest.mark.slow
-def test_long_random_histories_fire_what_a_heap_would() -> None:
+def test_long_random_histories_fire_the_same_tasks_as_a_heap() -> None:
     generator = random.Random(20_111)
     for _ in range(200):
         steps = []

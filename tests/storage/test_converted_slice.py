@@ -44,7 +44,7 @@ def plain(base_offset: int, count: int = 3, size: int = 20, codec: Codec = Codec
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_it_is_as_long_as_what_was_read(slice_of: SliceOf, magic: int, codec: Codec) -> None:
+def test_it_is_as_long_as_the_read_batches(slice_of: SliceOf, magic: int, codec: Codec) -> None:
     records = slice_of(*(plain(3 * i, codec=codec, size=100) for i in range(20)))
 
     converted = ConvertedSlice(records, magic, 0)
@@ -63,7 +63,7 @@ def test_row_69_the_first_batch_is_whole_however_much_longer_it_becomes(slice_of
     assert offsets_in(data) == list(range(50))
 
 
-def test_row_69_what_conversion_saves_is_filled_with_the_head_of_a_cut_off_batch(slice_of: SliceOf) -> None:
+def test_row_69_bytes_saved_by_conversion_are_filled_with_the_head_of_a_cut_off_batch(slice_of: SliceOf) -> None:
     headers = ((("header", b"long" * 100),),)
     batch = build_batch([Record(0, TIME_MS, None, b"v", *headers)])
 
@@ -157,7 +157,7 @@ def test_a_batch_that_cannot_be_read_is_an_error_at_once_or_ends_the_answer_befo
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 11, 12, 13, 61, 1000, READ_BYTES, READ_BYTES + 1])
-def test_fillers_are_no_longer_than_what_is_missing(missing_bytes: int) -> None:
+def test_fillers_are_no_longer_than_the_missing_bytes(missing_bytes: int) -> None:
     filling = filler(missing_bytes)
 
     assert len(filling) == min(missing_bytes, READ_BYTES)

@@ -86,7 +86,7 @@ def test_offsets_and_transactions_are_those_kafka_wrote_down(directory: Path) ->
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(2, 7)]
 
 
-def test_what_was_not_written_keeps_its_bytes(directory: Path) -> None:
+def test_logs_that_were_not_written_keep_their_bytes(directory: Path) -> None:
     before = files_of(directory)
     is_after_crash = MARKER not in before
 

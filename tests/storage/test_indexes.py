@@ -236,7 +236,7 @@ def test_truncation_drops_the_offset_and_all_beyond(tmp_path: Path, offset: int,
     assert times.last_entry == (TimestampOffset(100 + kept, BASE + 10 * kept) if kept else TimestampOffset(-1, BASE))
 
 
-def test_what_truncation_dropped_is_not_found_again_after_a_crash(tmp_path: Path) -> None:
+def test_entries_that_truncation_dropped_are_not_found_after_a_crash(tmp_path: Path) -> None:
     index = filled(tmp_path, 512)  # all the room there is
     index.truncate_to(BASE + 20)
     del index  # without the trim of a clean stop

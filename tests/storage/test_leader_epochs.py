@@ -92,7 +92,7 @@ def test_an_epoch_ends_as_the_next_begins(tmp_path: Path, epoch: int, led_in: in
         ((9, 0), [(9, 0)]),
     ],
 )
-def test_the_newest_word_displaces_what_contradicts_it(
+def test_the_newest_entry_displaces_entries_that_contradict_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, newest: tuple[int, int], left: list[tuple[int, int]]
 ) -> None:
     cache = cache_of(tmp_path, (1, 0), (4, 20))
@@ -129,7 +129,7 @@ def test_truncation_forgets_the_epochs_beyond_either_end(
     assert entries_on_disk(cache) == left == [tuple(entry) for entry in cache.entries]
 
 
-def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
+def test_an_unchanged_epoch_is_not_written(tmp_path: Path) -> None:
     cache = cache_of(tmp_path, (2, 10), (4, 20))
     cache.path.unlink()
 

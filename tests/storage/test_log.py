@@ -41,7 +41,7 @@ class TestAppending:
         assert (values_of(log), offsets_of(log)) == (["a", "b", "c"], [0, 1, 2])
         assert (bytes(frame[:4]), bytes(frame[-4:])) == (b"head", b"tail")
 
-    def test_the_short_way_writes_what_the_long_way_writes(self, tmp_path: Path) -> None:
+    def test_the_short_way_writes_the_same_bytes_as_the_long_way(self, tmp_path: Path) -> None:
         plain, checked = (
             open_log(tmp_path / "plain"),
             open_log(tmp_path / "checked", LogConfig(message_timestamp_difference_max_ms=10**12)),

@@ -107,7 +107,7 @@ class TestRecords:
 
         assert [offset for offset, _, _ in survivors(log)] == [1, 2]
 
-    def test_headers_and_timestamps_of_what_stays_are_as_they_were(self, log: Log) -> None:
+    def test_headers_and_timestamps_of_kept_records_are_as_they_were(self, log: Log) -> None:
         send(
             log,
             build_batch(
@@ -335,7 +335,7 @@ class TestWhatGoesWrong:
         assert segment_bases(log) == [0, 2]
 
     @pytest.mark.parametrize("at", range(4))
-    def test_a_log_that_is_truncated_meanwhile_keeps_what_truncation_left(self, log: Log, at: int) -> None:
+    def test_a_log_that_is_truncated_meanwhile_stays_truncated(self, log: Log, at: int) -> None:
         put(log, ("a", "1"))
         put_segment(log, ("a", "2"))
         put(log, ("a", "3"))

@@ -191,7 +191,7 @@ def test_a_log_whose_replacement_is_abandoned_is_as_before(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("changed", ["truncate_to", "truncate_fully_and_start_at", "delete_old_segments", "close"])
-def test_what_changes_the_log_first_takes_a_begun_replacement_away(tmp_path: Path, changed: str) -> None:
+def test_a_change_of_the_log_takes_a_begun_replacement_away_first(tmp_path: Path, changed: str) -> None:
     config = config_of(cleanup_policy=("compact", "delete"), segment_bytes=1 << 16, retention_ms=0)
     log = filled(tmp_path / "log", overwritten, config)
     with_a_begun_replacement(log)

@@ -31,7 +31,7 @@ class TestWhatCanBeCompacted:
         [(0, 2, 1.0), (1, 1, 0.5), (1, 0, 0.0)],
         ids=["at first all but the active segment is dirty", "what was compacted is clean", "all is clean"],
     )
-    def test_what_was_not_compacted_is_dirty(self, log: Log, cleaned: int, dirty: int, ratio: float) -> None:
+    def test_a_log_is_dirty_after_its_compacted_part(self, log: Log, cleaned: int, dirty: int, ratio: float) -> None:
         for number in range(cleaned + dirty):
             put_segment(log)
             if number < cleaned:
@@ -86,7 +86,7 @@ class TestWhatCanBeCompacted:
             logging.WARNING
         ]
 
-    def test_what_is_written_after_a_truncation_is_dirty(self, log: Log) -> None:
+    def test_records_written_after_a_truncation_are_dirty(self, log: Log) -> None:
         put_segment(log)
         put_segment(log)
         clean(log)
@@ -145,7 +145,9 @@ class TestChoice:
         assert cleaner.grab_filthiest_log(NOW_MS + 1000) is None
         assert cleaner.grab_filthiest_log(NOW_MS + 1001) is not None
 
-    def test_what_failed_is_left_and_named_once(self, manager: LogManager, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_log_that_failed_is_left_and_named_once(
+        self, manager: LogManager, caplog: pytest.LogCaptureFixture
+    ) -> None:
         log = log_in(manager)
         put_segment(log)
         cleaner = LogCleanerManager(manager)
@@ -200,7 +202,7 @@ class TestCheckpoint:
         opened(tmp_path, COMPACTED).get_or_create_log(TopicPartition("gone", 3), now_ms=NOW_MS)
         assert (tmp_path / CHECKPOINT).read_text() == "0\n0\n"
 
-    def test_what_a_truncation_took_is_not_compacted_after_a_restart_either(self, tmp_path: Path) -> None:
+    def test_a_truncated_part_is_not_compacted_after_a_restart_either(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, COMPACTED)
         log = log_in(manager)
         put_segment(log)

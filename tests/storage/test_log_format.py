@@ -24,7 +24,7 @@ def documented_files() -> dict[str, bytes]:
     return found
 
 
-def test_the_example_is_what_is_written(tmp_path: Path) -> None:
+def test_the_documented_example_is_written_to_the_byte(tmp_path: Path) -> None:
     directory = tmp_path / "orders-0"
     log = open_log(directory, LogConfig(index_interval_bytes=0))
     at = 1_700_000_000_000

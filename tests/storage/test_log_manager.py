@@ -170,7 +170,9 @@ class TestDeletion:
 
         assert "00000000000000000001.snapshot" in names_in(log.directory)
 
-    def test_what_a_crash_left_renamed_is_removed_after_a_start(self, manager: LogManager, tmp_path: Path) -> None:
+    def test_renamed_directories_that_a_crash_left_are_removed_after_a_start(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
         append(log_in(manager), "a")
         manager.delete_log(ORDERS)
         crash(manager)
@@ -213,7 +215,7 @@ class TestStops:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("trial", range(3))
-    def test_what_was_acknowledged_survives_a_kill(self, tmp_path: Path, trial: int) -> None:
+    def test_acknowledged_records_survive_a_kill(self, tmp_path: Path, trial: int) -> None:
         """A process appends and reports each offset; it is killed in the middle of that."""
         program = (
             "import sys; from dataclasses import replace; from pathlib import Path\n"
@@ -267,7 +269,7 @@ class TestUpkeep:
 
         assert dict(log_in(manager).producer_state.producers) == {}
 
-    def test_flush_ms_forces_what_is_old_enough_and_a_rolled_segment_needs_no_asking(self, tmp_path: Path) -> None:
+    def test_flush_ms_forces_old_records_and_rolled_segments_at_once(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, replace(CONFIG, flush_ms=1000))
         log = log_in(manager)
         append(log, "a")

@@ -56,7 +56,7 @@ class TestRolling:
 
 
 class TestFlushing:
-    def test_only_what_is_new_is_forced(self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_new_segments_are_forced(self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = descriptors_in(tmp_path)
         rolled.flush()
         append(rolled, "new")
@@ -168,7 +168,7 @@ class TestFlushingMeanwhile:
             patch.setattr("minibroker.storage.files.disk.fdatasync", fdatasync)
             log.flush()
 
-    def test_what_is_new_meanwhile_is_flushed_again(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_records_appended_during_a_flush_are_flushed_again(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a")
         self.flush_while(log, monkeypatch, lambda: append(log, "b"))
         assert (log.recovery_point, log.unflushed_messages) == (1, 1)
@@ -176,7 +176,7 @@ class TestFlushingMeanwhile:
         self.flush_while(log, monkeypatch, lambda: log.roll(NOW_MS))
         assert log.has_unflushed_segments
 
-    def test_what_is_cut_off_meanwhile_is_not_counted(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_records_cut_off_during_a_flush_are_not_counted(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a", "b")
         append(log, "c")
 

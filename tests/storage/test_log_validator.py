@@ -114,7 +114,7 @@ class TestRefusing:
 
 
 class TestFormats:
-    def test_what_an_earlier_version_stored_is_read_and_found_by_time(self, tmp_path: Path) -> None:
+    def test_wrappers_that_an_earlier_version_stored_are_read_and_found_by_time(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, message_format_version="0.10.2")
         later = [record._replace(timestamp_ms=NOW_MS + 10 * number) for number, record in enumerate(RECORDS)]
 
@@ -140,7 +140,7 @@ class TestFormats:
 
         assert code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
-    def test_what_grows_too_large_by_conversion_is_refused(self, tmp_path: Path) -> None:
+    def test_a_batch_that_grows_too_large_by_conversion_is_refused(self, tmp_path: Path) -> None:
         records = [record._replace(value=b"v" * 400) for record in RECORDS]
         wrapper = wrapper_of(1, Codec.GZIP, records)
         log = log_of(tmp_path, max_message_bytes=len(wrapper) + 50, compression_type="uncompressed")

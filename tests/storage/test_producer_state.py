@@ -76,7 +76,7 @@ def test_a_marker_without_records_ends_where_it_begins(manager: ProducerStateMan
     assert unstable(manager) == 4
 
 
-def test_a_marker_ends_what_its_own_append_began(manager: ProducerStateManager) -> None:
+def test_a_marker_ends_a_transaction_of_its_own_append(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=False)
     info.append_data(0, 0, 1, 0, 20, 21, True)
     completed = info.append_marker(EndTxnMarker(ControlType.ABORT, 0), epoch=0, offset=22, timestamp_ms=0)
@@ -162,7 +162,7 @@ def test_a_new_epoch_within_an_append_forgets_the_sequences_before_it(manager: P
     assert list(entry.batches) == [BatchMetadata(2, 7, 2, 0)]
 
 
-def test_what_a_leader_replicated_is_not_checked_again(manager: ProducerStateManager) -> None:
+def test_replicated_batches_are_not_checked_again(manager: ProducerStateManager) -> None:
     append(manager, 70, offset=0, epoch=5, is_from_client=False, is_replicated=True)
     append(manager, 90, offset=1, epoch=5, is_from_client=False, is_replicated=True)
     append(manager, 3, offset=2, epoch=4, is_from_client=False, is_replicated=True)
@@ -258,7 +258,7 @@ def test_a_marker_of_which_the_time_is_unknown_fences_from_the_start_on(tmp_path
     append(manager, 0, offset=4)
 
 
-def test_a_log_may_have_what_a_producer_wrote_after_it_was_fenced(manager: ProducerStateManager) -> None:
+def test_a_log_may_have_batches_of_a_producer_that_was_fenced_before(manager: ProducerStateManager) -> None:
     """Kafka 2.0.1 forgets markers: such a log is replayed as it is."""
     batches = [
         batch_of(0, epoch=0),

@@ -245,7 +245,7 @@ class TestFlippedBits:
 
 class TestRepeatedCrashes:
     @pytest.mark.parametrize("seed", range(5))
-    def test_of_many_crashes_each_leaves_a_prefix_of_what_was_appended(self, tmp_path: Path, seed: int) -> None:
+    def test_of_many_crashes_each_leaves_a_prefix_of_the_appends(self, tmp_path: Path, seed: int) -> None:
         """Appends, rolls, truncations and flushes between crashes that tear the last write anywhere."""
         chance = random.Random(seed)
         directory = tmp_path / "log"

@@ -44,7 +44,7 @@ def recorded_partitions(directory: Path) -> dict[str, list[int]]:
     return partitions
 
 
-def test_what_kafka_keeps_beside_its_logs_is_rebuilt_from_them(tmp_path: Path) -> None:
+def test_files_that_kafka_keeps_beside_its_logs_are_rebuilt_from_them(tmp_path: Path) -> None:
     recorded = tmp_path / "recorded"
     differences = set()
     compared = 0
