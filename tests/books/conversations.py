@@ -13,7 +13,7 @@
                                                          defaults that nobody has asked for a coordinator
     change in kafka 4.0 a segment has a mebibyte         or the change of a later release of Apache Kafka
     not 3.9 4.4: REASON                                  why it is not held with these releases of Apache Kafka
-    in memory REASON                                     why it is not held over the wire
+    in memory REASON                                     why it is not held over the wire; above: none in the file is
     > create "@t", 2                                     a verb: a method of `Conversation`; `@` is the run's prefix
     > one: JoinGroup 3 member_id=""                      a request: API, version, fields; `one` is its answer
     > Heartbeat 3 **member(one)                          fields are written as in Python, and may use earlier answers
@@ -46,6 +46,7 @@ from minibroker.broker.wings.testing.faults.fault import Fault
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.consumer_protocol import write_assignment
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.primitives import ZERO_UUID, UnknownTopicById
@@ -59,6 +60,7 @@ from tests.books.language import KNOWN, line_of
 from tests.broker.asking import batch_of, on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.faulty import Faulty
+from tests.broker.group_clients import subscription
 from tests.broker.scripted_follower import lead_elsewhere, partition_of
 from tests.conformance.asking import config_rows
 from tests.conformance.steps import KEYS, resolved
@@ -74,6 +76,7 @@ MOST_ROWS = 20  # of a list
 LONG = 60  # bytes of a value
 LONGEST = 1000  # characters of a text that is shown whole
 WIDTH = 118
+KAFKA_ID = re.compile(r"[\w-]{22}")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -96,7 +99,7 @@ class Conversation:
         self._source = ""  # where the next request comes from
         self._known: dict[str, Any] = KNOWN | {"configs": script.configs}
         self._known |= {"batch": batch_of, "message_set": message_set, "producer": producer}
-        self._known["in_transaction"] = in_transaction
+        self._known |= {"in_transaction": in_transaction, "subscription": subscription, "assignment": assignment_of}
         self._known |= {"NOW_MS": NOW_MS, "scram": scram, "batches": batches, "Codec": Codec}
         self._known |= {"commit_marker": commit_marker, "with_fields": with_fields}
 
@@ -275,6 +278,8 @@ class Conversation:
             text = value.replace(self._directory, "DIRECTORY")
             if len(text) > LONGEST:
                 return f"{text[:LONG]!r}... {len(text)}"
+            if name == "member_id" and KAFKA_ID.fullmatch(value):
+                return repr(self._mask("id", value))
             return repr(UUID.sub(lambda found: self._mask("uuid", found[0]), text))
         if isinstance(value, bytes | bytearray | memoryview):
             data = bytes(value)
@@ -484,6 +489,11 @@ def batches(*records: tuple[bytes | None, int], **options: Any) -> bytearray:
     """A batch of records with these keys and times."""
     rows = [Record(offset, time_ms, key, b"v") for offset, (key, time_ms) in enumerate(records)]
     return build_batch(rows, **options)
+
+
+def assignment_of(*partitions: int) -> bytes:
+    """The assignment of a classic member: partitions of t."""
+    return write_assignment(0, [("t", list(partitions))])
 
 
 def message_set(value: bytes, magic: int = 1) -> bytearray:

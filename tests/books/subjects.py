@@ -152,7 +152,8 @@ def reason_against(name: str, book: Book, script: Script) -> str:
         if word == "limit":
             return "its throttle times are those of a clock that jumps"
     settings = book.settings | script.settings
-    if reason := next((line for line in script.heads if line.startswith("in memory ")), ""):
+    heads = [*book.head.splitlines(), *script.heads]
+    if reason := next((line for line in heads if line.startswith("in memory ")), ""):
         return reason.removeprefix("in memory ")
     for line in script.heads:
         releases, _, reason = line.removeprefix("not ").partition(": ")

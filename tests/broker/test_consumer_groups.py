@@ -30,7 +30,6 @@ from minibroker.broker.wings.consumer.member_counts import MemberCounts
 from minibroker.broker.wings.consumer.topics import topic_hash
 from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.consumer_protocol import read_assignment, write_assignment
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import subscription
@@ -84,40 +83,11 @@ class Members:
         body: dict[str, Any] = {"group_ids": [self.group_id], "include_authorized_operations": True}
         return (await self.broker.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, **body)).groups[0]
 
-    async def owned(self) -> dict[str, list[int]]:
-        return {
-            member.member_id: [each for row in member.assignment.topic_partitions for each in row.partitions]
-            for member in (await self.describe()).members
-        }
-
     async def join_classic(self, member_id: str = "", *owned: int, **body: Any) -> Any:
         given: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id, "session_timeout_ms": 10_000}
         given |= {"rebalance_timeout_ms": 30_000, "protocol_type": "consumer"}
         given |= {"protocols": [("range", subscription(*owned))]}
         return await self.broker.call(ApiKey.JOIN_GROUP, 5 if "group_instance_id" in body else 3, **given | body)
-
-    async def sync_classic(self, joined: Any, *partitions: int) -> Any:
-        assignment = [(joined.member_id, write_assignment(0, [("t", list(partitions))]))] if partitions else []
-        body: dict[str, Any] = {
-            "group_id": self.group_id,
-            "generation_id": joined.generation_id,
-            "member_id": joined.member_id,
-        }
-        return await self.broker.call(ApiKey.SYNC_GROUP, 2, **body, assignments=assignment)
-
-    async def beat_classic(self, joined: Any) -> int:
-        body: dict[str, Any] = {
-            "group_id": self.group_id,
-            "generation_id": joined.generation_id,
-            "member_id": joined.member_id,
-        }
-        return int((await self.broker.call(ApiKey.HEARTBEAT, 2, **body)).error_code)
-
-    async def commit(self, member_id: str, epoch: int, offset: int = 5, version: int = 9) -> int:
-        body: dict[str, Any] = {"group_id": self.group_id, "generation_id": epoch, "member_id": member_id}
-        topics = [("t", [(0, offset, -1, -1, None)])]
-        answer = await self.broker.call(ApiKey.OFFSET_COMMIT, version, **body, topics=topics)
-        return int(answer.topics[0].partitions[0].error_code)
 
     async def listed(self) -> list[tuple[str, str]]:
         answer = await self.broker.call(ApiKey.LIST_GROUPS, 5, states_filter=[], types_filter=[])
@@ -301,51 +271,6 @@ async def test_a_removal_that_cannot_be_stored_is_tried_again(
     assert list(group.missed_members) == ["a"]
 
 
-async def test_a_group_in_use_keeps_the_offsets_of_its_topics_and_an_unused_one_loses_them(members: Members) -> None:
-    await members.join("a")
-    await members.commit("a", members.epochs["a"])
-    members.broker.clock.wall_now_ms += 8 * 24 * 3600 * 1000
-    members.broker.parts.groups.offsets.expire()
-    in_use = len(group_of(members).offsets.committed)
-    await members.beat("a", -1)
-    members.broker.parts.groups.offsets.expire()
-
-    assert (in_use, await members.listed()) == (1, [])
-
-
-async def test_a_member_commits_in_an_older_epoch_partitions_that_it_still_has(members: Members) -> None:
-    await members.join("a")
-    await members.join("b", subscribed_topic_names=[])
-    await members.beat("a")
-    assert members.epochs["a"] == 2
-    await members.broker.create_topic("u")
-    await members.beat("a", subscribed_topic_names=["t", "u"])
-    body: dict[str, Any] = {"group_id": "g", "generation_id": 2, "member_id": "a"}
-    topics = [("u", [(0, 5, -1, -1, None)])]
-    of_u = await members.broker.call(ApiKey.OFFSET_COMMIT, 9, **body, topics=topics)
-
-    assert members.epochs["a"] == 3
-    assert [await members.commit("a", epoch) for epoch in (3, 2, 1, 4)] == [
-        ErrorCode.NONE,
-        ErrorCode.NONE,
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.STALE_MEMBER_EPOCH,
-    ]
-    assert of_u.topics[0].partitions[0].error_code == ErrorCode.STALE_MEMBER_EPOCH
-    assert await members.commit("a", 3, version=8) == ErrorCode.UNSUPPORTED_VERSION
-    fetched = [
-        (await members.broker.call(ApiKey.OFFSET_FETCH, 9, groups=[("g", *who, [("t", [0])])])).groups[0]
-        for who in (("a", 3), ("a", 2), ("c", 3), (None, -1))
-    ]
-    assert [row.error_code for row in fetched] == [
-        ErrorCode.NONE,
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.NONE,
-    ]
-    assert fetched[0].topics[0].partitions[0].committed_offset == 5
-
-
 def test_the_hash_of_a_topic_is_that_of_kafka() -> None:
     replicas = {number: PartitionState(0, 0, (0, 1), (0, 1)) for number in range(3)}
     topic = TopicMetadata("flights-é", uuid.UUID(int=0x0123456789ABCDEF_FEDCBA9876543210), replicas)
@@ -354,158 +279,6 @@ def test_the_hash_of_a_topic_is_that_of_kafka() -> None:
 
 
 # -- between the protocols ------------------------------------------------------------------------------------
-
-
-async def classic_group(members: Members) -> Any:
-    joined = await members.join_classic()
-    await members.sync_classic(joined, 0, 1, 2, 3)
-    return joined
-
-
-@pytest.mark.parametrize(
-    ("policy", "upgraded", "joins", "left_as"),
-    [
-        ("BIDIRECTIONAL", True, ErrorCode.NONE, "classic"),
-        ("upgrade", True, ErrorCode.NONE, "consumer"),
-        ("downgrade", False, ErrorCode.NONE, "classic"),
-        ("disabled", False, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "consumer"),
-    ],
-)
-async def test_a_live_group_changes_its_protocol_as_the_policy_allows(
-    make_broker: MakeBroker, policy: str, upgraded: bool, joins: ErrorCode, left_as: str
-) -> None:
-    members = await members_of(make_broker(**SETTINGS, group_consumer_migration_policy=policy))
-    await classic_group(members)
-    first = await members.join("new")
-    assert first.error_code == (ErrorCode.NONE if upgraded else ErrorCode.GROUP_ID_NOT_FOUND)
-
-    members.group_id = "h"
-    await members.join("new")
-    joined = await members.join_classic()
-    await members.beat("new", -1)
-
-    assert joined.error_code == joins
-    assert [kind for _, kind in await members.listed()] == [left_as]
-
-
-async def test_a_classic_member_goes_on_through_an_upgrade_and_back(
-    members: Members,
-) -> None:
-    old = await classic_group(members)
-    await members.join("new")
-    asked = await members.beat_classic(old)
-    revoking = await members.join_classic(old.member_id, 0, 1, 2, 3)
-    told = read_assignment((await members.sync_classic(revoking)).assignment).assigned_partitions
-    moved = await members.join_classic(old.member_id, 0, 1)
-    granted = await members.beat("new")
-    assert (asked, told[0].partitions) == (ErrorCode.REBALANCE_IN_PROGRESS, [0, 1])
-    assert (revoking.generation_id, moved.generation_id) == (1, 2)
-    assert granted.assignment.topic_partitions[0].partitions == [2, 3]
-    assert await members.commit(old.member_id, 2, version=8) == ErrorCode.NONE
-
-    await members.beat("new", -1)
-    assert await members.listed() == [("PreparingRebalance", "classic")]
-    alone = await members.join_classic(old.member_id)
-    await members.sync_classic(alone, 0, 1, 2, 3)
-
-    assert (alone.generation_id, await members.listed()) == (3, [("Stable", "classic")])
-
-
-async def test_a_classic_member_that_is_gone_when_its_group_is_upgraded_leaves_with_its_session(
-    members: Members,
-) -> None:
-    await classic_group(members)
-    await members.join("new")
-
-    await trio.sleep(11)
-
-    assert (await members.beat("new")).assignment.topic_partitions[0].partitions == [0, 1, 2, 3]
-
-
-async def test_a_new_member_waits_for_the_first_rebalance_of_a_classic_group(make_broker: MakeBroker) -> None:
-    members = await members_of(make_broker(**SETTINGS | {"group_initial_rebalance_delay_ms": 1000}))
-    waiting = await members.broker.park(members.join_classic)
-    early = await members.join("new")
-    await trio.sleep(1.1)
-
-    assert early.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert (await waiting.seen()).error_code == ErrorCode.NONE
-    assert (await members.join("new")).error_code == ErrorCode.NONE
-
-
-async def test_an_empty_group_becomes_a_classic_one_for_a_new_member_only_and_keeps_its_offsets(
-    members: Members,
-) -> None:
-    await members.join("a")
-    await members.commit("a", members.epochs["a"])
-    await members.beat("a", -1)
-
-    unknown = await members.join_classic("a")
-    kept = await members.listed()
-    joined = await members.join_classic()
-
-    assert (unknown.error_code, joined.error_code) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
-    assert (kept, await members.listed()) == ([("Empty", "consumer")], [("CompletingRebalance", "classic")])
-    fetched = await members.broker.call(ApiKey.OFFSET_FETCH, 5, group_id="g", topics=[("t", [0])])
-    assert fetched.topics[0].partitions[0].committed_offset == 5
-
-
-async def test_joins_that_wait_in_a_classic_group_begin_anew_when_it_is_upgraded(members: Members) -> None:
-    old = await classic_group(members)
-    waiting = await members.broker.park(members.join_classic)
-
-    await members.join("new")
-
-    assert (await waiting.seen()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert sorted(group_of(members).members) == sorted(["new", old.member_id, waiting.answer.member_id])
-
-
-async def test_a_group_that_is_no_consumers_or_has_other_bytes_stays_a_classic_one(members: Members) -> None:
-    reasons = []
-    for name, body in (("connect", {"protocol_type": "connect"}), ("odd", {"protocols": [("range", b"\0\0odd")]})):
-        members.group_id = name
-        joined = await members.join_classic(**body)
-        await members.sync_classic(joined, 0)
-        reasons.append((await members.join("new")).error_message)
-
-    assert reasons == [
-        "Cannot upgrade classic group connect to consumer group because the group does not use the consumer embedded "
-        "protocol.",
-        "Cannot upgrade classic group odd to consumer group because the embedded consumer protocol is malformed.",
-    ]
-
-
-async def test_a_classic_member_that_does_not_join_again_or_sync_in_time_is_removed(members: Members) -> None:
-    old = await classic_group(members)
-    await members.join("new")
-    for _ in range(8):
-        await members.beat_classic(old)  # REBALANCE_IN_PROGRESS: it should join
-        await members.beat("new")
-        await trio.sleep(5)
-    late = await members.join_classic(old.member_id)
-    await members.beat("new")
-    assert sorted(group_of(members).members) == sorted(["new", late.member_id])
-
-    for _ in range(8):
-        await members.beat_classic(late)  # but asks for no assignment
-        await members.beat("new")
-        await trio.sleep(5)
-
-    assert list(group_of(members).members) == ["new"]
-
-
-async def test_a_deadline_that_begins_anew_is_no_longer_the_one_before(members: Members) -> None:
-    await members.join("new")
-    joined = await members.join_classic()
-    for turn in range(8):
-        if turn == 4:
-            joined = await members.join_classic(joined.member_id)
-            await members.sync_classic(joined)
-        await members.beat_classic(joined)
-        await members.beat("new", topic_partitions=[])
-        await trio.sleep(5)
-
-    assert joined.member_id in group_of(members).members
 
 
 async def test_beside_apache_kafka_2_0_there_are_no_such_groups(make_broker: MakeBroker) -> None:

@@ -349,7 +349,8 @@ SEEN_ELSEWHERE = {
     " leader.replication.throttled.replicas follower.replication.throttled.replicas",
     "integration/test_mixed_controllers.py": "inter.broker.protocol.version",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
-    "broker/test_consumer_groups.py": "group.consumer.migration.policy group.consumer.regex.refresh.interval.ms"
+    "golden/conversations/consumer_groups.txt": "group.consumer.migration.policy",
+    "broker/test_consumer_groups.py": "group.consumer.regex.refresh.interval.ms"
     " group.consumer.min.session.timeout.ms group.consumer.max.session.timeout.ms"
     " group.consumer.min.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms"
     " group.consumer.min.assignment.interval.ms group.consumer.max.assignment.interval.ms",
