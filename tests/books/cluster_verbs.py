@@ -58,7 +58,7 @@ class ClusterVerbs:
 
     async def store(self, topic: str, leader: int, isr: Sequence[int], replicas: Sequence[int]) -> None:
         """Have a new topic in this state."""
-        topics = [(topic, -1, -1, [(0, list(replicas))], [])]
+        topics: list[Any] = [(topic, -1, -1, [(0, list(replicas))], [])]
         await self.broker.call(ApiKey.CREATE_TOPICS, 1, topics=topics, timeout_ms=1000)
         made = self.broker.state.topics[topic]
         state = PartitionState(leader, 1, tuple(isr), tuple(replicas), made.partitions[0].state_version + 1)
