@@ -9,6 +9,7 @@ tests.broker.settings_rows [FILE...]` judges them again and writes the outcomes 
     > change 0: log.roll.ms=0                    a change of broker 0 while it runs, "" for all brokers
     > jaas M required a="b";                     a login module; \\n is a new line
     > properties 'a=1\\nb=2'                       a file; also: environment A=1, principal 'RULES', 'NAME'
+    > variables A=1 | B=2                        a broker that starts with these variables; `given` are the settings
     < starts                                     the outcome; then values that are read otherwise than they are written,
     < broker.id=0                                warnings and notes, and where the broker listens
 
@@ -22,6 +23,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -31,9 +33,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from minibroker.broker.config.dynamic import DynamicConfig
-from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
 from minibroker.broker.config.settings.changeable import SETTINGS, InvalidDynamicConfig
+from minibroker.broker.wings.images import other_images
 from minibroker.broker.wings.images.environment import settings_of_environment
+from minibroker.broker.wings.images.images import Images
 from minibroker.broker.wings.security.principal_mapping import InvalidRules, NoMatchingRule, parse_rules, user_of
 from minibroker.broker.wings.security.tls import problems_of
 from minibroker.protocol.jaas import JaasError, parse_jaas
@@ -73,7 +77,8 @@ def judged(text: str, beside: dict[str, str], stores: Path) -> list[str]:
     for word, stands_for in words.items():
         text = text.replace(word, stands_for)
         given = {name: value.replace(word, stands_for) for name, value in given.items()}
-    lines = "\n".join(outcome(text, given)).replace(str(stores), "{stores}")
+    with patch.object(other_images, "SECRETS", stores):
+        lines = "\n".join(outcome(text, given)).replace(str(stores), "{stores}")
     return REASON_OF_OPENSSL.sub("(a reason of OpenSSL)", lines).splitlines()
 
 
@@ -91,6 +96,8 @@ def outcome(text: str, beside: dict[str, str]) -> Iterator[str]:
             yield str(read_properties(ast.literal_eval(rest)))
         elif kind == "environment":
             yield str(settings_of_environment(settings_of(rest)).settings)
+        elif kind == "variables":
+            yield from started_by(settings_in(rest))
         elif kind == "principal":
             rules, name = ast.literal_eval(f"[{rest}]")
             yield user_of(name, parse_rules(rules))
@@ -127,6 +134,19 @@ def started(given: dict[str, str], beside: dict[str, str]) -> Iterator[str]:
             yield f"listens {each.name}://{each.host}:{each.port} {each.protocol}, advertised {advertised}"
 
 
+def started_by(variables: dict[str, str]) -> Iterator[str]:
+    """What a broker makes of an environment: the settings that it adds, and what is said of the others."""
+    nothing, config = (environment_config(each) for each in ({"HOME": "/"}, variables))
+    for name, value in config.given.items():
+        if nothing.given.get(name) != value:
+            yield f"given {name}={value}"
+    yield from remarks(config)
+
+
+def environment_config(variables: dict[str, str]) -> KafkaConfig:
+    return load_config(None, [], listen=None, data_dir=None, images=Images(variables))
+
+
 def remarks(found: KafkaConfig | ConfigError) -> Iterator[str]:
     yield from (f"warning: {each}" for each in found.warnings)
     yield from (f"note: {each}" for each in found.notes)
@@ -143,6 +163,8 @@ def make_stores(folder: Path) -> Path:
     (folder / "server.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
     (folder / "garbage").write_bytes(b"garbage")
     (folder / "keys.json").write_text("{}")
+    (folder / "password").write_text("-Dw=1\n")
+    (folder / "passwords").write_text("a1,b2\n")
     for name, text in JAAS_FILES.items():
         (folder / name).write_text(text)
     content = made.issued().read_bytes()
