@@ -135,7 +135,7 @@ def started(given: dict[str, str], beside: dict[str, str]) -> Iterator[str]:
 
 
 def started_by(variables: dict[str, str]) -> Iterator[str]:
-    """What a broker makes of an environment: the settings that it adds, and what is said of the others."""
+    """The settings that an environment adds, and the warnings and notes on the others."""
     nothing, config = (environment_config(each) for each in ({"HOME": "/"}, variables))
     for name, value in config.given.items():
         if nothing.given.get(name) != value:
