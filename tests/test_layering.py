@@ -81,7 +81,8 @@ TOOLKIT_LAYERS = layers("""
     __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
     > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
     cluster_verbs explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl fetching_groups metrics story > any_cluster control > client > errors patience
+    > administration waiting > acl fetching_groups metrics story > any_cluster control > admin > client
+    > errors patience
 """)
 SPARK_LAYERS = layers("""
     alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source
@@ -417,6 +418,18 @@ def test_importing_a_package_runs_next_to_nothing() -> None:
         "an __init__.py is passed through by every import below it, so it imports nothing when it runs."
         " Import from the module itself; for names that users expect in the package, see src/minibroker/__init__.py.",
     )
+
+
+def test_what_an_answer_means_asks_nothing() -> None:
+    allowed = {"minibroker.client.errors", "minibroker.client.topic_partition"}
+    asking = ("minibroker.client", "threading", "socket", "selectors", "subprocess")
+
+    broken = broken_imports(
+        [path for path in source_files(TOOLKIT) if path.is_relative_to(ROOT / TOOLKIT / "admin")],
+        lambda path, module: module.startswith(asking) and module not in allowed,
+    )
+
+    fail_if(broken, "ask in src/minibroker/any_cluster, and hand the rows of the answer to src/minibroker/admin.")
 
 
 def test_no_test_imports_from_another_test() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from minibroker.admin.acls import Rule
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
 
@@ -12,18 +12,6 @@ ONLY_OF_FILTERS = (Operation.ANY,)
 OF_OTHER_BROKERS = (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS, Operation.TWO_PHASE_COMMIT)
 OPERATIONS = {each.name.lower(): each for each in Operation if each not in (*ONLY_OF_FILTERS, *OF_OTHER_BROKERS)}
 NO_RESOURCE = "an Acl needs a resource: topic=, group=, transactional_id=, one of these with _prefix, or cluster=True"
-
-
-class Rule(NamedTuple):
-    """One operation on one resource, in the fields of CreateAcls."""
-
-    resource_type: int
-    resource_name: str
-    resource_pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
 
 
 @dataclass(frozen=True, init=False)
@@ -66,7 +54,7 @@ class Acl:
         ]
         permission = Permission.DENY if deny else Permission.ALLOW
         rules = tuple(
-            Rule(kind, name, pattern, f"User:{user}", host, number, permission)
+            Rule(kind, name, pattern, f"User:{user}", host, permission, number)
             for kind, name, pattern in resources
             if name is not None
             for number in numbers
@@ -76,7 +64,7 @@ class Acl:
         object.__setattr__(self, "rules", rules)
 
 
-def number_of(operation: str) -> int:
+def number_of(operation: str) -> Operation:
     """The number of an operation by our name or Kafka's, such as DescribeConfigs. Raises ValueError."""
     for name, number in OPERATIONS.items():
         if operation.lower() in (name, name.replace("_", "")):

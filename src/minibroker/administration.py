@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from minibroker.admin.acls import Wanted, creation_of, filter_of
+from minibroker.admin.users import upsertion_of
+from minibroker.any_cluster.user_admin import BrokerCredentials
 from minibroker.client.address import parse_address
 from minibroker.client.client import Client
 from minibroker.protocol.api import API_TABLE, TESTS_CLIENT_ID, ApiKey
@@ -13,7 +16,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import BROKERS_DEFAULT, LEAVE_EPOCH
 from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
-from minibroker.protocol.scram import DEFAULT_ITERATIONS, new_salt, salted_password
+from minibroker.protocol.scram import DEFAULT_ITERATIONS
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
@@ -117,31 +120,19 @@ def remove_members(client: Client, broker: int, groups: Sequence[str]) -> None:
 
 def create_scram_users(client: Client, users: Mapping[str, str], mechanisms: Sequence[str]) -> None:
     """Store the users' passwords for these mechanisms, salted and iterated. Raises KafkaError."""
-    row = API_TABLE[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request.row("upsertions")
-    upsertions = []
-    for name in mechanisms:
-        mechanism = SCRAM_MECHANISMS[name]
-        for user, password in users.items():
-            salt = new_salt()
-            upsertions.append(
-                row(
-                    name=user,
-                    mechanism=mechanism.number,
-                    iterations=DEFAULT_ITERATIONS,
-                    salt=salt,
-                    salted_password=salted_password(mechanism, password, salt, DEFAULT_ITERATIONS),
-                )
-            )
-    if upsertions:
-        answer = client.at_controller(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=upsertions)
-        for each in answer.results:
-            refuse_unless_done(each.error_code, f"create user {each.user}", each.error_message)
+    changes = [
+        upsertion_of(user, password, SCRAM_MECHANISMS[name], DEFAULT_ITERATIONS)
+        for name in mechanisms
+        for user, password in users.items()
+    ]
+    for user, error in BrokerCredentials(client).altered(changes).items():
+        if error is not None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"cannot create user {user}: {error}")
 
 
 def create_acls(client: Client, acls: Iterable[Acl]) -> None:
     """Raises KafkaError."""
-    row = API_TABLE[ApiKey.CREATE_ACLS].request.row("creations")
-    creations = [row(**rule._asdict()) for acl in acls for rule in acl.rules]
+    creations = [creation_of(rule) for acl in acls for rule in acl.rules]
     if creations:
         for each in client.ask(ApiKey.CREATE_ACLS, creations=creations).results:
             refuse_unless_done(each.error_code, "create an ACL", each.error_message)
@@ -149,20 +140,7 @@ def create_acls(client: Client, acls: Iterable[Acl]) -> None:
 
 def delete_acls(client: Client, acls: Iterable[Acl]) -> None:
     """Raises KafkaError."""
-    row = API_TABLE[ApiKey.DELETE_ACLS].request.row("filters")
-    filters = [
-        row(
-            resource_type_filter=rule.resource_type,
-            resource_name_filter=rule.resource_name,
-            pattern_type_filter=rule.resource_pattern_type,
-            principal_filter=rule.principal,
-            host_filter=rule.host,
-            operation=rule.operation,
-            permission_type=rule.permission_type,
-        )
-        for acl in acls
-        for rule in acl.rules
-    ]
+    filters = [tuple(filter_of(Wanted(*rule)).values()) for acl in acls for rule in acl.rules]
     if filters:
         for each in client.ask(ApiKey.DELETE_ACLS, filters=filters).filter_results:
             refuse_unless_done(each.error_code, "delete an ACL", each.error_message)

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from minibroker.admin.group_offsets import GroupDescription
+from minibroker.admin.groups import Group
 from minibroker.any_cluster.cluster import at_once
-from minibroker.any_cluster.described_groups import Group, group_ids
-from minibroker.any_cluster.group_admin import GroupDescription, committed_of
+from minibroker.any_cluster.described_groups import group_ids
+from minibroker.any_cluster.group_admin import committed_of
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from minibroker.any_cluster.described_groups import group_ids
 from minibroker.client.coordinators import at_coordinators, committed_offsets
 from minibroker.client.offsets import Offsets, offsets_at
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import BrokerError
-from minibroker.protocol.api import ApiKey
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minibroker.protocol.text import counted
 
@@ -64,11 +64,6 @@ def lag_of(client: Client, group: str, topic: str | None) -> int:
     partitions = pairs({name: present[name] for name in topics})
     starts, ends = ranges_of(client, partitions)
     return sum(ends[each] - committed.get(each, starts[each]) for each in partitions)
-
-
-def group_ids(client: Client) -> list[str]:
-    answers = [client.ask(ApiKey.LIST_GROUPS, broker=broker) for broker in client.brokers]
-    return sorted(row.group_id for answer in answers for row in answer.groups)
 
 
 def scene(client: Client) -> str:

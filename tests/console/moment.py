@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from minibroker.any_cluster.config_admin import meaning_of
+from minibroker.admin.configs import meaning_of
 
 NOW = datetime(2013, 1, 1, 12, 4, 36, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

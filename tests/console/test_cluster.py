@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minibroker import Broker
-from minibroker.any_cluster.acl_admin import Rule
+from minibroker.admin.acls import Rule
 from minibroker.console.acls import rule_in
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission

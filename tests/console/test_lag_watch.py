@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from minibroker.any_cluster.cluster import TopicPartition
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.group_offsets import HISTORY_SECONDS, GroupLag, LagHistory, lags_of
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.lag_watch import READ_SECONDS, UNSEEN_SECONDS, LagWatch

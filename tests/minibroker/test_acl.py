@@ -17,25 +17,25 @@ READ, WRITE, ALTER = 3, 4, 7
 @pytest.mark.parametrize(
     ("acl", "rules"),
     [
-        (Acl("ann", "read", topic="t"), [(TOPIC, "t", LITERAL, "User:ann", "*", READ, ALLOW)]),
-        (Acl("*", "write", topic_prefix="t-"), [(TOPIC, "t-", PREFIXED, "User:*", "*", WRITE, ALLOW)]),
-        (Acl("ann", "read", group="g", deny=True), [(GROUP, "g", LITERAL, "User:ann", "*", READ, DENY)]),
+        (Acl("ann", "read", topic="t"), [(TOPIC, "t", LITERAL, "User:ann", "*", ALLOW, READ)]),
+        (Acl("*", "write", topic_prefix="t-"), [(TOPIC, "t-", PREFIXED, "User:*", "*", ALLOW, WRITE)]),
+        (Acl("ann", "read", group="g", deny=True), [(GROUP, "g", LITERAL, "User:ann", "*", DENY, READ)]),
         (
             Acl("ann", "write", transactional_id_prefix="x", host="10.0.0.1"),
-            [(TRANSACTIONAL_ID, "x", PREFIXED, "User:ann", "10.0.0.1", WRITE, ALLOW)],
+            [(TRANSACTIONAL_ID, "x", PREFIXED, "User:ann", "10.0.0.1", ALLOW, WRITE)],
         ),
-        (Acl("ann", "Alter", cluster=True), [(CLUSTER, "kafka-cluster", LITERAL, "User:ann", "*", ALTER, ALLOW)]),
+        (Acl("ann", "Alter", cluster=True), [(CLUSTER, "kafka-cluster", LITERAL, "User:ann", "*", ALLOW, ALTER)]),
         (
             Acl("ann", "DescribeConfigs", "alter_configs", cluster=True),
-            [(CLUSTER, "kafka-cluster", LITERAL, "User:ann", "*", number, ALLOW) for number in (10, 11)],
+            [(CLUSTER, "kafka-cluster", LITERAL, "User:ann", "*", ALLOW, number) for number in (10, 11)],
         ),
         (
             Acl("ann", "read", "write", topic="t", group="g"),
             [
-                (TOPIC, "t", LITERAL, "User:ann", "*", READ, ALLOW),
-                (TOPIC, "t", LITERAL, "User:ann", "*", WRITE, ALLOW),
-                (GROUP, "g", LITERAL, "User:ann", "*", READ, ALLOW),
-                (GROUP, "g", LITERAL, "User:ann", "*", WRITE, ALLOW),
+                (TOPIC, "t", LITERAL, "User:ann", "*", ALLOW, READ),
+                (TOPIC, "t", LITERAL, "User:ann", "*", ALLOW, WRITE),
+                (GROUP, "g", LITERAL, "User:ann", "*", ALLOW, READ),
+                (GROUP, "g", LITERAL, "User:ann", "*", ALLOW, WRITE),
             ],
         ),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.any_cluster.acl_admin import Names, Request, Roles, Rule, Wanted
+from minibroker.admin.acls import Names, Request, Roles, Rule, Wanted
 from minibroker.cli.app import main
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission

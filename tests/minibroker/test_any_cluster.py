@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from minibroker import Cluster, patience
+from minibroker.admin.group_offsets import Move
 from minibroker.any_cluster import group_admin
 from minibroker.any_cluster.api_names import api_name
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.cluster import connected, described_cluster, of_each, release_of
-from minibroker.any_cluster.group_admin import Move
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.client.client import Question
 from minibroker.client.connection import newest_common

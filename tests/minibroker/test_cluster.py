@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.cluster import CONNECT_SECONDS, error_name, explained, first_reachable
+from minibroker.any_cluster.cluster import CONNECT_SECONDS, explained, first_reachable
 from minibroker.cli.app import main
 from minibroker.client.address import Address, parse_address
-from minibroker.client.errors import ClientError, Unsupported
+from minibroker.client.errors import ClientError, Unsupported, error_name
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 CORRELATION_ID = b"\xff\xff\xff\xff"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from minibroker.admin.partitions import first_of
+from minibroker.admin.topics import Partition, TopicDescription
 from minibroker.any_cluster.cluster import ClusterFacts
-from minibroker.any_cluster.topic_admin import Partition, TopicDescription
-from minibroker.cli.cluster_commands import health_of, named
+from minibroker.cli.cluster_commands import health_of
 from minibroker.cli.topics import complaints
 from tests.minibroker.answering import row
 
@@ -28,7 +29,7 @@ def test_a_cluster_is_healthy_if_it_has_a_controller_and_every_partition_a_leade
 
 
 def test_many_partitions_are_named_by_the_first() -> None:
-    assert named([f"t-{number}" for number in range(7)]) == "t-0, t-1, t-2, t-3, t-4 and 2 more"
+    assert first_of([f"t-{number}" for number in range(7)]) == "t-0, t-1, t-2, t-3, t-4 and 2 more"
 
 
 def test_the_fault_of_a_topic_is_named_once_for_all_its_partitions() -> None:

@@ -17,7 +17,7 @@ import typer
 import minibroker as package
 import minibroker.__main__ as entry_point
 from minibroker.cli import dump_log
-from minibroker.cli.app import app_of, main
+from minibroker.cli.app import PROGRAMS, app_of, main
 from minibroker.cli.habits import HABITS
 from minibroker.cli.shown import table
 from minibroker.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
@@ -62,16 +62,13 @@ def test_every_command_has_json_and_an_example() -> None:
         assert "minibroker " in (command.epilog or ""), command.name
 
 
-OF_THEIR_OWN = ("serve", "console", "demo")
-
-
 def every_command(command: Any) -> Iterator[Any]:
-    """List the commands that do something, but `serve`, `console` and `demo`, which read their own arguments."""
+    """List the commands that do something, but the programs, which read their own arguments."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield command
     else:
-        yield from (each for name, child in inner.items() if name not in OF_THEIR_OWN for each in every_command(child))
+        yield from (each for name, child in inner.items() if name not in PROGRAMS for each in every_command(child))
 
 
 def test_every_command_and_every_exit_status_is_in_the_document() -> None:

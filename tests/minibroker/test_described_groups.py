@@ -6,17 +6,10 @@ from typing import Any
 
 import pytest
 
-from minibroker.any_cluster.cluster import TopicPartition
-from minibroker.any_cluster.described_groups import (
-    NO_SUCH_GROUP,
-    Group,
-    Member,
-    classic_group,
-    consumer_group,
-    streams_group,
-)
-from minibroker.any_cluster.group_admin import GroupDescription, GroupPartition
+from minibroker.admin.group_offsets import GroupDescription, GroupPartition
+from minibroker.admin.groups import NO_SUCH_GROUP, Group, Member, classic_group, consumer_group, streams_group
 from minibroker.cli.groups import print_description
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
 
 TOPIC_ID = b"\1" * 16

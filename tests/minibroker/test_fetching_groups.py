@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from minibroker import fetching_groups
-from minibroker.any_cluster.cluster import TopicPartition
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.control import Control
 from minibroker.errors import BrokerError, CommandFailed
 

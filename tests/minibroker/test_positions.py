@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from minibroker.any_cluster.positions import Position, parse_position
+from minibroker.admin.positions import Position, parse_position
 from minibroker.cli.options import Partitions, numbers_of, parse_partitions
 from minibroker.errors import BadValue
 from minibroker.protocol.text import ranges

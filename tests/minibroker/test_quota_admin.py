@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from minibroker.admin.quotas import Entity
 from minibroker.any_cluster import quota_admin
-from minibroker.any_cluster.quota_admin import CLIENT_ID, USER, Entity
-from minibroker.cli.quotas import limit_of, names_of
+from minibroker.any_cluster.quota_admin import CLIENT_ID, USER
+from minibroker.cli.quotas import Entities, limit_of
 from minibroker.errors import CommandFailed
 from minibroker.protocol.messages.quotas import AlterClientQuotasResponse
 from tests.minibroker.answering import Answers, row
@@ -48,6 +49,6 @@ def test_a_filter_asks_for_names_and_for_defaults(client: Answers) -> None:
 
 
 def test_a_name_and_a_default_are_two_entities() -> None:
-    assert names_of("ann", False, None, True) == {USER: "ann", CLIENT_ID: None}
-    assert names_of(None, False, None, False) == {}
+    assert Entities("ann", default_client_id=True).names() == {USER: "ann", CLIENT_ID: None}
+    assert Entities().names() == {}
     assert limit_of("request_percentage", "12.5") == 12.5

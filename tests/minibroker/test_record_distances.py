@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from minibroker.admin.partitions import OffsetRange
 from minibroker.any_cluster import record_distances
-from minibroker.any_cluster.partition_offsets import OffsetRange
 from minibroker.any_cluster.record_distances import Counting
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.any_cluster.user_admin import one_of_each_user
+from minibroker.admin.users import one_of_each_user
 from minibroker.cli import users
 from minibroker.cli.app import main
 from minibroker.cli.users import read_password

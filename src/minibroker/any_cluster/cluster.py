@@ -14,6 +14,7 @@ from contextvars import copy_context
 from typing import Any, NamedTuple, TypeVar, cast
 
 from minibroker import patience
+from minibroker.admin.outcomes import DENIED
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import OF_LOGINS, normalized, typed
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
@@ -21,7 +22,7 @@ from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client import coordinators
 from minibroker.client.address import Address
 from minibroker.client.client import Broker, Client, Question
-from minibroker.client.coordinators import OF_GROUPS, by_coordinator
+from minibroker.client.coordinators import OF_GROUPS
 from minibroker.client.errors import (
     DENIALS,
     NOT_THERE_YET,
@@ -34,14 +35,11 @@ from minibroker.client.errors import (
     error_name,
 )
 from minibroker.client.login import WrongProtocol
-from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.sasl_client import LoginError
-
-__all__ = ["NoAnswer", "TooSlow", "TopicPartition", "by_coordinator", "connected", "error_name"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -55,7 +53,6 @@ CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type 
 FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do not take the version before
 CLASSIC = "classic"  # the protocol of groups that every client speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
-DENIED = "the cluster's ACLs deny this client; ask its administrator"
 # What all commands take, besides what a login takes.
 ALWAYS_KNOWN = OF_LOGINS | {
     "security.protocol", "sasl.mechanisms", "sasl.username", "sasl.password", "client.id", REQUEST_TIMEOUT,

@@ -1,4 +1,4 @@
-"""The requests of the `groups` commands, and what a cluster's answers mean.
+"""The requests of the `groups` commands; `admin/` has what the answers mean.
 
 Its coordinator describes a group and returns its committed offsets; its lag is the distance from these to the ends of
 the partitions. A refusal becomes one line with the next step.
@@ -7,26 +7,15 @@ the partitions. A refusal becomes one line with the next step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from minibroker.any_cluster.cluster import (
-    at_coordinators,
-    both,
-    lacks_answer,
-    of_each,
-    topics_of,
-)
-from minibroker.any_cluster.described_groups import SHARE, Group, described, group_ids, groups_listed, refusal
-from minibroker.any_cluster.outcomes import Outcome, in_order
-from minibroker.any_cluster.partition_offsets import (
-    OffsetRange,
-    clamped,
-    latest_of,
-    offsets_at,
-    partitions_of,
-    ranges_of,
-)
-from minibroker.any_cluster.positions import Position
+from minibroker.admin.group_offsets import GroupDescription, GroupPartition, GroupSummary, Move, Scope, lag_of, move_to
+from minibroker.admin.groups import SHARE, Group, refusal
+from minibroker.admin.outcomes import Outcome, in_order
+from minibroker.admin.positions import Position
+from minibroker.any_cluster.cluster import at_coordinators, both, lacks_answer, of_each, topics_of
+from minibroker.any_cluster.described_groups import described, group_ids, groups_listed
+from minibroker.any_cluster.partition_offsets import latest_of, offsets_at, partitions_of, ranges_of
 from minibroker.client.client import Client, Question
 from minibroker.client.coordinators import by_coordinator, committed_offsets, when_there
 from minibroker.client.topic_partition import TopicPartition, by_topic
@@ -38,66 +27,6 @@ from minibroker.protocol.guesses import next_step
 NO_OFFSETS = "has no committed offsets"
 GROUPS_ARE_LISTED = "`minibroker groups list` shows the groups"
 MISSING_SHOWN = 5  # partitions
-
-
-class GroupSummary(NamedTuple):
-    """`members` is None where the broker does not describe them."""
-
-    group: str
-    state: str
-    members: int | None
-    type: str
-    protocol_type: str
-
-
-class GroupPartition(NamedTuple):
-    """`committed` and what depends on it is None without a commit; so is `end` of a deleted topic.
-
-    Of a share group, `committed` is where its part of the partition starts: it has acknowledged everything before.
-    """
-
-    topic: str
-    partition: int
-    committed: int | None
-    end: int | None
-    lag: int | None
-    client_id: str | None  # of the member that reads it; of a share group of all that do, with commas between
-
-
-class GroupDescription(NamedTuple):
-    """A group, with the partitions that it has committed offsets of or that its members have."""
-
-    group: Group
-    partitions: list[GroupPartition]
-
-
-class Move(NamedTuple):
-    """A partition's committed offset, before and after a reset; `asked` is the plan's, if the partition lacks it."""
-
-    topic: str
-    partition: int
-    before: int | None
-    after: int
-    error: str | None = None
-    asked: int | None = None
-
-
-class Scope(NamedTuple):
-    """Which partitions a reset moves: empty for all."""
-
-    topics: tuple[str, ...] = ()
-    partitions: tuple[int, ...] = ()
-
-    def of(self, partitions: Sequence[TopicPartition], source: str) -> list[TopicPartition]:
-        """Choose among partitions. Raises CommandFailed for a topic, or a number, that none of them has."""
-        for topic in self.topics:
-            if all(each.topic != topic for each in partitions):
-                raise CommandFailed(f"{source} has no offsets of topic {topic}; choose another topic")
-        chosen = [each for each in partitions if not self.topics or each.topic in self.topics]
-        for number in self.partitions:
-            if all(each.partition != number for each in chosen):
-                raise CommandFailed(f"{source} has no partition {number} in these topics; choose another")
-        return [each for each in chosen if not self.partitions or each.partition in self.partitions]
 
 
 def groups(client: Client) -> list[GroupSummary]:
@@ -262,12 +191,6 @@ def ends_of(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartit
     return latest_of(client, existing(client, dict.fromkeys(partitions, 0)))
 
 
-def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRange) -> Move:
-    """The move to that offset, or to the nearest in the partition."""
-    after = clamped(asked, inside)
-    return Move(at.topic, at.partition, before, after, asked=None if after == asked else asked)
-
-
 def committed_of(client: Client, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """The committed offsets of each of these groups; of share groups where their partitions start."""
     if not groups:
@@ -342,14 +265,3 @@ def altered_starts(
         for each in topic.partitions
     }
     return {at: answer.error_code or codes.get(at, 0) for at in offsets}
-
-
-def lag_of(committed: int | None, end: int | None) -> int | None:
-    """How many offsets are left to read; 0 if the partition now ends below the committed offset."""
-    return None if committed is None or end is None else max(0, end - committed)
-
-
-def whole_lag(lags: Sequence[int | None]) -> int | None:
-    """The lag of all partitions whose lag is known; None if there are partitions, and that of none is known."""
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known or not lags else None

@@ -15,14 +15,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-)
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Partition
 
 from minibroker.any_cluster.logins import for_librdkafka

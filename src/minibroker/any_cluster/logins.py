@@ -18,13 +18,7 @@ from urllib.parse import unquote, urlsplit
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import HOST_CHECK, jks, normalized
 from minibroker.client.address import Address
-from minibroker.client.login import (
-    CertificateRefused,
-    Login,
-    NotTrusted,
-    WrongMechanism,
-    WrongProtocol,
-)
+from minibroker.client.login import CertificateRefused, Login, NotTrusted, WrongMechanism, WrongProtocol
 from minibroker.errors import BadValue
 from minibroker.protocol.sasl_client import MECHANISMS, OAUTHBEARER, LoginError, unsecured_token
 

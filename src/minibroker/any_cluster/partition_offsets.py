@@ -6,13 +6,14 @@ means the first record that is not older; past the last record it means the end,
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from minibroker import patience
-from minibroker.any_cluster.cluster import DENIED, broker_ids, lacks_answer, of_each, topics_of
-from minibroker.any_cluster.positions import Position
+from minibroker.admin.outcomes import DENIED
+from minibroker.admin.partitions import OffsetRange, clamped, named
+from minibroker.admin.positions import Position
+from minibroker.any_cluster.cluster import broker_ids, lacks_answer, of_each, topics_of
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client.client import Client, Question
 from minibroker.client.errors import DENIALS, NoAnswer, Unsupported, error_name
@@ -25,15 +26,8 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.guesses import next_step
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_LEADER
 from minibroker.protocol.resources import ResourceType
-from minibroker.protocol.text import counted
 
 PARTITIONS_A_REQUEST = 500
-DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
-
-
-class OffsetRange(NamedTuple):
-    earliest: int
-    latest: int
 
 
 def partitions_of(client: Client, topics: Collection[str]) -> list[TopicPartition]:
@@ -62,16 +56,6 @@ def leaders_of(client: Client, topic: str) -> dict[int, int]:
     return {each.partition: each.leader_id for each in row.partitions}
 
 
-def chosen(partitions: Sequence[TopicPartition], numbers: Collection[int]) -> list[TopicPartition]:
-    """Choose by number, all without numbers. Raises CommandFailed for a number that a topic does not have."""
-    counts = Counter(each.topic for each in partitions)
-    for topic, count in sorted(counts.items()):
-        for number in sorted(numbers):
-            if number >= count:
-                raise no_such_partition(topic, number, count, "choose one of them")
-    return [each for each in partitions if not numbers or each.partition in numbers]
-
-
 def missing_topic(client: Client, name: str) -> str:
     """The error that a topic does not exist, with the next step."""
     names = [row.name for row in topics_of(client)]
@@ -87,11 +71,6 @@ def configs_of_topics(client: Client, topics: Sequence[str], *names: str) -> dic
         for row in results
         if not row.error_code
     }
-
-
-def no_such_partition(topic: str, partition: int, partitions: int, advice: str) -> CommandFailed:
-    has = f"it has {counted(partitions, 'partition')}, numbered from 0"
-    return CommandFailed(f"topic {topic} has no partition {partition}: {has}; {advice}")
 
 
 def ranges_of(
@@ -144,11 +123,6 @@ def offset_of(
     if position.kind == "beginning":
         return counting.behind_first(position.value)
     return counting.before_last(-position.value)
-
-
-def clamped(offset: int, inside: OffsetRange) -> int:
-    """The nearest offset in the partition; a negative one stands for a time after its last record."""
-    return inside.latest if offset < 0 else min(max(offset, inside.earliest), inside.latest)
 
 
 def latest_of(client: Client, partitions: Collection[TopicPartition], *, committed_only: bool = False) -> Offsets:
@@ -230,10 +204,3 @@ def bytes_of(client: Client, partitions: Sequence[TopicPartition]) -> Offsets:
                 at = TopicPartition(topic.name, row.partition)
                 found[at] = max(found.get(at, 0), row.size_bytes)
     return found
-
-
-def named(partitions: Collection[tuple[str, int]], *, at_most: int = 5) -> str:
-    """Partitions such as `orders-0, orders-1 and 7 more`."""
-    more = len(partitions) - at_most
-    shown = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)[:at_most])
-    return shown + (f" and {more} more" if more > 0 else "")

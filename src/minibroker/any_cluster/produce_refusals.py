@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minibroker.any_cluster.cluster import DENIED
+from minibroker.admin.outcomes import DENIED
 from minibroker.client.errors import error_name
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted

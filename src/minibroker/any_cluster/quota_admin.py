@@ -1,4 +1,4 @@
-"""The requests of the `quotas` commands, and what a cluster's answers mean.
+"""The requests of the `quotas` commands; `admin/` has what the answers mean.
 
 The requests came with Kafka 2.6; before it, Kafka's own tools wrote quotas into ZooKeeper.
 """
@@ -6,38 +6,15 @@ The requests came with Kafka 2.6; before it, Kafka's own tools wrote quotas into
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import (
-    DENIED,
-    error_name,
-)
+from minibroker.admin.quotas import Entity, EntityQuotas, refusal
 from minibroker.client.client import Client
-from minibroker.client.errors import DENIALS
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.guesses import next_step
 from minibroker.protocol.message_values import EXACT, IS_DEFAULT
 
 USER, CLIENT_ID = "user", "client-id"
-RATES = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 REMOVED = 0.0  # the value of a quota that is removed: brokers ignore it
-
-
-class Entity(NamedTuple):
-    """A user, a client id, or both: names by type; None is the default."""
-
-    names: Mapping[str, str | None]
-
-    def __str__(self) -> str:
-        return ", ".join(
-            f"the default {kind}" if name is None else f"{kind} {name}" for kind, name in self.names.items()
-        )
-
-
-class EntityQuotas(NamedTuple):
-    entity: Entity
-    quotas: Mapping[str, float]
 
 
 def quotas(client: Client, names: Mapping[str, str | None]) -> list[EntityQuotas]:
@@ -79,11 +56,3 @@ def alter(client: Client, entity: Entity, ops: Sequence[tuple[str, float, bool]]
     (result,) = client.at_controller(ApiKey.ALTER_CLIENT_QUOTAS, entries=entries, validate_only=False).entries
     if result.error_code:
         raise CommandFailed(f"{entity}: {refusal(result)}")
-
-
-def refusal(answer: Any) -> str:
-    """A broker's refusal in one line, with the next step."""
-    reason = (answer.error_message or error_name(answer.error_code)).rstrip(".")
-    is_denied = answer.error_code in DENIALS
-    step = next_step(reason.rpartition(" ")[2], RATES, "`minibroker quotas set --help` has the quotas and their units")
-    return f"{reason}; {DENIED if is_denied else step}"

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from minibroker.admin.partitions import OffsetRange
 from minibroker.any_cluster.batch_fetching import refused, rows_of
-from minibroker.any_cluster.partition_offsets import OffsetRange, leaders_of
+from minibroker.any_cluster.partition_offsets import leaders_of
 from minibroker.client.client import Client
 from minibroker.client.reading import ANSWER_BYTES, batches_in, fetching, records_in
 from minibroker.errors import CommandFailed

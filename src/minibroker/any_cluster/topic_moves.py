@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
-from minibroker.any_cluster.cluster import (
-    DENIED,
-    error_name,
-    release_of,
-    topics_of,
-)
-from minibroker.any_cluster.outcomes import Outcome
-from minibroker.any_cluster.partition_offsets import chosen, partitions_of
+from minibroker.admin.moves import Move, outcome_of, refusal
+from minibroker.admin.outcomes import Outcome
+from minibroker.admin.partitions import chosen
+from minibroker.any_cluster.cluster import release_of, topics_of
+from minibroker.any_cluster.partition_offsets import partitions_of
 from minibroker.client.client import Client
 from minibroker.client.errors import check
 from minibroker.client.topic_partition import TopicPartition, by_topic
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
 
 REQUEST_TIMEOUT_MS = 25_000
 POLL_SECONDS = 0.1
@@ -27,31 +22,6 @@ PREFERRED, UNCLEAN = 0, 1  # types of elections, as ElectLeaders numbers them
 FIRST_WITH_ELECTIONS = (2, 2)
 FIRST_WITH_UNCLEAN_ELECTIONS = (2, 4)
 FIRST_WITH_MOVES = (2, 4)
-INVALID_REPLICA_ASSIGNMENT = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-
-CONTROLLER_CHANGED = "the controller has just changed; try again"
-ADVICE: dict[int, str] = {
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: (
-        "its first replica is not alive or not in sync; see `minibroker topics describe {topic}`"
-    ),
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica is alive; start one of its brokers",
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "`minibroker topics moves` lists what moves",
-    INVALID_REPLICA_ASSIGNMENT: "name brokers that are alive, each once",
-    ErrorCode.NOT_CONTROLLER: CONTROLLER_CHANGED,
-    ErrorCode.REQUEST_TIMED_OUT: "it may still be done; see `minibroker topics describe {topic}`",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: DENIED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: DENIED,
-}
-
-
-class Move(NamedTuple):
-    """A partition whose replicas move: the replicas before and after, and which are added and removed."""
-
-    topic: str
-    partition: int
-    replicas: list[int]
-    adding: list[int]
-    removing: list[int]
 
 
 def elect(client: Client, topics: Collection[str], numbers: Collection[int], *, is_unclean: bool) -> list[Outcome]:
@@ -138,15 +108,3 @@ def require(client: Client, release: tuple[int, ...], what: str) -> None:
             f"the cluster is of Apache Kafka {this}, and {what} by request came with {first}; use the tools of its "
             "release, which ask ZooKeeper"
         )
-
-
-def outcome_of(at: TopicPartition, code: int, done: str) -> Outcome:
-    name = f"{at.topic}-{at.partition}"
-    if code == ErrorCode.ELECTION_NOT_NEEDED:
-        return Outcome(name, "unchanged")
-    return Outcome(name, "failed", refusal(name, code, at.topic)) if code else Outcome(name, done)
-
-
-def refusal(name: str, code: int, topic: str = "TOPIC") -> str:
-    advice = ADVICE.get(code, "see the log of the controller").format(topic=topic)
-    return f"{name}: {error_name(code)}; {advice}"

@@ -1,4 +1,4 @@
-"""The requests of `transactions` and `producers`, and what a cluster's answers mean.
+"""The requests of `transactions` and `producers`; `admin/` has what the answers mean.
 
 The requests came with Kafka 3.0; a transaction is ended by what Kafka has had since 0.11: a producer that takes over
 the transactional id, or an abort marker in a partition whose coordinator has forgotten the transaction.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from minibroker.any_cluster.cluster import (
-    at_coordinators,
-    broker_ids,
-    hidden_unless,
-    of_each,
-)
-from minibroker.any_cluster.partition_offsets import by_leader, chosen, partitions_of
+from minibroker.admin.partitions import chosen
+from minibroker.admin.transactions import ActiveProducer, Described, Listed
+from minibroker.any_cluster.cluster import at_coordinators, broker_ids, hidden_unless, of_each
+from minibroker.any_cluster.partition_offsets import by_leader, partitions_of
 from minibroker.client.client import RETRY_SECONDS, Client, Question
 from minibroker.client.coordinators import OF_TRANSACTIONS, when_there
 from minibroker.client.errors import check
@@ -29,39 +26,6 @@ from minibroker.protocol.guesses import next_step
 FENCE_SECONDS = 30.0  # until an open transaction is aborted
 TRANSACTION_TIMEOUT_MS = 60_000
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
-
-
-class Listed(NamedTuple):
-    transactional_id: str
-    state: str
-    producer_id: int
-    coordinator: int
-
-
-class Described(NamedTuple):
-    """`started` is in ms since 1970; None without an open transaction."""
-
-    transactional_id: str
-    state: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    started: int | None
-    coordinator: int
-    partitions: list[TopicPartition]
-
-
-class ActiveProducer(NamedTuple):
-    """`last_timestamp` is in ms since 1970, `transaction_start` the first offset of an open transaction; or None."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int | None
-    coordinator_epoch: int
-    transaction_start: int | None
 
 
 def transactions(client: Client, states: Sequence[str]) -> list[Listed]:

@@ -8,79 +8,52 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+from minibroker.admin.outcomes import Outcome, in_order
+from minibroker.admin.users import User, one_of_each_user, outcome_of, upsertion_of
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.outcomes import Outcome, in_order
+from minibroker.any_cluster.cluster import connected
 from minibroker.client.client import Client
 from minibroker.client.errors import check, error_name
-from minibroker.errors import BadValue, CommandFailed
+from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.guesses import next_step
-from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion, new_salt, salted_password
+from minibroker.protocol.scram import BY_NAME, BY_NUMBER, Deletion, Upsertion
 
 
-class User(NamedTuple):
-    """A user's credential for one mechanism."""
+class Credentials(ABC):
+    """The users of a cluster, by the credentials that are stored somewhere."""
 
-    user: str
-    mechanism: str
-    iterations: int
-
-
-class Credentials(Protocol):
-    """A store of credentials."""
-
+    @abstractmethod
     def described(self) -> Mapping[str, Iterable[tuple[int, int]]]:
         """The mechanisms and iterations of each user."""
 
+    @abstractmethod
     def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
         """The error of each user, None without one."""
-
-
-@contextmanager
-def user_admin(cluster: Cluster, data_dir: Path | None) -> Iterator[UserAdmin]:
-    """Connect to the first broker that answers, or use a data directory. Raises CommandFailed, also for later
-    failures."""
-    if data_dir is not None:
-        yield UserAdmin(DirectoryCredentials(data_dir))
-        return
-    from minibroker.any_cluster.cluster import connected
-
-    with connected(cluster) as client:
-        yield UserAdmin(BrokerCredentials(client))
-
-
-class UserAdmin:
-    """The users of one cluster."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
 
     def users(self) -> list[User]:
         """All credentials by user and mechanism."""
         return sorted(
             User(user, BY_NUMBER[number].name if number in BY_NUMBER else f"mechanism {number}", iterations)
-            for user, infos in self._credentials.described().items()
+            for user, infos in self.described().items()
             for number, iterations in infos
         )
 
     def add(self, user: str, password: str, *, mechanisms: Sequence[str], iterations: int) -> list[Outcome]:
         """Add the user, or change its password for these mechanisms."""
-        changes = []
-        for mechanism in map(BY_NAME.__getitem__, mechanisms):
-            salt = new_salt()
-            salted = salted_password(mechanism, password, salt, iterations)
-            changes.append(Upsertion(user, mechanism.number, iterations, salt, salted))
-        return [outcome_of(*each, "added") for each in self._credentials.altered(changes).items()]
+        changes = [upsertion_of(user, password, BY_NAME[each], iterations) for each in mechanisms]
+        return [outcome_of(*each, "added") for each in self.altered(changes).items()]
 
     def remove(self, users: Sequence[str], *, mechanisms: Sequence[str], may_be_absent: bool) -> list[Outcome]:
         """Remove the credentials that users have for these mechanisms."""
         numbers = [BY_NAME[mechanism].number for mechanism in mechanisms]
-        described = self._credentials.described()
+        described = self.described()
         outcomes, deletions = [], []
         for user in dict.fromkeys(users):
             found = [number for number, _ in described.get(user, ()) if number in numbers]
@@ -89,15 +62,11 @@ class UserAdmin:
                 step = next_step(user, described, "`minibroker users list` shows all")
                 missing = f"user {user} does not exist; {step}"
                 outcomes.append(Outcome(user, "absent", None if may_be_absent else missing))
-        removed = self._credentials.altered(deletions) if deletions else {}
+        removed = self.altered(deletions) if deletions else {}
         return outcomes + in_order(users, (outcome_of(*each, "removed") for each in removed.items()))
 
 
-def outcome_of(user: str, error: str | None, done: str) -> Outcome:
-    return Outcome(user, done if error is None else "failed", None if error is None else f"user {user}: {error}")
-
-
-class BrokerCredentials:
+class BrokerCredentials(Credentials):
     """The credentials of a cluster, through a connected client."""
 
     def __init__(self, client: Client) -> None:
@@ -127,20 +96,7 @@ class BrokerCredentials:
         return errors
 
 
-def one_of_each_user(changes: Sequence[Upsertion | Deletion]) -> list[list[Upsertion | Deletion]]:
-    """Split changes into requests: Apache Kafka without ZooKeeper refuses two changes of one user in a request."""
-    rounds: list[list[Upsertion | Deletion]] = []
-    for change in changes:
-        for each in rounds:
-            if all(other.user != change.user for other in each):
-                each.append(change)
-                break
-        else:
-            rounds.append([change])
-    return rounds
-
-
-class DirectoryCredentials:
+class DirectoryCredentials(Credentials):
     """The credentials in the data directory of a broker that is not running. The broker's own code reads and writes
     them, in a process of its own."""
 
@@ -176,9 +132,11 @@ class DirectoryCredentials:
         return answer
 
 
-def chosen_mechanisms(names: list[str] | None) -> list[str]:
-    """Raises BadValue."""
-    for name in names or ():
-        if name not in BY_NAME:
-            raise BadValue(f"mechanism {name} is not {' or '.join(BY_NAME)}")
-    return list(dict.fromkeys(names or BY_NAME))
+@contextmanager
+def credentials(cluster: Cluster, data_dir: Path | None) -> Iterator[Credentials]:
+    """Connect to the first broker that answers, or use a data directory. Raises CommandFailed."""
+    if data_dir is not None:
+        yield DirectoryCredentials(data_dir)
+        return
+    with connected(cluster) as client:
+        yield BrokerCredentials(client)

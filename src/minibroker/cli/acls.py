@@ -10,12 +10,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from minibroker.admin.acls import Names, Request, Roles, wanted_of
 from minibroker.any_cluster import acl_admin
-from minibroker.any_cluster.acl_admin import Names, Request, Roles, refusals_explained, wanted_of
+from minibroker.any_cluster.acl_admin import refusals_explained
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import connected
 from minibroker.cli.completion import group_names, topic_names
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import changing_cluster, on_cluster
 from minibroker.cli.shown import Shown, results, table
 from minibroker.errors import BadValue
@@ -39,8 +40,7 @@ minibroker acls remove --topic orders  (all rules of this name)
 
 minibroker acls remove --allow alice  (all rules that allow this user anything)"""
 
-app = typer.Typer(help="List, add and remove access rules (ACLs).")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="List, add and remove access rules (ACLs).")
 
 
 def parse_operation(text: str) -> str:

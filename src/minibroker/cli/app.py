@@ -1,4 +1,4 @@
-"""The command line: one module per noun, which imports its needs when it is used, so that `--help` stays quick.
+"""The command line: one module per noun, imported when the words name it, and all of them for `--help`.
 
 Every failure is one line on standard error, with the next step. Exit statuses: 0 done, 1 a broker refused or a file
 or the network failed, 2 usage error, 128 plus the number of the signal that ended the command.

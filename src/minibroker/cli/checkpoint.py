@@ -16,13 +16,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from minibroker.admin.partitions import OffsetRange
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import TopicPartition, connected, topics_of
-from minibroker.any_cluster.partition_offsets import OffsetRange, ranges_of
+from minibroker.any_cluster.cluster import connected, topics_of
+from minibroker.any_cluster.partition_offsets import ranges_of
 from minibroker.cli.checkpoint_files import Checkpoint, TopicOffsets, read_checkpoint
 from minibroker.cli.parameters import changing_cluster
 from minibroker.cli.shown import Shown
 from minibroker.cli.terminal import print_table
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import counted, ranges
 from minibroker.story import many

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from minibroker import patience
+from minibroker.admin.outcomes import Outcome
 from minibroker.any_cluster.bootstrap import BOOTSTRAP_VARIABLE, Cluster
 from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
 from minibroker.any_cluster.cluster_description import ClusterDescription, described
 from minibroker.any_cluster.cluster_status import ClusterStatus
-from minibroker.any_cluster.outcomes import Outcome
 from minibroker.cli.completion import topic_names
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import (
     KEYWORD,
     BootstrapOption,
@@ -60,11 +60,10 @@ OnlyPartitionOption = Annotated[
 ]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 
-app = typer.Typer(
+app = noun(
     help="Describe any Kafka cluster; see and change one of `serve --brokers`: leaders, followers, the network.",
     epilog="Example: minibroker cluster status; minibroker cluster kill 1; minibroker cluster status orders",
 )
-app.callback(invoke_without_command=True)(show_help_if_alone)
 
 Done = tuple[str, str]  # what was done, and to what
 

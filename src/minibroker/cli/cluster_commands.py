@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker.admin.partitions import chosen, first_of
+from minibroker.admin.positions import Position
 from minibroker.any_cluster import transaction_admin
 from minibroker.any_cluster.api_names import api_name
 from minibroker.any_cluster.bootstrap import Cluster
@@ -20,8 +22,7 @@ from minibroker.any_cluster.cluster import (
     of_each,
     topics_of,
 )
-from minibroker.any_cluster.partition_offsets import chosen, configs_of_topics, offsets_at, partitions_of, ranges_of
-from minibroker.any_cluster.positions import Position
+from minibroker.any_cluster.partition_offsets import configs_of_topics, offsets_at, partitions_of, ranges_of
 from minibroker.cli.completion import topic_names
 from minibroker.cli.options import numbers_of
 from minibroker.cli.parameters import PartitionsOption, TopicArgument, on_cluster, position_option
@@ -89,19 +90,14 @@ def print_health(found: dict[str, Any]) -> None:
     if found["controller"] is None:
         complain("the cluster has no controller; check that all brokers run, and see their logs")
     if found["without_leader"]:
-        complain(f"without a leader: {named(found['without_leader'])}; check that the brokers of their replicas run")
+        complain(f"without a leader: {first_of(found['without_leader'])}; check that the brokers of their replicas run")
     if found["below_min_isr"]:
         complain(
-            f"fewer in-sync replicas than min.insync.replicas: {named(found['below_min_isr'])}; "
+            f"fewer in-sync replicas than min.insync.replicas: {first_of(found['below_min_isr'])}; "
             "producers with acks=all are refused: check that the brokers of their replicas run"
         )
     if found["not_in_sync"]:
-        print_line(f"replicas out of sync: {named(found['not_in_sync'])}", "yellow")
-
-
-def named(partitions: list[str], *, at_most: int = 5) -> str:
-    more = len(partitions) - at_most
-    return ", ".join(partitions[:at_most]) + (f" and {more} more" if more > 0 else "")
+        print_line(f"replicas out of sync: {first_of(found['not_in_sync'])}", "yellow")
 
 
 @app.command("apis", epilog="Example: minibroker apis -o json")

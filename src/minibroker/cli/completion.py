@@ -72,7 +72,8 @@ def transactional_ids(client: Any, context: typer.Context, incomplete: str) -> I
 @of_cluster
 def config_names(client: Any, context: typer.Context, incomplete: str) -> Iterable[str]:
     """The configs of the topic, broker or group that the words name; of topics, for a new one."""
-    from minibroker.any_cluster.config_admin import Subject, describe
+    from minibroker.admin.configs import Subject
+    from minibroker.any_cluster.config_admin import describe
 
     subjects = [Subject(kind, str(name)) for kind in SUBJECTS if (name := context.params.get(kind)) is not None]
     return (config.name for subject in subjects for config in describe(client, subject))

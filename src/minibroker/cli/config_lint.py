@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import showing
 from minibroker.cli.shown import Shown
 from minibroker.cli.terminal import print_line
@@ -26,8 +26,7 @@ LOGGED = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) [\w.]+: (?P<text>.*)$")
 COMPLAINT = "minibroker: "
 STYLES = {"note": "dim", "warning": "yellow", "error": "red"}
 
-app = typer.Typer(help="Check a server.properties.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="Check a server.properties.")
 
 
 @app.command("lint", epilog="Example: minibroker config lint server.properties")

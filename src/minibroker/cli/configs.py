@@ -1,46 +1,50 @@
 """`minibroker configs ...`: describe, set, unset, of topics, brokers and groups, on any Kafka broker.
 
-This module reads arguments and prints; `config_admin` asks the broker, and is imported once there is something to ask.
+This module reads arguments and prints; `config_admin` asks the broker.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
+from minibroker.admin.configs import Config, Subject, no_config
 from minibroker.any_cluster import config_admin
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.any_cluster.cluster import connected
-from minibroker.any_cluster.config_admin import Config, Subject, no_config
 from minibroker.cli.completion import assignments, config_names, group_names, topic_names
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import changing_cluster, on_cluster
 from minibroker.cli.shown import Shown, change
 from minibroker.cli.terminal import print_line, print_table
 from minibroker.errors import BadValue, CommandFailed
 
-TopicOption = Annotated[
-    str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Configs of this topic.")
-]
-BrokerOption = Annotated[
-    int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Configs of the broker with this id.")
-]
-GroupOption = Annotated[
-    str | None, typer.Option("--group", "-g", metavar="NAME", autocompletion=group_names, help="Configs of this group.")
-]
 
-app = typer.Typer(help="Describe, set and unset configs of topics, brokers and groups.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+class Owner(NamedTuple):
+    """The options that name whose configs they are."""
+
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Configs of this topic."),
+    ] = None
+    broker: Annotated[
+        int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Configs of the broker with this id.")
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="NAME", autocompletion=group_names, help="Configs of this group."),
+    ] = None
+
+    def subject(self) -> Subject:
+        """Raises BadValue unless one of them was given."""
+        named = [Subject(kind, str(name)) for kind, name in self._asdict().items() if name is not None]
+        if len(named) != 1:
+            raise BadValue("name one of --topic NAME, --broker ID and --group NAME")
+        return named[0]
 
 
-def subject_of(topic: str | None, broker: int | None, group: str | None) -> Subject:
-    """Raises BadValue unless one of them was given."""
-    given = {"topic": topic, "broker": broker, "group": group}
-    named = [Subject(kind, str(name)) for kind, name in given.items() if name is not None]
-    if len(named) != 1:
-        raise BadValue("name one of --topic NAME, --broker ID and --group NAME")
-    return named[0]
+app = noun(help="Describe, set and unset configs of topics, brokers and groups.")
 
 
 @app.command("describe", epilog="Example: minibroker configs describe --topic flights --all")
@@ -50,13 +54,12 @@ def describe_configs(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False, autocompletion=config_names)
     ] = None,
-    topic: TopicOption = None,
-    broker: BrokerOption = None,
-    group: GroupOption = None,
+    *,
+    owner: Owner,
     everything: Annotated[bool, typer.Option("--all", "--all-configs", "-a", help="Show defaults too.")] = False,
 ) -> Shown:
     """Show the configs that are set, the named ones, or all."""
-    subject = subject_of(topic, broker, group)
+    subject = owner.subject()
     with connected(cluster) as client:
         configs = config_admin.describe(client, subject)
     known = {config.name for config in configs}
@@ -91,12 +94,10 @@ def set_configs(
         typer.Argument(metavar="KEY=VALUE...", parser=parse_setting, show_default=False, autocompletion=assignments),
     ],
     cluster: Cluster,
-    topic: TopicOption = None,
-    broker: BrokerOption = None,
-    group: GroupOption = None,
+    owner: Owner,
 ) -> Shown:
     """Set configs; those not named stay as they are."""
-    subject = subject_of(topic, broker, group)
+    subject = owner.subject()
     values = dict(settings)
     with connected(cluster) as client:
         config_admin.set_values(client, subject, values)
@@ -109,12 +110,10 @@ def set_configs(
 def unset_configs(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, autocompletion=config_names)],
     cluster: Cluster,
-    topic: TopicOption = None,
-    broker: BrokerOption = None,
-    group: GroupOption = None,
+    owner: Owner,
 ) -> Shown:
     """Reset configs to their defaults."""
-    subject = subject_of(topic, broker, group)
+    subject = owner.subject()
     with connected(cluster) as client:
         config_admin.unset(client, subject, names)
     return change(subject._asdict(), "unset", names, names)

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import typer
 
 from minibroker import patience
+from minibroker.admin.positions import BEGINNING, Position
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.logins import login_to
-from minibroker.any_cluster.positions import BEGINNING, Position
 from minibroker.any_cluster.record_filter import fulfilling, parse_condition
 from minibroker.any_cluster.record_text import compile_format, harmless, json_renderer
 from minibroker.cli.completion import group_names

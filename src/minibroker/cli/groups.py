@@ -1,6 +1,6 @@
 """`minibroker groups ...`: list, describe with lag, reset offsets, delete, on any Kafka broker.
 
-This module reads arguments and prints; `group_admin` asks the broker, and is imported once there is something to ask.
+This module reads arguments and prints; `group_admin` asks the broker.
 With a minibroker's control socket, `fetching_groups` has what clients only fetch.
 `reset` only shows a plan unless --execute is given, as kafka-consumer-groups does: it overwrites committed offsets.
 """
@@ -14,14 +14,15 @@ from typing import Annotated
 import typer
 
 from minibroker import patience
+from minibroker.admin.group_offsets import GroupDescription, GroupSummary, Move, Scope, whole_lag
+from minibroker.admin.groups import SHARE, Group, Member
+from minibroker.admin.positions import Position
 from minibroker.any_cluster import group_admin
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import TopicPartition, connected
-from minibroker.any_cluster.described_groups import SHARE, Group, Member, described
-from minibroker.any_cluster.group_admin import GroupDescription, GroupSummary, Move, Scope, whole_lag
-from minibroker.any_cluster.positions import Position
+from minibroker.any_cluster.cluster import connected
+from minibroker.any_cluster.described_groups import described
 from minibroker.cli.completion import group_names
-from minibroker.cli.options import numbers_of, show_help_if_alone
+from minibroker.cli.options import noun, numbers_of
 from minibroker.cli.parameters import (
     FetchingControlOption,
     GroupArgument,
@@ -37,14 +38,14 @@ from minibroker.cli.reset_plan import plan_in
 from minibroker.cli.shown import Shown, results, table
 from minibroker.cli.terminal import complain, print_line, print_table
 from minibroker.client.client import Client
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.control import Control
 from minibroker.errors import BadValue, BrokerError, CommandFailed
 from minibroker.fetching_groups import ONLY_FETCHES, FetchedPartition, fetching_groups, only_fetching
 from minibroker.protocol.message_values import CLASSIC, CONSUMER_PROTOCOL_TYPE
 from minibroker.protocol.text import as_utc, counted, ranges
 
-app = typer.Typer(help="List, describe, reset, export and delete consumer groups.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="List, describe, reset, export and delete consumer groups.")
 
 
 @app.command(

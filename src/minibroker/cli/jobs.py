@@ -12,7 +12,7 @@ import typer
 
 from minibroker.cli.checkpoint import EPILOG as CHECKPOINT_EPILOG
 from minibroker.cli.checkpoint import checkpoint
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import OutputOption, showing
 from minibroker.cli.shown import Shown
 from minibroker.errors import BadValue, CommandFailed
@@ -22,9 +22,7 @@ RUN_EPILOG = """`minibroker jobs run NAME --help` shows a job's options, `--dry-
 
 Example: minibroker jobs run delays --subscribe flights --output out/delays --checkpoint out/checkpoint"""
 
-app = typer.Typer(help="Run Spark jobs that read from Kafka or write to it.")
-
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="Run Spark jobs that read from Kafka or write to it.")
 
 
 @app.command("list", epilog="Example: minibroker jobs list -o json")

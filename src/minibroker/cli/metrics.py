@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import OutputOption, changing_cluster, on_cluster
 from minibroker.cli.shown import Shown
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
@@ -29,8 +29,7 @@ NOT_INSTALLED = "metrics need prometheus-client; run: pip install prometheus-cli
 DEFAULT_LISTEN = "127.0.0.1:9308"
 PORT_MAX = 65_535
 
-app = typer.Typer(help="Serve metrics to Prometheus, and print a dashboard for Grafana.", epilog=EPILOG)
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="Serve metrics to Prometheus, and print a dashboard for Grafana.", epilog=EPILOG)
 
 ControlOption = Annotated[
     Path | None,

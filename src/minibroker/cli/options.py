@@ -85,6 +85,13 @@ def numbers_of(given: Sequence[Partitions] | None) -> list[int]:
     return sorted({number for each in given or () for number in each.numbers})
 
 
+def noun(**texts: str) -> typer.Typer:
+    """Make a group of commands, whose help is shown for the noun alone."""
+    app = typer.Typer(**texts)  # type: ignore[arg-type]
+    app.callback(invoke_without_command=True)(show_help_if_alone)
+    return app
+
+
 def show_help_if_alone(context: typer.Context) -> None:
     """Show the help of a command group that is given without a command; this is not an error."""
     if context.invoked_subcommand is None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from minibroker import patience
+from minibroker.admin.positions import HOW, Position, parse_position
 from minibroker.any_cluster.bootstrap import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
@@ -27,7 +28,6 @@ from minibroker.any_cluster.bootstrap import (
     parse_bootstrap,
     parse_setting,
 )
-from minibroker.any_cluster.positions import HOW, Position, parse_position
 from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import Output, Partitions, parse_partitions
 from minibroker.cli.shown import Shown

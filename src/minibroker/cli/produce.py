@@ -17,16 +17,13 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import typer
 
+from minibroker.admin.partitions import DEFAULT_MAX_MESSAGE_BYTES, no_such_partition
+from minibroker.admin.topics import internal_refusal
 from minibroker.any_cluster.bootstrap import Cluster, Setting
 from minibroker.any_cluster.cluster import brokers_of, connected
 from minibroker.any_cluster.encodings import Encoding, decode
 from minibroker.any_cluster.logins import login_to
-from minibroker.any_cluster.partition_offsets import (
-    DEFAULT_MAX_MESSAGE_BYTES,
-    configs_of_topics,
-    no_such_partition,
-    partitions_of,
-)
+from minibroker.any_cluster.partition_offsets import configs_of_topics, partitions_of
 from minibroker.any_cluster.produce_refusals import acknowledged_before, interrupted, refusal, unanswered
 from minibroker.any_cluster.record_clients import producing
 from minibroker.any_cluster.record_lines import (
@@ -37,7 +34,7 @@ from minibroker.any_cluster.record_lines import (
     records_of_files,
     records_with_lengths,
 )
-from minibroker.any_cluster.topic_admin import internal_among, internal_refusal
+from minibroker.any_cluster.topic_admin import internal_among
 from minibroker.cli.liveness import gone_brokers_reported
 from minibroker.cli.options import parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, changing_cluster

@@ -1,6 +1,6 @@
 """`minibroker quotas ...`: list, set, remove, of users and of client ids, on any Kafka broker.
 
-This module reads arguments and prints; `quota_admin` asks the broker, and is imported once there is something to ask.
+This module reads arguments and prints; `quota_admin` asks the broker.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from minibroker.admin.quotas import Entity
 from minibroker.any_cluster import quota_admin
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.any_cluster.cluster import connected
-from minibroker.any_cluster.quota_admin import Entity
-from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import changing_cluster, on_cluster
 from minibroker.cli.shown import Shown, change, table
 from minibroker.errors import BadValue
@@ -37,29 +37,24 @@ class Entities(NamedTuple):
         bool, typer.Option("--default-client-id", help="All client ids without quotas of their own.")
     ] = False
 
+    def names(self) -> dict[str, str | None]:
+        """The names by type, None for the default. Raises BadValue."""
+        found = {}
+        for kind, name, is_default in (("user", *self[:2]), ("client-id", *self[2:])):
+            if name is not None and is_default:
+                raise BadValue(f"name either --{kind} or --default-{kind}")
+            if name is not None or is_default:
+                found[kind] = name
+        return found
 
-app = typer.Typer(help="List, set and remove quotas of users and client ids.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+    def entity(self) -> Entity:
+        """Raises BadValue."""
+        if not (names := self.names()):
+            raise BadValue("name --user, --client-id, or both, or their defaults")
+        return Entity(names)
 
 
-def names_of(
-    user: str | None, is_default_user: bool, client_id: str | None, is_default_client_id: bool
-) -> dict[str, str | None]:
-    """The names of an entity by type, None for the default. Raises BadValue."""
-    names = {}
-    for kind, name, is_default in (("user", user, is_default_user), ("client-id", client_id, is_default_client_id)):
-        if name is not None and is_default:
-            raise BadValue(f"name either --{kind} or --default-{kind}")
-        if name is not None or is_default:
-            names[kind] = name
-    return names
-
-
-def entity_of(names: dict[str, str | None]) -> Entity:
-    """Raises BadValue."""
-    if not names:
-        raise BadValue("name --user, --client-id, or both, or their defaults")
-    return Entity(names)
+app = noun(help="List, set and remove quotas of users and client ids.")
 
 
 @app.command("list", epilog="Example: minibroker quotas list --user ann")
@@ -69,7 +64,7 @@ def list_quotas(
     entities: Entities,
 ) -> Shown:
     """List quotas: all, or those of a user, of a client id."""
-    names = names_of(*entities)
+    names = entities.names()
     with connected(cluster) as client:
         found = quota_admin.quotas(client, names)
     documents = [{"entity": dict(each.entity.names), "quotas": dict(each.quotas)} for each in found]
@@ -98,7 +93,7 @@ def set_quotas(
     entities: Entities,
 ) -> Shown:
     """Set quotas of a user, of a client id, or of both; others of theirs stay as they are."""
-    entity = entity_of(names_of(*entities))
+    entity = entities.entity()
     quotas = {key: limit_of(key, text) for key, text in settings}
     with connected(cluster) as client:
         quota_admin.set_quotas(client, entity, quotas)
@@ -114,7 +109,7 @@ def remove_quotas(
     keys: Annotated[list[str] | None, typer.Argument(metavar="[QUOTA]...", show_default=False)] = None,
 ) -> Shown:
     """Remove quotas of a user, of a client id, or of both: those named, or all."""
-    entity = entity_of(names_of(*entities))
+    entity = entities.entity()
     with connected(cluster) as client:
         removed = quota_admin.remove(client, entity, keys or ())
     return change({"entity": dict(entity.names)}, "removed", removed, removed)

@@ -14,23 +14,19 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 from minibroker import patience
+from minibroker.admin.partitions import chosen, named
+from minibroker.admin.positions import Position
 from minibroker.any_cluster.batch_reader import BatchReader
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import (
-    TopicPartition,
-    brokers_of,
-    check_group_protocol,
-    connected,
-    lacks_answer,
-)
-from minibroker.any_cluster.partition_offsets import by_leader, chosen, named, offsets_at, partitions_of, ranges_of
-from minibroker.any_cluster.positions import Position
+from minibroker.any_cluster.cluster import brokers_of, check_group_protocol, connected, lacks_answer
+from minibroker.any_cluster.partition_offsets import by_leader, offsets_at, partitions_of, ranges_of
 from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, consuming
 from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 from minibroker.cli.terminal import complain
 from minibroker.client.address import Address
 from minibroker.client.client import Client
 from minibroker.client.errors import ClientError, TooSlow
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import ErrorCode, KafkaError
 

@@ -11,7 +11,7 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-from minibroker.any_cluster.cluster import TopicPartition
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 
 TOPIC_PARTITION_OFFSET = 3

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from minibroker.any_cluster.outcomes import Outcome
+from minibroker.admin.outcomes import Outcome
 from minibroker.any_cluster.shortfalls import is_short
 from minibroker.cli.options import Output
 from minibroker.cli.terminal import complain, print_table

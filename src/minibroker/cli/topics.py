@@ -1,8 +1,7 @@
 """`minibroker topics ...`: list, create, grow, describe, delete, on minibroker or any Apache Kafka from 0.11 on; elect
 and move from 2.2 and 2.4 on.
 
-This module reads arguments and prints; `topic_admin` and `topic_moves` ask the broker, and are imported once there is
-something to ask.
+This module reads arguments and prints; `topic_admin` and `topic_moves` ask the broker.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker.admin.positions import Position
+from minibroker.admin.topics import Partition, TopicDescription
 from minibroker.any_cluster import topic_admin, topic_moves
 from minibroker.any_cluster.bootstrap import Cluster, Setting, parse_setting
 from minibroker.any_cluster.cluster import connected
-from minibroker.any_cluster.positions import Position
-from minibroker.any_cluster.topic_admin import Partition, TopicDescription
-from minibroker.cli.options import BrokerIds, numbers_of, parse_broker_ids, show_help_if_alone
+from minibroker.cli.options import BrokerIds, noun, numbers_of, parse_broker_ids
 from minibroker.cli.parameters import (
     IfExistsOption,
     InternalOption,
@@ -35,8 +34,7 @@ from minibroker.cli.terminal import print_line, print_table
 from minibroker.errors import BadValue
 from minibroker.protocol.text import counted, ranges
 
-app = typer.Typer(help="List, create, grow, describe, move and delete topics, elect leaders, and delete records.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="List, create, grow, describe, move and delete topics, elect leaders, and delete records.")
 
 
 @app.command("list", epilog="Example: minibroker topics list -o json")

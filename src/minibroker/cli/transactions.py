@@ -1,7 +1,6 @@
-"""`minibroker transactions ...` and `minibroker producers`: what exactly-once producers have open, and how to end it.
+"""`minibroker transactions ...`: what exactly-once producers have open, and how to end it.
 
-This module reads arguments and prints; `transaction_admin` asks the broker, and is imported once there is something to
-ask.
+This module reads arguments and prints; `transaction_admin` asks the broker.
 """
 
 from __future__ import annotations
@@ -10,27 +9,23 @@ from typing import Annotated
 
 import typer
 
+from minibroker.admin.outcomes import Outcome
+from minibroker.admin.transactions import Described
 from minibroker.any_cluster import transaction_admin
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import TopicPartition, connected
-from minibroker.any_cluster.outcomes import Outcome
-from minibroker.any_cluster.transaction_admin import Described
+from minibroker.any_cluster.cluster import connected
 from minibroker.cli.completion import topic_names, transactional_ids
-from minibroker.cli.options import show_help_if_alone
-from minibroker.cli.parameters import (
-    PartitionOption,
-    changing_cluster,
-    on_cluster,
-)
+from minibroker.cli.options import noun
+from minibroker.cli.parameters import PartitionOption, changing_cluster, on_cluster
 from minibroker.cli.shown import Shown, results, table
 from minibroker.cli.terminal import print_line, print_table
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import BadValue
 from minibroker.protocol.text import as_utc
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", show_default=False, autocompletion=transactional_ids)]
 
-app = typer.Typer(help="List, describe and abort transactions.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="List, describe and abort transactions.")
 
 
 @app.command("list", epilog="Example: minibroker transactions list --state Ongoing")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -26,6 +26,10 @@ from minibroker.transcript.file import TranscriptError
 from minibroker.transcript.text import FULL, SHORT, Line, brief_line, event_line, exchange_lines, plain
 
 POLL_SECONDS = 0.1
+OF_EXCHANGE = (
+    "time_ns", "connection", "address", "client_id", "api", "version",
+    "correlation_id", "outcome", "reason", "latency_ms", "request_bytes", "response_bytes",
+)  # fmt: skip
 
 EPILOG = """`minibroker serve --transcript FILE` records a transcript, and so does Broker(transcript=True) in a test.
 
@@ -110,30 +114,22 @@ def transcript(
     choice = Choice(parse_apis(api or []), client_id, connection, topic, errors)
     show = json_shower(full=full) if output == "json" else text_shower(brief=brief, full=full)
     shown = 0
+    begin_ns: int | None = None
     for item in items_of(file, follow=follow):
-        if isinstance(item, Happening):
-            if choice.has_event(item.event):
-                show(item)
-        elif choice.has(item.exchange):
-            show(item)
+        begin_ns = item.time_ns if begin_ns is None else begin_ns
+        if isinstance(item, Event):
+            if choice.has_event(item):
+                show(item, begin_ns)
+        elif choice.has(item):
+            show(item, begin_ns)
             shown += 1
             if shown == count:
                 break
     return EXIT_OK
 
 
-class Happening(NamedTuple):
-    event: Event
-    begin_ns: int  # of the transcript
-
-
-class Conversation(NamedTuple):
-    exchange: Exchange
-    begin_ns: int
-
-
-Item = Happening | Conversation
-Show = Callable[[Item], None]
+Item = Exchange | Event
+Show = Callable[[Item, int], None]  # with the time in ns at which the transcript began
 
 
 def items_of(path: Path, *, follow: bool) -> Iterator[Item]:
@@ -143,7 +139,7 @@ def items_of(path: Path, *, follow: bool) -> Iterator[Item]:
         yield from followed(reading) if follow else read_once(reading, path.stat().st_size)
         if reading.torn_bytes:
             torn = f"{path} ends in a torn entry of {counted(reading.torn_bytes, 'byte')}"
-            mention(f"{torn}: the broker was killed, or is writing it now")
+            complain(f"{torn}: the broker was killed, or is writing it now")
     except TranscriptError as error:
         raise CommandFailed(f"{error}; the rest cannot be read, record a new transcript") from error
     except OSError as error:
@@ -156,31 +152,17 @@ def read_once(reading: ExchangeReader, size_bytes: int) -> Iterator[Item]:
     # On a terminal the printed exchanges show the progress.
     with progress_bar("reading", size_bytes, unit="bytes", wanted=not sys.stdout.isatty()) as advance:
         position = 0
-        for item in Timeline().items(reading.rest(is_end=True)):
+        for item in reading.rest(is_end=True):
             advance(reading.position - position)
             position = reading.position
             yield item
 
 
 def followed(reading: ExchangeReader) -> Iterator[Item]:
-    timeline = Timeline()
     while True:
-        yield from timeline.items(reading.rest())
+        yield from reading.rest()
         sys.stdout.flush()
         time.sleep(POLL_SECONDS)
-
-
-class Timeline:
-    """Adds the time when the transcript began."""
-
-    def __init__(self) -> None:
-        self._begin_ns: int | None = None
-
-    def items(self, found: Iterable[Exchange | Event]) -> Iterator[Item]:
-        for each in found:
-            if self._begin_ns is None:
-                self._begin_ns = each.time_ns
-            yield Happening(each, self._begin_ns) if isinstance(each, Event) else Conversation(each, self._begin_ns)
 
 
 def opened(path: Path) -> ExchangeReader:
@@ -196,10 +178,6 @@ def opened(path: Path) -> ExchangeReader:
         raise CommandFailed(f"cannot read {path}: {error.strerror}; name a readable file") from error
 
 
-def mention(message: str) -> None:
-    complain(message)
-
-
 # -- text -----------------------------------------------------------------------------------------------------
 
 
@@ -207,13 +185,13 @@ def text_shower(*, brief: bool, full: bool) -> Show:
     print_lines = line_printer()
     limits = FULL if full else SHORT
 
-    def show(item: Item) -> None:
-        if isinstance(item, Happening):
-            print_lines([event_line(item.event, item.begin_ns)])
+    def show(item: Item, begin_ns: int) -> None:
+        if isinstance(item, Event):
+            print_lines([event_line(item, begin_ns)])
         elif brief:
-            print_lines([brief_line(item.exchange, item.begin_ns)])
+            print_lines([brief_line(item, begin_ns)])
         else:
-            print_lines(list(exchange_lines(item.exchange, item.begin_ns, limits)))
+            print_lines(list(exchange_lines(item, begin_ns, limits)))
 
     return show
 
@@ -239,8 +217,8 @@ def line_printer() -> Callable[[list[Line]], None]:
 def json_shower(*, full: bool) -> Show:
     max_records = (FULL if full else SHORT).records
 
-    def show(item: Item) -> None:
-        row = event_object(item.event) if isinstance(item, Happening) else exchange_object(item.exchange, max_records)
+    def show(item: Item, begin_ns: int) -> None:
+        row = event_object(item) if isinstance(item, Event) else exchange_object(item, max_records)
         print(json_text(row))
 
     return show
@@ -257,20 +235,7 @@ def event_object(event: Event) -> dict[str, Any]:
 
 
 def exchange_object(exchange: Exchange, max_records: int | None) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "time_ns": exchange.time_ns,
-        "connection": exchange.connection,
-        "address": exchange.address,
-        "client_id": exchange.client_id,
-        "api": exchange.api,
-        "version": exchange.version,
-        "correlation_id": exchange.correlation_id,
-        "outcome": exchange.outcome,
-        "reason": exchange.reason,
-        "latency_ms": exchange.latency_ms,
-        "request_bytes": exchange.request_bytes,
-        "response_bytes": exchange.response_bytes,
-    }
+    row: dict[str, Any] = {name: getattr(exchange, name) for name in OF_EXCHANGE}
     frames = {"request": exchange.request_frame, "response": exchange.response_frame}
     for side, body in (("request", request_body(exchange)), ("response", response_body(exchange))):
         frame = frames[side]

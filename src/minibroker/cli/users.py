@@ -13,9 +13,10 @@ from typing import Annotated
 
 import typer
 
+from minibroker.admin.users import chosen_mechanisms
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.user_admin import chosen_mechanisms, user_admin
-from minibroker.cli.options import show_help_if_alone
+from minibroker.any_cluster.user_admin import credentials
+from minibroker.cli.options import noun
 from minibroker.cli.parameters import IfExistsOption, OutputOption, changing_cluster, on_cluster
 from minibroker.cli.shown import Shown, results, table
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
@@ -42,8 +43,7 @@ MechanismsOption = Annotated[
     typer.Option("--mechanism", "-m", metavar="NAME", help=f"Only for {' or '.join(MECHANISMS)}; may be repeated."),
 ]
 
-app = typer.Typer(help="List, add and remove the users that log in by SCRAM.")
-app.callback(invoke_without_command=True)(show_help_if_alone)
+app = noun(help="List, add and remove the users that log in by SCRAM.")
 
 
 @app.command("list", epilog="Example: minibroker users list -o json")
@@ -53,8 +53,8 @@ def list_users(
     data_dir: DataDirOption = None,
 ) -> Shown:
     """List users with their mechanisms and iterations."""
-    with user_admin(cluster, data_dir) as admin:
-        listed = admin.users()
+    with credentials(cluster, data_dir) as stored:
+        listed = stored.users()
     none = "no users yet; add one with `minibroker users add USER`"
     return table(listed, ("<USER", "<MECHANISM", "ITERATIONS"), without=none)
 
@@ -98,8 +98,8 @@ def add_user(
         raise BadValue("--generate and --password-file exclude each other")
     chosen = chosen_mechanisms(mechanisms)
     password = new_password() if generate else read_password(user, password_file)
-    with user_admin(cluster, data_dir) as admin:
-        outcomes = admin.add(user, password, mechanisms=chosen, iterations=iterations)
+    with credentials(cluster, data_dir) as stored:
+        outcomes = stored.add(user, password, mechanisms=chosen, iterations=iterations)
     status = results(outcomes).print(output)
     if generate and status == EXIT_OK:
         print(password, file=sys.stderr if output == "json" else sys.stdout)
@@ -117,8 +117,8 @@ def remove_users(
 ) -> Shown:
     """Remove users, or their passwords for one mechanism. Connections that are open stay open."""
     chosen = chosen_mechanisms(mechanisms)
-    with user_admin(cluster, data_dir) as admin:
-        outcomes = admin.remove(users, mechanisms=chosen, may_be_absent=if_exists)
+    with credentials(cluster, data_dir) as stored:
+        outcomes = stored.remove(users, mechanisms=chosen, may_be_absent=if_exists)
     return results(outcomes)
 
 

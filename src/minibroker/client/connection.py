@@ -18,14 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from minibroker.client.address import Address
 from minibroker.client.errors import Unsupported
-from minibroker.client.login import (
-    PLAINTEXT,
-    CertificateRefused,
-    Login,
-    NotTrusted,
-    WrongMechanism,
-    WrongProtocol,
-)
+from minibroker.client.login import PLAINTEXT, CertificateRefused, Login, NotTrusted, WrongMechanism, WrongProtocol
 from minibroker.protocol.api import ASKED_TABLE, Api, ApiKey, decode_response, encode_request
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError

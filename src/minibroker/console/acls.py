@@ -9,9 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.admin.acls import CLUSTER, EVERY_HOST, Rule, Wanted, principal_of
+from minibroker.admin.outcomes import Outcome
 from minibroker.any_cluster import acl_admin
-from minibroker.any_cluster.acl_admin import CLUSTER, EVERY_HOST, Rule, Wanted, principal_of, refusals_explained
-from minibroker.any_cluster.outcomes import Outcome
+from minibroker.any_cluster.acl_admin import refusals_explained
 from minibroker.console.answers import NAME_MAX, Refused, change, get, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from minibroker import patience
-from minibroker.any_cluster.outcomes import Outcome
+from minibroker.admin.outcomes import Outcome
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.errors import BadValue, BrokerError, CommandFailed
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minibroker.any_cluster.batch_fetching import Fetched, rows_of, taken
-from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, lacks_answer, of_each
+from minibroker.any_cluster.cluster import lacks_answer, of_each
+from minibroker.client.errors import NoAnswer
 from minibroker.client.reading import PARTITION_BYTES, fetching
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import MAGIC_AT, read_header

@@ -10,8 +10,9 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import TopicPartition, all_of
+from minibroker.any_cluster.cluster import all_of
 from minibroker.any_cluster.partition_offsets import asked, bytes_of
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.metadata import TopicRow
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 

@@ -13,9 +13,12 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.any_cluster.cluster import NoAnswer, TopicPartition, both, lacks_answer
-from minibroker.any_cluster.described_groups import SHARE, groups_listed, type_of
+from minibroker.admin.groups import SHARE, type_of
+from minibroker.any_cluster.cluster import both, lacks_answer
+from minibroker.any_cluster.described_groups import groups_listed
 from minibroker.any_cluster.group_admin import committed_of
+from minibroker.client.errors import NoAnswer
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.figures import Growth, offsets_of
 from minibroker.control import Control
 from minibroker.errors import BrokerError

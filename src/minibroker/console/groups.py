@@ -11,11 +11,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.admin.group_offsets import GroupDescription, Move, Scope, whole_lag
+from minibroker.admin.groups import Group
+from minibroker.admin.positions import parse_position
 from minibroker.any_cluster import group_admin
-from minibroker.any_cluster.cluster import TopicPartition, both
-from minibroker.any_cluster.described_groups import Group, described, groups_listed
-from minibroker.any_cluster.group_admin import GroupDescription, Move, Scope, whole_lag
-from minibroker.any_cluster.positions import parse_position
+from minibroker.any_cluster.cluster import both
+from minibroker.any_cluster.described_groups import described, groups_listed
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.answers import Refused, advice_of_a_page, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.event_stream import StreamEvent

@@ -8,8 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.cluster import TopicPartition
-from minibroker.any_cluster.described_groups import Member, described, groups_listed
+from minibroker.admin.groups import Member
+from minibroker.any_cluster.described_groups import described, groups_listed
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.inside_watch import InsideWatch

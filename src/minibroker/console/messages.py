@@ -13,11 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from minibroker.admin.partitions import OffsetRange, clamped
+from minibroker.admin.positions import Position, parse_position
 from minibroker.any_cluster.batch_fetching import Found
-from minibroker.any_cluster.cluster import TopicPartition, both, connected
-from minibroker.any_cluster.partition_offsets import OffsetRange, clamped, offsets_at
-from minibroker.any_cluster.positions import Position, parse_position
+from minibroker.any_cluster.cluster import both, connected
+from minibroker.any_cluster.partition_offsets import offsets_at
 from minibroker.any_cluster.record_text import ShownRecord, as_json
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.answers import (
     Refused,
     answered,

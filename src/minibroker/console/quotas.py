@@ -7,8 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.admin.quotas import RATES, Entity, EntityQuotas
 from minibroker.any_cluster import quota_admin
-from minibroker.any_cluster.quota_admin import CLIENT_ID, RATES, USER, Entity, EntityQuotas
+from minibroker.any_cluster.quota_admin import CLIENT_ID, USER
 from minibroker.console.answers import TEXT_MAX, Refused, change, get
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing

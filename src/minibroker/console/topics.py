@@ -11,12 +11,12 @@ import trio
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.admin.configs import Subject, meaning_of
+from minibroker.admin.outcomes import Outcome
+from minibroker.admin.positions import parse_position
+from minibroker.admin.topics import Deletion, internal_refusal, refusal
 from minibroker.any_cluster import config_admin, topic_admin
-from minibroker.any_cluster.config_admin import Subject, meaning_of
-from minibroker.any_cluster.outcomes import Outcome
-from minibroker.any_cluster.positions import parse_position
 from minibroker.any_cluster.shortfalls import lacks, noting
-from minibroker.any_cluster.topic_admin import Deletion, internal_refusal, refusal
 from minibroker.client.errors import DENIALS
 from minibroker.console.answers import NUMBER_MAX, TEXT_MAX, Refused, change, get, in_path, in_query, outcome_of
 from minibroker.console.console import Console

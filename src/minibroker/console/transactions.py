@@ -8,9 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from minibroker.admin.transactions import ActiveProducer
 from minibroker.any_cluster import transaction_admin
-from minibroker.any_cluster.cluster import NoAnswer, at_once, lacks_answer
-from minibroker.any_cluster.transaction_admin import ActiveProducer
+from minibroker.any_cluster.cluster import at_once, lacks_answer
+from minibroker.client.errors import NoAnswer
 from minibroker.console.answers import change, get, in_path
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing

@@ -8,7 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.user_admin import BrokerCredentials, User, UserAdmin, chosen_mechanisms
+from minibroker.admin.users import User, chosen_mechanisms
+from minibroker.any_cluster.user_admin import BrokerCredentials
 from minibroker.console.answers import NAME_MAX, Refused, change, get, in_path, outcome_of
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import needing
@@ -44,7 +45,7 @@ def routes(console: Console) -> list[BaseRoute]:
             raise Refused(400, f"iterations is less than {MIN_ITERATIONS:,}; correct it")
         return outcome_of(
             await console.kafka.act(
-                lambda client: UserAdmin(BrokerCredentials(client)).add(
+                lambda client: BrokerCredentials(client).add(
                     user, password, mechanisms=mechanisms, iterations=iterations
                 )
             )
@@ -54,9 +55,7 @@ def routes(console: Console) -> list[BaseRoute]:
         user, mechanisms = in_path(request, "user"), chosen_mechanisms(names_in(body, "mechanisms"))
         return outcome_of(
             await console.kafka.act(
-                lambda client: UserAdmin(BrokerCredentials(client)).remove(
-                    [user], mechanisms=mechanisms, may_be_absent=False
-                )
+                lambda client: BrokerCredentials(client).remove([user], mechanisms=mechanisms, may_be_absent=False)
             )
         )
 
@@ -70,4 +69,4 @@ def routes(console: Console) -> list[BaseRoute]:
 def users_of(client: Any) -> list[User]:
     """The credentials of all users, in order. Raises Refused for a cluster that cannot list them."""
     with needing(NEEDS):
-        return UserAdmin(BrokerCredentials(client)).users()
+        return BrokerCredentials(client).users()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+DENIED = "the cluster's ACLs deny this client; ask its administrator"
+
 
 class Outcome(NamedTuple):
     """The outcome for one name: created, exists, deleted, absent, or failed with an error in one line."""
