@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_kind import AnyGroup, GroupKind
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_values import CLASSIC
+
+G = TypeVar("G")
 
 
 class GroupCache:
@@ -42,10 +45,10 @@ class GroupCache:
     def get(self, group_id: str) -> AnyGroup | None:
         return self._groups.get(group_id)
 
-    def classic(self, group_id: str) -> Group | None:
-        """A group of the classic protocol."""
+    def find(self, kind: type[G], group_id: str) -> G | None:
+        """A group of this class."""
         group = self._groups.get(group_id)
-        return group if isinstance(group, Group) else None
+        return group if isinstance(group, kind) else None
 
     def add_kind(self, kind: GroupKind) -> None:
         """Serve groups of this kind too."""

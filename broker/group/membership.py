@@ -82,7 +82,7 @@ class Membership:
         refusal = self.refuse_join(request)
         if refusal is not ErrorCode.NONE:
             return JoinResult(refusal, request.member_id)
-        group = self._groups.classic(request.group_id) or self._groups.add(Group(request.group_id))
+        group = self._groups.find(Group, request.group_id) or self._groups.add(Group(request.group_id))
         reply: Pending[JoinResult] = Pending()
         self._join(group, request, reply)
         self._rebalances.check(group)
@@ -220,7 +220,7 @@ class Membership:
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
         if refusal is not ErrorCode.NONE:
             return SyncResult(refusal)
-        group = self._groups.classic(request.group_id)
+        group = self._groups.find(Group, request.group_id)
         if group is None:
             return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
         refusal = refuse_sync(group, request)
@@ -251,7 +251,7 @@ class Membership:
             return ErrorCode.NONE
         if refusal is not ErrorCode.NONE:
             return refusal
-        group = self._groups.classic(group_id)
+        group = self._groups.find(Group, group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         refusal = group.refuse_fenced(identity)
@@ -288,7 +288,7 @@ class Membership:
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return refusal, []
-        group = self._groups.classic(group_id)
+        group = self._groups.find(Group, group_id)
         return ErrorCode.NONE, [
             (identity, ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave(group, identity))
             for identity in leaving

@@ -27,7 +27,7 @@ from minibroker.broker.wings.consumer.reconciliation import Reported, Target, re
 from minibroker.broker.wings.consumer.timers import Deadline, MemberTimers
 from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, RecordType
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted
 from minibroker.purgatory.timing_wheel import Timer
 
@@ -231,10 +231,20 @@ class GroupChanges:
             self.timers.cancel(group_id, member.member_id, Deadline.REBALANCE)
 
     def _on_rebalance_timeout(self, group_id: str, member_id: str, member_epoch: int) -> None:
-        group = consumer_group(self.groups, group_id)
+        group = self.groups.find(ConsumerGroup, group_id)
         member = None if group is None else group.members.get(member_id)
         if member is not None and member.member_epoch == member_epoch:
             self.fence(group_id, member_id, "it has not revoked its partitions in time")
+
+    def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+        """Raise KafkaError(GROUP_MAX_SIZE_REACHED) for a new member of a group that has its most members."""
+        most = self.config.group_consumer_max_size
+        is_new = group.static_member(instance_id) is None and member_id not in group.members
+        if is_new and len(group.members) >= most:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {most} members.",
+            )
 
     # -- members that go --------------------------------------------------------------------------------------
 
@@ -255,7 +265,7 @@ class GroupChanges:
 
     def fence(self, group_id: str, member_id: str, why: str) -> None:
         """Remove a member whose deadline has passed; try again if that cannot be stored."""
-        group = consumer_group(self.groups, group_id)
+        group = self.groups.find(ConsumerGroup, group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return
@@ -289,12 +299,6 @@ class GroupChanges:
         if not draft.group.members:
             draft.put(draft.group.target_record(draft.group.epoch, 0))
         return self.commit(draft)
-
-
-def consumer_group(groups: GroupCache, group_id: str) -> ConsumerGroup | None:
-    """A group of the consumer protocol."""
-    group = groups.get(group_id)
-    return group if isinstance(group, ConsumerGroup) else None
 
 
 def has_failed(outcome: ErrorCode | Pending[ErrorCode]) -> bool:

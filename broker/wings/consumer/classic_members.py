@@ -51,7 +51,7 @@ class ClassicMembers:
         if self._migration.is_disabled:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         member_id = request.member_id or new_member_id()
-        self._check_room(group, member_id, request.group_instance_id)
+        self._changes.check_room(group, member_id, request.group_instance_id)
         if not supports(group, request):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.member_id and request.must_know_member_id:
@@ -78,11 +78,6 @@ class ClassicMembers:
             changes.keep_alive(group.group_id, updated)
             changes.expect(group.group_id, updated, Deadline.SYNC, "it has not asked for its assignment in time")
         return then(outcome, lambda error: joined(error, updated))
-
-    def _check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
-        is_new = group.static_member(instance_id) is None and member_id not in group.members
-        if is_new and len(group.members) >= self._changes.config.group_consumer_max_size:
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _member_for(self, draft: Draft, request: JoinRequest, member_id: str) -> ConsumerMember:
         group, instance_id = draft.group, request.group_instance_id

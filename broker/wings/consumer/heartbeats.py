@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.pending import Pending, then
-from minibroker.broker.wings.consumer.changes import GroupChanges, consumer_group
+from minibroker.broker.wings.consumer.changes import GroupChanges
 from minibroker.broker.wings.consumer.draft import Draft
 from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
@@ -130,7 +131,7 @@ class Heartbeats:
             return Draft(group)
         if request.member_epoch != NEW_EPOCH or (group is not None and group.kind != CLASSIC):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing(request.group_id, group))
-        classic = self._groups.classic(request.group_id)
+        classic = self._groups.find(Group, request.group_id)
         if classic is None:
             return Draft(ConsumerGroup(request.group_id))
         tombstone = (group_key(request.group_id), None, ())
@@ -141,20 +142,11 @@ class Heartbeats:
         draft.put_all(upgraded.records())
         return draft
 
-    def _check_room(self, group: ConsumerGroup, request: HeartbeatRequest) -> None:
-        most = self._config.group_consumer_max_size
-        is_new = group.static_member(request.instance_id) is None and request.member_id not in group.members
-        if is_new and len(group.members) >= most:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {most} members.",
-            )
-
     # -- a member that joins or stays -------------------------------------------------------------------------
 
     def _stay(self, request: HeartbeatRequest, draft: Draft) -> HeartbeatResult | Pending[HeartbeatResult]:
         changes, group_id = self._changes, request.group_id
-        self._check_room(draft.group, request)
+        changes.check_room(draft.group, request.member_id, request.instance_id)
         before = self._member_for(request, draft)
         member = with_request(before, request)
         if member != before:
@@ -191,7 +183,7 @@ class Heartbeats:
         return then(outcome, partial(answered, result))
 
     def _assignor_before(self, group_id: str) -> str:
-        group, default = consumer_group(self._groups, group_id), self._changes.default_assignor
+        group, default = self._groups.find(ConsumerGroup, group_id), self._changes.default_assignor
         return default if group is None else group.preferred_assignor(default)
 
     def _member_for(self, request: HeartbeatRequest, draft: Draft) -> ConsumerMember:

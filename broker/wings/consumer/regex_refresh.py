@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from minibroker.broker.pending import then
-from minibroker.broker.wings.consumer.changes import GroupChanges, consumer_group
+from minibroker.broker.wings.consumer.changes import GroupChanges
 from minibroker.broker.wings.consumer.draft import Draft
 from minibroker.broker.wings.consumer.group import ConsumerGroup, ResolvedRegex
 from minibroker.broker.wings.consumer.member import ConsumerMember
@@ -78,7 +78,7 @@ class RegexRefresh:
 
         The topics are those that the client of this member may describe.
         """
-        group = consumer_group(self._changes.groups, group_id)
+        group = self._changes.groups.find(ConsumerGroup, group_id)
         if group is None or group_id in self._running:
             return
         regexes = group.regexes
@@ -110,7 +110,7 @@ class RegexRefresh:
                     yield
         finally:
             self._running.discard(group_id)
-        group = consumer_group(self._changes.groups, group_id)
+        group = self._changes.groups.find(ConsumerGroup, group_id)
         if group is not None:
             self._take(group, {each: ResolvedRegex(frozenset(names), version, now_ms) for each, names in found.items()})
 
