@@ -26,7 +26,7 @@ from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING
 from minibroker.broker.network.server import Server
-from minibroker.broker.parts import BrokerParts, build
+from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions, StartError, stop_signals
 from minibroker.broker.time.clock import Clock
@@ -142,7 +142,7 @@ class BrokerApp:
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""
-        parts = build(
+        parts = BrokerParts(
             self._config,
             options=self._options,
             clock=self._clock,

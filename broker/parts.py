@@ -6,8 +6,7 @@ replicas -> groups -> transactions, whose offsets groups keep -> controller, whi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import trio
@@ -22,6 +21,7 @@ from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller_loop import ControllerLoop
@@ -69,44 +69,195 @@ from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.messages.inter_broker import ControlledShutdownRequest
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
-from minibroker.storage import chance, real_time
+from minibroker.storage import chance
 from minibroker.storage.data_dir.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
-REAL_SECONDS = 0.5  # in which a follower connects again, and fetches
 PRODUCER_IDS_END = 1 << 62  # a broker never gives out greater ones
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerParts:
     """The parts that answer requests, and `start_tasks`, which starts their timers and background work."""
 
-    config: KafkaConfig
-    options: ServeOptions
-    dynamic_config: DynamicConfig
-    state: ClusterState
-    others: OtherBrokers
-    shared_settings: SharedSettings
-    timers: TimerLoop
-    background: Background
-    afterwards: Afterwards
-    replica_manager: ReplicaManager
-    fetch_sessions: FetchSessionCache
-    metadata_cache: MetadataCache
-    own: OwnBroker
-    controller_loop: ControllerLoop
-    topic_admin: TopicAdmin
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
-    marker_channels: MarkerChannels
-    addition_channels: AdditionChannels
-    handlers: Handlers
-    probes: Probes
-    connections: set[Connection]
-    wings: list[Wing]
-    lead: Callable[[], None]  # all partitions, and load what coordinators keep in them; the wings are plugged by then
+    def __init__(
+        self,
+        config: KafkaConfig,
+        *,
+        options: ServeOptions,
+        clock: Clock,
+        log_manager: LogManager,
+        state: ClusterState,
+        dynamic_config: DynamicConfig,
+    ) -> None:
+        self.config = config
+        self.options = options
+        self.state = state
+        self.dynamic_config = dynamic_config
+        self.timers = TimerLoop(clock)
+        self.background = Background()
+        self.afterwards = Afterwards()
+        self.probes = Probes()
+        self.connections: set[Connection] = set()
+        self.wings: list[Wing] = []
+        self.others = OtherBrokers()
+        self.metadata_cache = MetadataCache(state.cluster_id)
+        self._build_replicas(clock, log_manager)
+        self._build_groups(clock)
+        self._build_transactions(clock)
+        self._build_controller()
+        self.handlers = Handlers(offered(config.profile, is_cluster_broker=state.is_shared))
+        for routes in self._routes(clock):
+            self.handlers.add(routes)
+
+    # -- building ---------------------------------------------------------------------------------------------
+
+    def _build_replicas(self, clock: Clock, log_manager: LogManager) -> None:
+        self.replica_manager = ReplicaManager(
+            config=self.config,
+            log_manager=log_manager,
+            timer=self.timers.timer,
+            clock=clock,
+            background=self.background,
+            save_isr=lambda changes: self.controller_loop.save_isr(changes),  # built last, of all that obeys
+            is_alive=self.metadata_cache.is_broker_alive,
+            is_known=self.metadata_cache.is_known,
+            observer=self.probes,
+        )
+        self.dynamic_config.on_change.append(self.replica_manager.take_replication_rate)
+        self.fetch_sessions = FetchSessionCache(
+            self.config.max_incremental_fetch_session_cache_slots, chance.generator()
+        )
+
+    def _build_groups(self, clock: Clock) -> None:
+        config = self.config
+        log = CoordinatorLog(
+            GROUP_METADATA_TOPIC,
+            replica_manager=self.replica_manager,
+            partition_count=partial(self.metadata_cache.partition_count, GROUP_METADATA_TOPIC),
+            clock=clock,
+            codec=Codec(config.offsets_topic_compression_codec),
+            required_acks=config.offsets_commit_required_acks,
+            timeout_ms=config.offsets_commit_timeout_ms,
+        )
+        self.groups = GroupCoordinator(
+            OffsetStore(log, config),
+            log,
+            config=config,
+            clock=clock,
+            timer=self.timers.timer,
+            run_steps=self.background.run_steps,
+            observer=self.probes,
+        )
+
+    def _build_transactions(self, clock: Clock) -> None:
+        config, to = self.config, self.others.to
+        log = CoordinatorLog(
+            TRANSACTION_STATE_TOPIC,
+            replica_manager=self.replica_manager,
+            partition_count=partial(self.metadata_cache.partition_count, TRANSACTION_STATE_TOPIC),
+            clock=clock,
+            codec=Codec.NONE,
+            required_acks=ACKS_ALL,
+            timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
+        )
+        self.marker_channels = MarkerChannels(to, client_id=f"broker-{config.broker_id}-txn-marker-sender")
+        self.addition_channels = AdditionChannels(to, client_id=f"AddPartitionsToTxnSenderThread-{config.broker_id}")
+        self.markers = MarkerWriter(
+            self.replica_manager,
+            clock,
+            broker_id=config.broker_id,
+            leader_of=self.metadata_cache.leader_of,
+            channels=self.marker_channels,
+            complete_offsets=self.groups.on_transaction_completed,
+        )
+        self._producer_ids = ProducerIds(self.state)
+        self.transactions = TransactionCoordinator(
+            config=config,
+            log=TransactionLog(log, load_bytes=config.transaction_state_log_load_buffer_size),
+            markers=self.markers,
+            next_producer_id=self._producer_ids.next,
+            timer=self.timers.timer,
+            clock=clock,
+            afterwards=self.afterwards,
+            run_steps=self.background.run_steps,
+        )
+        is_beside_kafka = self.state.is_beside_kafka
+        self.features = Features(self.state, SUPPORTED if config.profile is EVERYTHING and not is_beside_kafka else ())
+
+        def coordinator_of(transactional_id: str) -> int | None:
+            number = log.partition_for(transactional_id)
+            if number is None:
+                return None
+            return self.metadata_cache.leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, number))
+
+        self.participation = Participation(
+            self.transactions,
+            self.replica_manager.partitions,
+            broker_id=config.broker_id,
+            coordinator_of=coordinator_of,
+            channels=self.addition_channels,
+            is_asked=not is_beside_kafka,
+            allows_adding=lambda: self.features.allows_transactions_v2,
+            timer=self.timers.timer,
+            clock=clock,
+        )
+
+    def _build_controller(self) -> None:
+        """Build the controller, and this broker as it obeys."""
+        config, state = self.config, self.state
+        self.own = OwnBroker(
+            self.replica_manager,
+            self.metadata_cache,
+            state,
+            broker_id=config.broker_id,
+            on_leadership=(self.groups.on_leadership, self.transactions.on_leadership),
+        )
+        self.own.when_deleted(self.groups.on_partitions_deleted)
+        self.shared_settings = SharedSettings(own=self.own, dynamic_config=self.dynamic_config, wings=self.wings)
+        self.controller_loop = ControllerLoop(config=config, state=state, own=self.own)
+        self.topic_admin = TopicAdmin(
+            config=config, dynamic_config=self.dynamic_config, state=state, controller_loop=self.controller_loop
+        )
+
+    def _routes(self, clock: Clock) -> Iterator[Routes]:
+        """Yield the handlers of the core, by family."""
+        config, state, cache, admin = self.config, self.state, self.metadata_cache, self.topic_admin
+        replicas, groups, transactions = self.replica_manager, self.groups, self.transactions
+        yield MetadataApis(
+            config=config,
+            metadata_cache=cache,
+            topic_admin=admin,
+            apis=self.handlers.apis,
+            features=self.features,
+        ).routes()
+        yield ProduceApis(replicas, cache, self.participation).routes()
+        selects_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
+        manager = FetchManager(self.fetch_sessions)
+        yield FetchApis(replicas, cache, manager, clock, selects_by_rack=selects_by_rack).routes()
+        yield LogOffsetApis(replicas).routes()
+        yield TopicApis(config=config, topic_admin=admin, replica_manager=replicas).routes()
+        group_configs = GroupConfigs(config, lambda: state.get(GROUP_CONFIGS))
+        yield ConfigApis(config=config, metadata_cache=cache, topic_admin=admin, group_configs=group_configs).routes()
+        yield ClusterApis(
+            config=config,
+            metadata_cache=cache,
+            controller_loop=self.controller_loop,
+            topic_admin=admin,
+            replica_manager=replicas,
+        ).routes()
+        yield GroupApis(
+            groups, metadata_cache=cache, ensure_topic=admin.ensure_internal_topic, profile=config.profile
+        ).routes()
+        yield OffsetApis(groups.offsets, ZooKeeperOffsets(state), cache, clock, config).routes()
+        yield TransactionApis(
+            transactions, self.markers, groups, cache, clock, self.participation, self.features
+        ).routes()
+        yield DescribeTransactionApis(transactions, replicas, clock).routes()
+        yield FeatureApis(self.features).routes()
+
+    # -- running ----------------------------------------------------------------------------------------------
 
     @property
     def apis(self) -> Mapping[int, Api]:
@@ -123,11 +274,19 @@ class BrokerParts:
         """The purgatories in which requests wait."""
         return (*self.replica_manager.purgatories, self.groups.rebalance_purgatory)
 
+    def lead(self) -> None:
+        """Lead all partitions, and load what coordinators keep in them; the wings are plugged in by then."""
+        replicas = self.replica_manager
+        if not self.state.is_shared:  # else the controller has this broker take its roles
+            logs = replicas.log_manager.logs
+            self.controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in logs.items()})
+        self.transactions.start()
+        self._producer_ids.skip_to(highest_producer_id(replicas, self.transactions) + 1)
+
     def start_tasks(self, nursery: trio.Nursery) -> None:
-        """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
+        """Start the tasks that requests wait for: timers, background work, markers to other brokers."""
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.background.run)
-        nursery.start_soon(self._watch_followers)
         self.marker_channels.start(nursery)
         self.addition_channels.start(nursery)
 
@@ -154,210 +313,6 @@ class BrokerParts:
             )
             return False
         return bool(answer.error_code == ErrorCode.NONE)
-
-    async def _watch_followers(self) -> None:
-        """Remove lagging followers from the in-sync replicas, each half of replica.lag.time.max.ms.
-
-        Where a test has turned the clock by far more at once, followers may fetch first: they had no time to.
-        """
-        while True:
-            self.replica_manager.drop_lagging_replicas()
-            seconds = max(1, self.config.replica_lag_time_max_ms // 2) / 1000
-            while await turned_seconds_in(seconds) > seconds + REAL_SECONDS:
-                seconds = self.config.replica_fetch_backoff_ms / 1000 + REAL_SECONDS
-
-
-async def turned_seconds_in(seconds: float) -> float:
-    """Sleep; return by how much the clock was turned meanwhile."""
-    began, real = trio.current_time(), real_time.perf_counter()
-    await trio.sleep(seconds)
-    return trio.current_time() - began - (real_time.perf_counter() - real)
-
-
-def build(
-    config: KafkaConfig,
-    *,
-    options: ServeOptions,
-    clock: Clock,
-    log_manager: LogManager,
-    state: ClusterState,
-    dynamic_config: DynamicConfig,
-) -> BrokerParts:
-    """Build all parts on the loaded data directory."""
-    timers = TimerLoop(clock)
-    background = Background()
-    afterwards = Afterwards()
-    metadata_cache = MetadataCache(state.cluster_id)
-    probes = Probes()
-    others = OtherBrokers()
-    replica_manager = ReplicaManager(
-        config=config,
-        log_manager=log_manager,
-        timer=timers.timer,
-        clock=clock,
-        background=background,
-        save_isr=lambda changes: controller_loop.save_isr(changes),  # built last, of all that obeys
-        is_alive=metadata_cache.is_broker_alive,
-        is_known=metadata_cache.is_known,
-        observer=probes,
-    )
-    dynamic_config.on_change.append(replica_manager.take_replication_rate)
-    group_log = CoordinatorLog(
-        GROUP_METADATA_TOPIC,
-        replica_manager=replica_manager,
-        partition_count=partial(metadata_cache.partition_count, GROUP_METADATA_TOPIC),
-        clock=clock,
-        codec=Codec(config.offsets_topic_compression_codec),
-        required_acks=config.offsets_commit_required_acks,
-        timeout_ms=config.offsets_commit_timeout_ms,
-    )
-    group_configs = GroupConfigs(config, lambda: state.get(GROUP_CONFIGS))
-    groups = GroupCoordinator(
-        OffsetStore(group_log, config),
-        group_log,
-        config=config,
-        clock=clock,
-        timer=timers.timer,
-        run_steps=background.run_steps,
-        observer=probes,
-    )
-    transaction_log = CoordinatorLog(
-        TRANSACTION_STATE_TOPIC,
-        replica_manager=replica_manager,
-        partition_count=partial(metadata_cache.partition_count, TRANSACTION_STATE_TOPIC),
-        clock=clock,
-        codec=Codec.NONE,
-        required_acks=ACKS_ALL,
-        timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
-    )
-    marker_channels = MarkerChannels(others.to, client_id=f"broker-{config.broker_id}-txn-marker-sender")
-    addition_channels = AdditionChannels(others.to, client_id=f"AddPartitionsToTxnSenderThread-{config.broker_id}")
-    markers = MarkerWriter(
-        replica_manager,
-        clock,
-        broker_id=config.broker_id,
-        leader_of=metadata_cache.leader_of,
-        channels=marker_channels,
-        complete_offsets=groups.on_transaction_completed,
-    )
-    producer_ids = ProducerIds(state)
-    transactions = TransactionCoordinator(
-        config=config,
-        log=TransactionLog(transaction_log, load_bytes=config.transaction_state_log_load_buffer_size),
-        markers=markers,
-        next_producer_id=producer_ids.next,
-        timer=timers.timer,
-        clock=clock,
-        afterwards=afterwards,
-        run_steps=background.run_steps,
-    )
-    handlers = Handlers(offered(config.profile, is_cluster_broker=state.is_shared))
-    wings: list[Wing] = []
-    features = Features(state, SUPPORTED if config.profile is EVERYTHING and not state.is_beside_kafka else ())
-
-    def coordinator_of(transactional_id: str) -> int | None:
-        number = transaction_log.partition_for(transactional_id)
-        return None if number is None else metadata_cache.leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, number))
-
-    participation = Participation(
-        transactions,
-        replica_manager.partitions,
-        broker_id=config.broker_id,
-        coordinator_of=coordinator_of,
-        channels=addition_channels,
-        is_asked=not state.is_beside_kafka,
-        allows_adding=lambda: features.allows_transactions_v2,
-        timer=timers.timer,
-        clock=clock,
-    )
-    own = OwnBroker(
-        replica_manager,
-        metadata_cache,
-        state,
-        broker_id=config.broker_id,
-        on_leadership=(groups.on_leadership, transactions.on_leadership),
-    )
-    own.when_deleted(groups.on_partitions_deleted)
-    controller_loop = ControllerLoop(config=config, state=state, own=own)
-    topic_admin = TopicAdmin(config=config, dynamic_config=dynamic_config, state=state, controller_loop=controller_loop)
-
-    def lead() -> None:
-        if not state.is_shared:  # else the controller has this broker take its roles
-            controller_loop.start({each: log.leader_epochs.latest_epoch for each, log in log_manager.logs.items()})
-        transactions.start()
-        producer_ids.skip_to(highest_producer_id(replica_manager, transactions) + 1)
-
-    fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, chance.generator())
-    metadata = MetadataApis(
-        config=config,
-        metadata_cache=metadata_cache,
-        topic_admin=topic_admin,
-        apis=handlers.apis,
-        features=features,
-    )
-    families = (
-        metadata,
-        ProduceApis(replica_manager, metadata_cache, participation),
-        FetchApis(
-            replica_manager,
-            metadata_cache,
-            FetchManager(fetch_sessions),
-            clock,
-            selects_by_rack=config.replica_selector_class == RACK_AWARE_SELECTOR,
-        ),
-        LogOffsetApis(replica_manager),
-        TopicApis(
-            config=config,
-            topic_admin=topic_admin,
-            replica_manager=replica_manager,
-        ),
-        ConfigApis(config=config, metadata_cache=metadata_cache, topic_admin=topic_admin, group_configs=group_configs),
-        ClusterApis(
-            config=config,
-            metadata_cache=metadata_cache,
-            controller_loop=controller_loop,
-            topic_admin=topic_admin,
-            replica_manager=replica_manager,
-        ),
-        GroupApis(
-            groups,
-            metadata_cache=metadata_cache,
-            ensure_topic=topic_admin.ensure_internal_topic,
-            profile=config.profile,
-        ),
-        OffsetApis(groups.offsets, ZooKeeperOffsets(state), metadata_cache, clock, config),
-        TransactionApis(transactions, markers, groups, metadata_cache, clock, participation, features),
-        DescribeTransactionApis(transactions, replica_manager, clock),
-        FeatureApis(features),
-    )
-    for family in families:
-        handlers.add(family.routes())
-    return BrokerParts(
-        config=config,
-        options=options,
-        dynamic_config=dynamic_config,
-        state=state,
-        others=others,
-        shared_settings=SharedSettings(own=own, dynamic_config=dynamic_config, wings=wings),
-        timers=timers,
-        background=background,
-        afterwards=afterwards,
-        replica_manager=replica_manager,
-        fetch_sessions=fetch_sessions,
-        metadata_cache=metadata_cache,
-        own=own,
-        controller_loop=controller_loop,
-        topic_admin=topic_admin,
-        groups=groups,
-        transactions=transactions,
-        marker_channels=marker_channels,
-        addition_channels=addition_channels,
-        handlers=handlers,
-        probes=probes,
-        connections=set(),
-        wings=wings,
-        lead=lead,
-    )
 
 
 def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:

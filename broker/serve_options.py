@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from minibroker.broker.cluster.first_topics import FirstTopic
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
@@ -24,21 +25,43 @@ class StartError(Exception):
     """The broker cannot start, or not go on; the message has a line for each reason, with the next step."""
 
 
-class ServeOptions(NamedTuple):
-    """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
-    `console` is the page beside the broker, and ends first. `metrics` serves Prometheus; `counts` counts for the
-    metrics from the start. `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`:
-    faults to remember. `cluster_dir`: the directory that the brokers of a cluster share; None for a cluster of one.
-    `zookeeper`: the ZooKeeper of a cluster with Apache Kafka, as zookeeper.connect has it. `topics`: those to create
-    before the broker is ready."""
+class Control(Protocol):
+    """The socket by which tests lead a broker."""
 
-    control: Any = None
-    recorder: Recorder | None = None
-    busy_poll_ms: int = 0
-    faults_max: int = DEFAULT_FAULTS_MAX
-    console: Any = None
-    metrics: Any = None
-    counts: bool = False
-    cluster_dir: Path | None = None
-    zookeeper: str | None = None
-    topics: Sequence[Any] = ()
+    path: Path
+
+    def register(self, name: str, call: Callable[..., object]) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class Console(Protocol):
+    """The page beside the broker."""
+
+    def start(self, bootstrap: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Endpoint(Protocol):
+    """The address of the metrics. `calls` are those of a process that serves them."""
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    async def run(self, calls: Any) -> None: ...
+
+
+class ServeOptions(NamedTuple):
+    """The caller closes `control`, `recorder`, `console` and `metrics`."""
+
+    control: Control | None = None  # advances the clock, makes faults
+    recorder: Recorder | None = None  # of a transcript
+    busy_poll_ms: int = 0  # poll for that time after a request, instead of sleeping
+    faults_max: int = DEFAULT_FAULTS_MAX  # to remember
+    console: Console | None = None  # ends first
+    metrics: Endpoint | None = None  # serves Prometheus
+    counts: bool = False  # for the metrics, from the start
+    cluster_dir: Path | None = None  # that the brokers of a cluster share
+    zookeeper: str | None = None  # of a cluster with Apache Kafka, as zookeeper.connect has it
+    topics: Sequence[FirstTopic] = ()  # to create before the broker is ready

@@ -67,9 +67,9 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app > wings > parts > shared_settings > wing > network
+    __main__ > app > wings > parts > shared_settings > wing > serve_options > network
     > way > apis > transaction > group > cluster > replica > upkeep
-    > metric pending principal serve_options time > config
+    > metric pending principal time > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers("""

@@ -77,6 +77,8 @@ class InMemoryBroker:
         self.timers, self.way = self.parts.timers, way_of(self.parts)
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
         self.parts.start_tasks(nursery)
+        for task in [each for wing in self.parts.wings for each in wing.tasks()]:
+            nursery.start_soon(task)
 
     @cached_property
     def positions(self) -> FetchPositions:

@@ -7,6 +7,7 @@ ZooKeeper (`wings/zookeeper_nodes/`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.routes import Routes
@@ -20,6 +21,7 @@ from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.wing import Wing
 from minibroker.broker.wings.several.broker_channels import BrokerChannels
 from minibroker.broker.wings.several.fetcher_manager import FetcherManager
+from minibroker.broker.wings.several.follower_watch import watch_followers
 from minibroker.broker.wings.several.inter_broker_apis import InterBrokerApis
 from minibroker.broker.wings.several.member import ClusterMember
 from minibroker.broker.wings.several.peer_login import IN_PLAIN_TEXT, PeerLogin
@@ -90,7 +92,9 @@ class SeveralWing(Wing):
         )
 
     def tasks(self) -> Sequence[Callable[[], Awaitable[object]]]:
-        return [self._channels.run] if self._parts.state.is_shared else []
+        parts = self._parts
+        watch = partial(watch_followers, parts.config, parts.replica_manager)
+        return [watch, self._channels.run] if parts.state.is_shared else [watch]
 
     def member(self, shown: Callable[[], Broker], on_news: Callable[[News], None]) -> ClusterMember | None:
         parts, state = self._parts, self._parts.state
@@ -121,7 +125,7 @@ class SeveralWing(Wing):
         parts = self._parts
         if not isinstance(parts.state, SharedState):
             return {}
-        assert self._member is not None
+        assert self._member is not None and parts.options.control is not None
         return ClusterCalls(
             broker_id=parts.config.broker_id,
             state=parts.state,
