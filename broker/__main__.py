@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
-from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, StartError, stop_signals
+from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions
+from minibroker.broker.starting import StartError, stop_signals
 from minibroker.protocol.arguments import Arguments
 from minibroker.storage.quick_groups import QUICK_GROUPS
 

@@ -28,7 +28,8 @@ from minibroker.broker.config.profiles import EVERYTHING
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.serve_options import ServeOptions, StartError, stop_signals
+from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.starting import StartError, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep import threads
 from minibroker.broker.upkeep.compaction import Compaction

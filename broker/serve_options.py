@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -12,17 +11,6 @@ if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def stop_signals() -> tuple[signal.Signals, ...]:
-    """The signals that stop a broker in order, as Kafka's; SIGHUP stays ignored under `nohup`."""
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return STOP_SIGNALS if is_ignored else (*STOP_SIGNALS, signal.SIGHUP)
-
-
-class StartError(Exception):
-    """The broker cannot start, or not go on; the message has a line for each reason, with the next step."""
 
 
 class Control(Protocol):

@@ -138,7 +138,7 @@ class Simulation:
             self.findings.append(Finding(kind, self._world.seconds(), text))
 
     def _on_end(self, broker: SimulatedBroker, error: BaseException) -> None:
-        from minibroker.broker.serve_options import StartError
+        from minibroker.broker.starting import StartError
         from minibroker.storage.files.storage_errors import LogDirectoryError
 
         reasons = leaves_of(error)

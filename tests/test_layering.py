@@ -69,7 +69,7 @@ def layers(text: str) -> list[list[str]]:
 BROKER_LAYERS = layers("""
     __main__ > app > wings > parts > shared_settings > wing > serve_options > network
     > way > apis > transaction > group > cluster > replica > upkeep
-    > metric pending principal time > config
+    > metric pending principal starting time > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers("""

@@ -25,7 +25,7 @@ from minibroker.broker.cluster.sections import BEING_DELETED, Section
 from minibroker.broker.cluster.state import Change, TopicState, kafka_id_text, parse_kafka_id
 from minibroker.broker.cluster.stored_state import TOPICS, Document, StoredState, parse_topic, topic_document
 from minibroker.broker.replica.decisions import Broker, PartitionState
-from minibroker.broker.serve_options import StartError
+from minibroker.broker.starting import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import reason_of

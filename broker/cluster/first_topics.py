@@ -17,7 +17,7 @@ from minibroker.broker.cluster.metadata_cache import check_topic_name
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.topic_changes import NewTopic
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.serve_options import StartError
+from minibroker.broker.starting import StartError
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted
 

@@ -29,7 +29,8 @@ from minibroker.broker.__main__ import (
 )
 from minibroker.broker.__main__ import serve as serve_here
 from minibroker.broker.config.kafka_config import KafkaConfig, load_config
-from minibroker.broker.serve_options import ServeOptions, StartError, stop_signals
+from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.starting import StartError, stop_signals
 
 STOP_SIGNALS = stop_signals()
 ENDED_SECONDS = 60

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from benchmarks.processes import ROOT
-from minibroker.broker.serve_options import stop_signals
+from minibroker.broker.starting import stop_signals
 from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import StartMinibroker

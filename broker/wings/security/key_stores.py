@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from minibroker.broker.serve_options import StartError
+from minibroker.broker.starting import StartError
 
 PEM = "PEM"
 JAVA_TYPES = ("JKS", "PKCS12")  # a store of one of these types may be of the other

@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minibroker.broker.serve_options import stop_signals
+from minibroker.broker.starting import stop_signals
 from minibroker.broker.wings.testing.control.console_child import ConsoleChild, ConsoleError
 from minibroker.storage.cluster_settings import settings_of_cluster
 from minibroker.storage.data_dir.directory_lock import DirectoryLock

@@ -39,7 +39,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.cluster.stored_state import TOPICS
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.serve_options import StartError
+from minibroker.broker.starting import StartError
 from minibroker.broker.wings.several.broker_locks import BrokerLocks
 from minibroker.broker.wings.several.local_disk import network_file_system
 from minibroker.broker.wings.several.shared_journal import SharedJournal

@@ -33,7 +33,7 @@ from minibroker.broker.cluster.state import (
 )
 from minibroker.broker.cluster.stored_state import Value
 from minibroker.broker.replica.decisions import Broker
-from minibroker.broker.serve_options import StartError
+from minibroker.broker.starting import StartError
 from minibroker.broker.wings.zookeeper_nodes import nodes
 from minibroker.broker.wings.zookeeper_nodes.nodes import NO_NODE
 from minibroker.broker.wings.zookeeper_nodes.old_offsets import OffsetNodes
