@@ -52,6 +52,7 @@ SETTLE_SECONDS = 1.0
 QUIET: dict[str, Any] = {
     "log.retention.check.interval.ms": 3_600_000,
     "group.initial.rebalance.delay.ms": 3000,
+    "group.consumer.heartbeat.interval.ms": 5000,
 }
 # A marker of today follows a record of 2017 in its segment; configs of topics show it.
 NEVER_ROLLED = {"log.roll.hours": 1_000_000}

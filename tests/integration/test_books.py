@@ -1,4 +1,4 @@
-"""Books of conversations over the wire: with `minibroker serve`; at night compiled, and with Apache Kafka 2.0.1 too.
+"""Books of conversations over the wire: with `minibroker serve`; at night compiled, and with Apache Kafka too.
 
 In memory they are held by tests/broker/test_conversations.py. `python -m tests.books SUBJECT` holds them by hand.
 """
@@ -13,8 +13,8 @@ from tests.books.conversations import FOLDER
 from tests.books.subjects import COMPILED, groups_of, held_by, needs_own_broker
 
 BOOKS = [pytest.param(read_book(path), id=path.stem) for path in sorted(FOLDER.glob("*.txt"))]
-# The marks of 3.9.1 and 4.4.0 (`3.9<`, `4.4<`) are not written yet: both write markers of transactions later.
-AT_NIGHT = ("compiled", "kafka-2.0.1")
+# Not kafka-3.9.1: its marks (`3.9<`) are complete but for the books that join groups, which it has left unanswered.
+AT_NIGHT = ("compiled", "kafka-2.0.1", "kafka-4.4.0")
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
