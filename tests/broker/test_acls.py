@@ -18,10 +18,8 @@ from minibroker.broker.wings.security.acls import authorizer as authorizer_modul
 from minibroker.broker.wings.security.acls.acl_store import ACLS, AclStore, document_of, rule_of
 from minibroker.broker.wings.security.acls.authorizer import Authorizer
 from minibroker.broker.wings.security.acls.rules import AclFilter, AclRule
-from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.resources import ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission
-from minibroker.storage.files import disk
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = Pattern.LITERAL, Pattern.PREFIXED
@@ -263,26 +261,6 @@ def test_a_rule_is_written_under_kafkas_names(tmp_path: Path) -> None:
         "permission": "ALLOW",
     }
     assert rule_of(written) == rule("o", Operation.DESCRIBE_CONFIGS, pattern=PREFIXED, host=HERE)
-
-
-def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, authorizer = FileState(tmp_path, 0, [ACLS]), Authorizer()
-    store = AclStore(state, authorizer)
-    store.add([rule("kept")])
-
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(disk, "write", fail)
-    with pytest.raises(KafkaError) as refused:
-        store.add([rule()])
-    with pytest.raises(KafkaError):
-        store.remove([AclFilter()])
-
-    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert list(store.rules) == [rule("kept")]
-    assert state.get(ACLS) == [document_of(rule("kept"))]
-    assert not authorizer.decisions(client(), READ, TOPIC)["orders"]
 
 
 @pytest.mark.parametrize("broken", [{}, {**document_of(rule()), "operation": "Dance"}])

@@ -49,36 +49,6 @@ def codes(outcomes: dict[str, TopicState | KafkaError]) -> dict[str, ErrorCode |
     return {name: outcome.code if isinstance(outcome, KafkaError) else None for name, outcome in outcomes.items()}
 
 
-async def test_a_deletion_that_cannot_be_stored_changes_nothing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, cache, state = parts
-    make_two_topics(admin)
-    monkeypatch.setattr(disk, "write", fail)
-
-    outcomes = admin.delete_topics(["t", "u", "unknown"])
-
-    assert codes(outcomes) == {
-        "t": ErrorCode.KAFKA_STORAGE_ERROR,
-        "u": ErrorCode.KAFKA_STORAGE_ERROR,
-        "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-    assert cache.topics.keys() == state.topics.keys() == {"t", "u"}
-
-
-async def test_topics_that_cannot_be_stored_may_be_made_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, cache, state = parts
-    with monkeypatch.context() as full_disk:
-        full_disk.setattr(disk, "write", fail)
-        outcomes = admin.create_topics([new_topic("t"), new_topic("u"), new_topic("no/name")])
-
-    assert codes(outcomes) == {
-        "t": ErrorCode.KAFKA_STORAGE_ERROR,
-        "u": ErrorCode.KAFKA_STORAGE_ERROR,
-        "no/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-    assert cache.topics.keys() == state.topics.keys() == set()
-    assert codes(make_two_topics(admin)) == {"t": None, "u": None}
-
-
 async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     admin, cache, _ = parts
     seen_at_save: list[list[str]] = []
@@ -96,18 +66,6 @@ async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypat
 
     assert seen_at_save == [[], ["t", "u"], ["t", "u"], []]  # the last: nothing is left of those deleted
     assert not cache.topics
-
-
-async def test_nothing_is_written_down_when_nothing_changes(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, *_ = parts
-    make_two_topics(admin)
-    monkeypatch.setattr(disk, "write", fail)
-
-    admin.create_topics([new_topic("v")], validate_only=True)
-    admin.create_partitions([NewPartitions("t", 2, None)], validate_only=True)
-
-    assert codes(make_two_topics(admin)) == dict.fromkeys("tu", ErrorCode.TOPIC_ALREADY_EXISTS)
-    assert codes(admin.delete_topics(["v"])) == {"v": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 async def test_in_sync_replicas_are_stored_before_they_are_seen(
