@@ -12,7 +12,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.broker.group_clients import GROUP, SETTINGS, GroupClient
+from tests.broker.group_clients import SETTINGS, GroupClient
 from tests.broker.scripted_follower import FOLLOWER, LEADER, lead
 from tests.broker.transactional import FEW, Producer, committed, started, state_of, with_open_transaction
 
@@ -20,47 +20,6 @@ pytestmark = pytest.mark.time_jumps
 
 GROUPS = TopicPartition("__consumer_offsets", 0)
 NONE, LOADING, ELSEWHERE = ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
-
-
-async def test_groups_go_with_their_partition_and_come_back_with_it(make_broker: MakeBroker) -> None:
-    broker = make_broker(**SETTINGS | {"offsets_topic_num_partitions": 2})
-    client, other = GroupClient(broker), GroupClient(broker, "other")
-    await broker.create_topic("t")
-    member, kept = await client.stable(), await other.stable()
-    await client.commit(("t", 0, 5), joined=member)
-    waiting = await client.start_join()
-    partition = GROUPS._replace(partition=broker.parts.groups.partition_for(GROUP))
-    assert broker.parts.groups.partition_for("other") != partition.partition
-
-    lead(broker, partition, FOLLOWER, 5)
-
-    assert (await waiting.seen()).error_code == ELSEWHERE
-    assert await client.heartbeat(member) == (await client.committed()).error_code == ELSEWHERE
-    assert await client.commit(("t", 0, 6), joined=member) == [ELSEWHERE]
-    assert broker.parts.groups.get(GROUP) is None
-    assert await other.heartbeat(kept) == NONE
-
-    lead(broker, partition, LEADER, 6)
-
-    assert (await client.describe()).group_state == "Stable"
-    assert await client.heartbeat(member) == NONE
-    assert await client.offset("t") == 5
-
-
-async def test_a_new_leader_loads_records_that_no_follower_has_confirmed(make_broker: MakeBroker) -> None:
-    broker = make_broker(**SETTINGS)
-    client, both = GroupClient(broker), (LEADER, FOLLOWER)
-    await broker.create_topic("t")
-    member = await client.stable()
-    lead(broker, GROUPS, LEADER, 5, in_sync=both)
-    waiting = await broker.start(client.commit, ("t", 0, 7), joined=member)
-
-    lead(broker, GROUPS, FOLLOWER, 6)
-    assert await waiting.seen() == [ELSEWHERE]
-    lead(broker, GROUPS, LEADER, 7, in_sync=both)
-
-    assert await client.offset("t") == 7
-    assert await client.heartbeat(member) == NONE
 
 
 @pytest.mark.parametrize("is_lost_meanwhile", [False, True])
