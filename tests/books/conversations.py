@@ -13,6 +13,7 @@
                                                          defaults that nobody has asked for a coordinator
     change in kafka 4.0 a segment has a mebibyte         or the change of a later release of Apache Kafka
     not 3.9 4.4: REASON                                  why it is not held with these releases of Apache Kafka
+    beside 1 2:b                                         brokers of its cluster, by id and rack, that are not there
     in memory REASON                                     why it is not held over the wire; above: none in the file is
     > create "@t", 2                                     a verb: a method of `Conversation`; `@` is the run's prefix
     > one: JoinGroup 3 member_id=""                      a request: API, version, fields; `one` is its answer
