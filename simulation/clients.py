@@ -216,7 +216,7 @@ class Producer(Client):
 
     async def work(self) -> None:
         await self.send_batch()
-        await trio.sleep(self.random.choice((0.0, 0.01, 0.1, 0.5)))
+        await trio.sleep(self.random.choice((0.01, 0.05, 0.2, 0.5)))
 
     async def send_batch(self) -> bool:
         """Send one to three records; return whether they are acknowledged."""
@@ -440,7 +440,7 @@ class Reader(Client):
 
     async def work(self) -> None:
         await self.poll()
-        await trio.sleep(self.random.choice((0.0, 0.02, 0.2)))
+        await trio.sleep(self.random.choice((0.02, 0.1, 0.4)))
 
     async def poll(self) -> None:
         """Fetch once from each leader."""
@@ -462,7 +462,7 @@ class Reader(Client):
                 ApiKey.FETCH,
                 11,
                 replica_id=-1,
-                max_wait_ms=self.random.choice((0, 50, 200)),
+                max_wait_ms=self.random.choice((0, 100, 500)),
                 min_bytes=1,
                 max_bytes=1 << 20,
                 isolation_level=self.isolation,

@@ -9,28 +9,24 @@ from collections.abc import Collection
 from random import Random
 from typing import Any, NamedTuple
 
-SAFETY_SECONDS = 12.0
+SAFETY_SECONDS = 8.0
 TOPIC_COUNTS = (1, 1, 2)
 PARTITION_COUNTS = (1, 2, 3)
+
+
+def weights(text: str) -> dict[str, int]:
+    """The weights of kinds: `kill 4, power 3`."""
+    return {name: int(weight) for name, weight in (each.split() for each in text.split(","))}
+
+
 # How often each fault is drawn, with one broker and with several.
-OF_ONE = {"kill": 4, "crash_at_call": 5, "power": 4, "stop": 2, "cut_clients": 2, "fail_call": 2, "clock": 1}
-OF_SEVERAL = {
-    "kill": 4,
-    "crash_at_call": 4,
-    "power": 3,
-    "stop": 2,
-    "pause": 3,
-    "isolate": 4,
-    "one_way": 3,
-    "cut": 2,
-    "fail_call": 1,
-    "clock": 1,
-    "kill_all": 1,
-    "elect": 1,
-    "reassign": 2,
-    "cut_clients": 1,
-}
-LASTING = {"kill", "crash_at_call", "power", "stop", "pause", "isolate", "one_way", "kill_all", "fail_call"}
+OF_ONE = weights("kill 4, crash_at_call 5, power 4, stop 2, cut_clients 2, fail_call 2, clock 1")
+OF_SEVERAL = weights("""
+    kill 4, crash_at_call 4, power 3, stop 2, pause 3, isolate 4, one_way 3, cut 2, fail_call 1, clock 1, kill_all 1,
+    elect 1, reassign 2, cut_clients 1, fail_over 6
+""")
+LASTING = set("kill crash_at_call power stop pause isolate one_way kill_all fail_call fail_over".split())
+FAILED_OVER = ("t0-0", "t0-0", "__consumer_offsets-0", "__transaction_state-0")
 CLIENTS = ("producer", "loose", "idempotent", "transactional", "reader", "member")
 ERRNOS = {"EIO": 5, "ENOSPC": 28}
 
@@ -43,14 +39,17 @@ class Fault(NamedTuple):
     broker: int
     seconds: float = 0.0
     other: int = 0
-    calls: int = 0  # of the disk, until the one that is struck
+    calls: int = 0  # of the disk, until the one that is struck; milliseconds until a new leader is killed
     how: str = ""
 
     def __str__(self) -> str:
         text = f"{self.at:.3f} {self.kind} {self.broker}"
         text += f" and {self.other}" if self.other else ""
         text += f" {self.how}" if self.how else ""
-        text += f" at its call {self.calls} from then" if self.calls else ""
+        if self.kind == "fail_over":
+            text += f", {self.calls} ms later a kill"
+        elif self.calls:
+            text += f" at its call {self.calls} from then"
         return text + (f" for {self.seconds:.3f} s" if self.seconds else "")
 
 
@@ -151,14 +150,14 @@ def drawn_settings(source: Random, brokers: int, *, is_durable: bool) -> dict[st
 
 def drawn_faults(source: Random, brokers: int, *, is_durable: bool) -> list[Fault]:
     """Each broker has one fault that lasts at a time. Power fails only where records are synced before they count."""
-    weights = dict(OF_ONE if brokers == 1 else OF_SEVERAL)
+    kinds = dict(OF_ONE if brokers == 1 else OF_SEVERAL)
     if not is_durable:
-        del weights["power"]
+        del kinds["power"]
     free_at = dict.fromkeys(range(1, brokers + 1), 0.0)
     faults = []
     at = source.uniform(1.0, 2.5)
     while at < SAFETY_SECONDS:
-        kind = source.choices(list(weights), list(weights.values()))[0]
+        kind = source.choices(list(kinds), list(kinds.values()))[0]
         broker = source.choice(list(free_at))
         seconds = round(source.choice((0.1, 0.5, 1.0, 4.0)) * source.uniform(0.5, 1.5), 3) if kind in LASTING else 0.0
         if kind in LASTING and free_at[broker] > at:
@@ -174,6 +173,8 @@ def drawn_faults(source: Random, brokers: int, *, is_durable: bool) -> list[Faul
             fault = fault._replace(calls=source.randint(1, 200))
         if kind == "crash_at_call" and is_durable and source.random() < 0.5:
             fault = fault._replace(how="with its power")
+        if kind == "fail_over":
+            fault = fault._replace(how=source.choice(FAILED_OVER), calls=source.choice((1, 5, 20, 100, 300)))
         if kind == "fail_call":
             fault = fault._replace(how=source.choice(list(ERRNOS)))
         if kind == "clock":

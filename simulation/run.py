@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import trio
 
+from minibroker.broker.cluster.controller import Image, choose_leader
+from minibroker.broker.cluster.controller import Plan as ControllerPlan
 from minibroker.broker.replica.leading import Leading
 from minibroker.history.checking import check
 from minibroker.history.lines import LineReader
 from minibroker.history.model import History
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.simulation.brokers import PORT, SimulatedBroker
 from minibroker.simulation.clients import KINDS, Book, Client, Failed, LastReader
 from minibroker.simulation.memory_disk import MemoryDisk
 from minibroker.simulation.memory_network import MemoryNetwork
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.stand_in import in_place_of_the_system
-from minibroker.simulation.world import PROCESS, World
+from minibroker.simulation.world import PROCESS, Died, World
 
 CLIENT_HOST = "10.0.1.1"
 LOOK_SECONDS = 0.05
@@ -305,6 +309,11 @@ class Simulation:
                 self._network.cut(CLIENT_HOST, broker.host)
             case "clock":
                 broker.clock.jump(int(fault.how))
+            case "fail_over":
+                self._move_leader(fault.how, broker.broker_id)
+                await trio.sleep(fault.calls / 1000)
+                broker.kill()
+                return restart
             case "kill_all":
                 for each in self.brokers.values():
                     each.kill()
@@ -322,6 +331,20 @@ class Simulation:
                     topics=[(topic, [(0, replicas)])],
                 )
         return lambda: None
+
+    def _move_leader(self, name: str, broker_id: int) -> None:
+        """Have the controller choose a leader, if it can."""
+        topic, _, number = name.rpartition("-")
+        place = TopicPartition(topic, int(number))
+
+        def choose(image: Image) -> ControllerPlan:
+            return choose_leader(image, place, broker_id, is_unclean=False)
+
+        for controller in self.brokers.values():
+            parts = controller.parts
+            if parts is not None and parts.controller_loop.is_active and not controller.process.is_paused:
+                with self._world.acting_as(controller.process), suppress(KafkaError, Died):
+                    parts.controller_loop.perform("the leader", choose)
 
     # -- what must be so at each moment -----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import trio
 from minibroker.broker import app
 from minibroker.broker.network import sockets
 from minibroker.broker.upkeep import threads
-from minibroker.broker.wings.several import directory_watch
+from minibroker.broker.wings.several import directory_watch, shared_state
 from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stand_ins
 from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
 from minibroker.simulation.world import World
@@ -62,6 +62,7 @@ def in_place_of_the_system(
         (sockets, "send_file", network.send_file),
         (threads, "run_sync", run_sync),
         (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
+        (shared_state, "COMPACTED_BYTES", 4096),  # so that journals are written anew in a short life
         (real_time, "perf_counter", world.seconds),
         (real_time, "monotonic", world.seconds),
         (real_time, "sleep", lambda seconds: None),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from random import Random
 from typing import Any
@@ -171,6 +172,17 @@ class World:
         """Count what follows outside of a task as steps of this process, and tasks that it starts as its own."""
         self.current = process
         PROCESS.set(process)
+
+    @contextmanager
+    def acting_as(self, process: Process) -> Iterator[None]:
+        """Take steps of a process from outside."""
+        before, self.current = self.current, process
+        token = PROCESS.set(process)
+        try:
+            yield
+        finally:
+            PROCESS.reset(token)
+            self.current = before
 
     def pause(self, process: Process, *, is_paused: bool) -> None:
         """Stop a process, or have it go on."""
