@@ -110,6 +110,8 @@ nightly: $(VENV)/.dev
 	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants
+	@$(BIN)/minibroker simulate --brokers 3 --seeds $(SEEDS)
+	@$(BIN)/minibroker simulate --brokers 1 --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 1 --kind mixed
 	@$(IN_MEMORY) $(BIN)/python -m tests.spark_jobs.nemesis --rounds 20

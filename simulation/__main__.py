@@ -12,9 +12,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 SHRINK_SECONDS = 60.0
+SHOWN = 5  # findings of a run
 EPILOG = """examples:
   minibroker simulate --brokers 3 --seeds 200
   minibroker simulate --brokers 3 --seed 17 -o json
@@ -87,8 +89,7 @@ def run_one(options: argparse.Namespace, brokers: int) -> int:
         print(json.dumps(result.document()))
     else:
         print(plan)
-        for finding in result.findings:
-            print(f"  {finding}")
+        show("  ", result.findings)
         print(f"  {result.events} events in {result.seconds:.1f} s of its time, {result.digest}")
     if result.findings and options.shrink:
         print_shrunk(plan, result.findings[0].kind, brokers)
@@ -106,8 +107,15 @@ def print_shrunk(plan: Any, kind: str, brokers: int) -> None:
     print(f"shrunk to {len(shrunk.events)} events; again, with what is planted:")
     print(f"  minibroker simulate --brokers {brokers} --seed {plan.seed} --only {places}")
     print(shrunk)
-    for finding in run(shrunk).findings:
-        print(f"  {finding}")
+    show("  ", run(shrunk).findings)
+
+
+def show(head: str, findings: Sequence[Any]) -> None:
+    """Print the first findings of a run."""
+    for finding in findings[:SHOWN]:
+        print(f"{head}{finding}", flush=True)
+    if len(findings) > SHOWN:
+        print(f"{head}{len(findings) - SHOWN} more; -o json has all", flush=True)
 
 
 def judged(task: tuple[int, int]) -> tuple[int, dict[str, Any]]:
@@ -125,6 +133,8 @@ def ignore_interrupts() -> None:
 
 def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) -> int:
     """Run seeds in workers; print each finding. With something planted, end with the first."""
+    from minibroker.simulation.run import Finding
+
     began = time.monotonic()
     tasks = [(seed, brokers) for seed in range(options.first_seed, options.first_seed + options.seeds)]
     failed: list[int] = []
@@ -140,8 +150,7 @@ def run_many(options: argparse.Namespace, brokers: int, *, ends_at_first: bool) 
                 continue
             failed.append(seed)
             if options.output == "text":
-                for finding in document["findings"]:
-                    print(f"seed {seed}: {finding['at']:.3f} {finding['kind']}: {finding['text']}", flush=True)
+                show(f"seed {seed}: ", [Finding(**each) for each in document["findings"]])
             if ends_at_first:
                 break
     took = time.monotonic() - began

@@ -137,9 +137,10 @@ class Simulation:
         self._admin = self._client(Client("admin", self.book, plan.seed))
 
     def found(self, kind: str, text: str) -> None:
-        """Note a finding, once."""
+        """Note a finding, once. One during the run ends it."""
         if all((each.kind, each.text) != (kind, text) for each in self.findings):
             self.findings.append(Finding(kind, self._world.seconds(), text))
+            self._world.end()
 
     def _on_end(self, broker: SimulatedBroker, error: BaseException) -> None:
         from minibroker.broker.starting import StartError
@@ -412,7 +413,7 @@ class Simulation:
         reader = LineReader(history)
         for number, row in enumerate(self.book.rows, 1):
             reader.read(number, row)
-        is_whole = all(each.kind != "not-live" for each in self.findings)
+        is_whole = not self.findings  # else the last reader has not read all
         for finding in check(history.finish(), allowed=() if is_whole else ("unseen",)):
             self.found(finding.kind, finding.text)
 

@@ -147,6 +147,10 @@ class World:
             self.busy = f"{self.current} does not wait in {task.name}"
             self._scope.cancel()
 
+    def end(self) -> None:
+        """End the run."""
+        self._scope.cancel()
+
     def seconds(self) -> float:
         return self.clock.current_time()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-SECONDS = 60
+SECONDS = 280  # on a machine that is busy; seconds else
 
 
 def simulate(*arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
@@ -45,3 +46,24 @@ def test_seeds_end_without_findings(brokers: str) -> None:
     ran = simulate("--brokers", brokers, "--seeds", "3", "--workers", "1")
 
     assert (ran.returncode, ran.stdout) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", ["hw-goes-back", "journal-compaction"])
+def test_an_old_rule_is_found(planted: str) -> None:
+    ran = simulate("--history", planted, "--seeds", "5", "--workers", "1")
+
+    assert (ran.returncode, "again: minibroker simulate" in ran.stdout) == (1, True), ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+def test_a_mutant_is_found_and_its_plan_shrunk_to_the_events_that_it_takes() -> None:
+    planted = ("--mutate", "fsync", "--brokers", "1")
+
+    ran = simulate(*planted, "--seeds", "5", "--workers", "1", "--shrink")
+
+    shrunk = re.search(r"shrunk to (\d+) events.*--seed (\d+) --only ([\d,]+)", ran.stdout, re.DOTALL)
+    assert ran.returncode == 1 and shrunk is not None, ran.stdout + ran.stderr
+    assert int(shrunk[1]) <= 12
+    again = simulate(*planted, "--seed", shrunk[2], "--only", shrunk[3])
+    assert again.returncode == 1, again.stdout + again.stderr
