@@ -67,7 +67,7 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app > wings > parts > shared_settings > wing > serve_options > network
+    __main__ > app arguments banner > wings > parts > shared_settings > wing > serve_options > network
     > way > apis > transaction > group > cluster > replica > upkeep
     > metric pending principal starting time > config
 """)

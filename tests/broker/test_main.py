@@ -18,9 +18,7 @@ import pytest
 from minibroker.broker.__main__ import (
     STOP_SECONDS,
     allow_most_files,
-    banner,
     listen_on,
-    parse_arguments,
     prepare_ready_file,
     run,
     settings_of,
@@ -28,6 +26,8 @@ from minibroker.broker.__main__ import (
     zookeeper_of,
 )
 from minibroker.broker.__main__ import serve as serve_here
+from minibroker.broker.arguments import parse_arguments
+from minibroker.broker.banner import banner
 from minibroker.broker.config.kafka_config import KafkaConfig, load_config
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.starting import StartError, stop_signals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.__main__ import parse_arguments
+from minibroker.broker.arguments import parse_arguments
 from minibroker.protocol.guesses import closest, next_step
 
 NAMES = ["airports", "flights", "flights-1", "Payments", "orders.dlq"]
