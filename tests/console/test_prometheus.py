@@ -28,8 +28,11 @@ async def answer(control: Any) -> tuple[int, str, str]:
 
 async def test_a_broker_with_a_control_socket_is_asked_there() -> None:
     def call(name: str, **arguments: object) -> object:
-        family = {"type": "minibroker:type=Process", "keys": [], "names": ["OpenFds"], "rows": [[41]]}
-        return {"run": 1, "scan": None, "is_counting": True, "counted_from_ms": 0, "families": [family]}
+        about = [["gauge", "descriptors", "that are open", "process_open_fds"]]
+        family = {"type": "minibroker:type=Process", "keys": [], "names": ["OpenFds"], "about": about, "rows": [[41]]}
+        of_an_earlier_broker = {"type": "minibroker:type=Clock", "keys": [], "names": ["Timers"], "rows": [[7]]}
+        families = [family, of_an_earlier_broker]
+        return {"run": 1, "scan": None, "is_counting": True, "counted_from_ms": 0, "families": families}
 
     status, content_type, text = await answer(call)
 

@@ -53,12 +53,14 @@ kafka_consumergroup_group_lag_seconds (group, topic, partition) gauge s | since 
 
 
 def entries_of(family: Family) -> list[Entry]:
-    """The metrics of a family that a broker describes, in the order of their names; those without a kind are not for
-    Prometheus."""
+    """The metrics of a family that a broker describes, in the order of their names; earlier minibrokers describe none.
+
+    Those without a kind are not for Prometheus.
+    """
     mbean_type, labels = family["type"], labels_of(family["type"], family["keys"])
     return [
         Entry(mbean_type, name, labels, kind, unit, text, own or name_for_prometheus(mbean_type, name, kind))
-        for name, (kind, unit, text, own) in zip(family["names"], family["about"], strict=True)
+        for name, (kind, unit, text, own) in zip(family["names"], family.get("about", ()), strict=False)
     ]
 
 
