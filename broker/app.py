@@ -14,12 +14,13 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from minibroker.broker.cluster.file_state import FileState
 from minibroker.broker.cluster.first_topics import FirstTopicsError, create_first_topics
+from minibroker.broker.cluster.member import Member
 from minibroker.broker.cluster.sections import BROKER_CONFIGS
 from minibroker.broker.cluster.state import BrokerReturned, ClusterState, News
 from minibroker.broker.config.dynamic import DynamicConfig
@@ -37,7 +38,7 @@ from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.broker.way.codec import Codec, KnownErrors, Watch
 from minibroker.broker.way.opening import Opening
 from minibroker.broker.way.way import Way
-from minibroker.broker.wing import Member, Wing
+from minibroker.broker.wing import Wing
 from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.broker.wings.looking.wing import LookingWing
 from minibroker.broker.wings.quotas.wing import QuotaWing
@@ -210,7 +211,7 @@ class BrokerApp:
                 f"the log directory {self._config.log_dir} has failed, and others lead in place of this broker"
             )
 
-    def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> Member | None:
+    def _member(self, parts: BrokerParts, listeners: list[socket.socket]) -> Member[Any] | None:
         """Make this broker a member of its cluster; None in a cluster of one."""
         config = self._config
         ports = dict(zip((each.name for each in config.endpoints), listeners, strict=True))
@@ -235,7 +236,7 @@ class BrokerApp:
 
     async def _join(
         self,
-        member: Member,
+        member: Member[Any],
         parts: BrokerParts,
         opening: Opening,
         on_ready: Callable[[], None],
@@ -262,7 +263,7 @@ class BrokerApp:
         opening.open()
         on_ready()
 
-    def _take_refused_roles(self, parts: BrokerParts, member: Member | None) -> None:
+    def _take_refused_roles(self, parts: BrokerParts, member: Member[Any] | None) -> None:
         """Ask the controller for the roles that this broker had to refuse, once it can take them."""
         try:
             if not parts.own.can_take_refused():
@@ -275,7 +276,7 @@ class BrokerApp:
             member.rejoin()
 
     def _start_upkeep(
-        self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction, member: Member | None = None
+        self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction, member: Member[Any] | None = None
     ) -> None:
         config = self._config
         upkeep = Upkeep(config, self._log_manager, self._clock)
@@ -300,7 +301,7 @@ class BrokerApp:
         signals: AsyncIterator[int],
         server: Server,
         parts: BrokerParts,
-        member: Member | None,
+        member: Member[Any] | None,
         opening: Opening,
     ) -> None:
         async for number in signals:

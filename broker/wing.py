@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.member import Member
 from minibroker.broker.cluster.sections import Section
 from minibroker.broker.cluster.state import Change, ClusterState, News
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -20,19 +21,6 @@ from minibroker.broker.replica.decisions import Broker
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.way.stage import Stage
-
-
-class Member(Protocol):
-    """This broker as a member of its cluster."""
-
-    async def run(self) -> None:
-        """Live until cancelled."""
-
-    async def leave(self, shut_down: Callable[[int], Awaitable[bool]]) -> None:
-        """Have others lead in place of this broker, and control. `shut_down` asks a controller for that."""
-
-    def rejoin(self) -> None:
-        """Have the controller give this broker its roles again."""
 
 
 class Wing:
@@ -59,7 +47,7 @@ class Wing:
         """The state of the cluster where this wing keeps it; None to leave it to the next one."""
         return None
 
-    def member(self, shown: Callable[[], Broker], on_news: Callable[[News], None]) -> Member | None:
+    def member(self, shown: Callable[[], Broker], on_news: Callable[[News], None]) -> Member[Any] | None:
         """This broker as a member of a cluster of several. `shown` is how it shows itself."""
         return None
 
