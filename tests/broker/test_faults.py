@@ -72,7 +72,10 @@ async def test_the_newest_faults_are_remembered_and_those_that_can_strike(broker
 
     later = [faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce") for _ in range(2)]
 
-    assert list(faulty.injector._faults) == [struck[0].id, *(each.id for each in later)]
+    assert faulty.injector.active() == [struck[0].id, *(each.id for each in later)]
+    assert list(faulty.injector._faults) == faulty.injector.active()
+    said = {"count": 0, "is_active": True, "text": str(struck[0])}
+    assert faulty.injector.describe(struck[0].id) == said
     with pytest.raises(ValueError, match="the newest 3 are remembered"):
         faulty.injector.describe(struck[1].id)
     with pytest.raises(ValueError, match="3 faults are active; lift some"):

@@ -355,7 +355,7 @@ SEEN_ELSEWHERE = {
     " group.consumer.min.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms"
     " group.consumer.min.assignment.interval.ms group.consumer.max.assignment.interval.ms",
     "storage/test_log_cleaner_manager.py": "min.compaction.lag.ms max.compaction.lag.ms min.cleanable.dirty.ratio",
-    "storage/test_log_cleaner.py": "delete.retention.ms",
+    "golden/histories/compaction.txt": "delete.retention.ms",
 }
 OF_TOPICS: dict[str, Effect] = {
     "segment.bytes": Effect(300, segments),
