@@ -550,6 +550,7 @@ def held_by(name: str, group: list[tuple[Book, Script]]) -> Iterator[Held]:
     with tempfile.TemporaryDirectory() as folder, started(name, Path(folder), settings, is_fresh=is_new) as subject:
         VERSIONS[name] = subject.versions
         for book, script in group:
-            yield trio.run(held_over_the_wire, subject, book, script)
-            if any(word_of(step) in CLEANED for step in (*book.steps_before(script), *script.steps)):
+            held = trio.run(held_over_the_wire, subject, book, script)
+            yield held
+            if held.versions and any(word_of(step) in CLEANED for step in (*book.steps_before(script), *script.steps)):
                 subject.forget_limits()
