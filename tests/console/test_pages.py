@@ -142,17 +142,6 @@ def test_produce_again_changes_only_the_edited_parts(tab: Tab, shown_broker: Bro
     assert sent(("header", "other")) == (original.key, original.value, (*headers[:-1], ("plain", b"other")))
 
 
-def test_a_message_that_is_null_is_produced_again(tab: Tab, shown_broker: Broker, topic: str) -> None:
-    shown_broker.produce(topic, [Record(None)], partition=0)
-    page = tab.open(f"/topics/{topic}/messages?partition=0&at=0&open=0%3A0")
-
-    page.get_by_role("button", name="Produce again").click()
-    page.get_by_role("dialog").get_by_role("button", name="Produce again").click()
-    page.get_by_text("It is at").wait_for()
-
-    assert [(record.key, record.value) for record in shown_broker.records(topic)] == [(None, None)] * 2
-
-
 def test_unreadable_offsets_are_named_above_the_messages(tab: Tab, shown_broker: Broker, topic: str) -> None:
     for value in ("before", "damaged", "behind"):
         shown_broker.produce(topic, [value], partition=0)

@@ -50,15 +50,22 @@ def wait_until_absent(admin: Client, topic: str) -> None:
     wait_until(lambda: topic not in admin.call("list_topics"), f"the end of {topic}")
 
 
-def test_a_topic_is_created_listed_described_and_deleted(admin: Client) -> None:
-    topic = f"made-by-{admin.name}"
-    (node_id, _, _), *_ = admin.call("cluster")["nodes"]
+def test_a_topic_is_created_listed_described_grown_and_deleted(admin: Client) -> None:
+    topic, cluster = f"made-by-{admin.name}", admin.call("cluster")
+    ((node_id, host, port),) = cluster["nodes"]
+    assert (host, node_id, port > 0) == ("127.0.0.1", cluster["controller"], True)
+
+    def described() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = admin.call("describe_topic", topic=topic)["partitions"]
+        return rows
 
     assert create(admin, topic, num_partitions=3) == ErrorCode.NONE
 
     assert topic in admin.call("list_topics")
-    expected = [{"partition": partition, "leader": node_id, "replicas": [node_id]} for partition in range(3)]
-    assert admin.call("describe_topic", topic=topic)["partitions"] == expected
+    assert described() == [{"partition": number, "leader": node_id, "replicas": [node_id]} for number in range(3)]
+    assert admin.call("create_partitions", topic=topic, count=5, validate_only=False) == ErrorCode.NONE
+    assert [row["partition"] for row in described()] == [0, 1, 2, 3, 4]
+    assert [record.offset for record in admin.produce(topic, numbered(2), partition=4)] == [0, 1]
     assert {topic: ErrorCode.NONE} == admin.call("delete_topics", topics=[topic])
     wait_until_absent(admin, topic)
 
@@ -90,14 +97,6 @@ def test_several_topics_are_answered_one_by_one(admin: Client, new_topic: NewTop
     assert deleted == {fresh: ErrorCode.NONE, "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_the_cluster_is_one_node_that_is_its_own_controller(admin: Client) -> None:
-    cluster = admin.call("cluster")
-
-    ((node_id, host, port),) = cluster["nodes"]
-    assert (host, node_id) == ("127.0.0.1", cluster["controller"])
-    assert port > 0
-
-
 @pytest.mark.parametrize("writer", CLIENTS)
 def test_producing_to_an_unknown_topic_creates_it(client: GetClient, writer: str) -> None:
     topic = f"created-by-producing-{writer}"
@@ -107,15 +106,6 @@ def test_producing_to_an_unknown_topic_creates_it(client: GetClient, writer: str
     assert [record.offset for record in acked] == [0, 1, 2]
     described = client("kafka-python-3.0").call("describe_topic", topic=topic)
     assert [row["partition"] for row in described["partitions"]] == [0, 1]
-
-
-def test_partitions_are_added_and_written_to(admin: Client, new_topic: NewTopic) -> None:
-    topic = new_topic("grown", partitions=1)
-
-    assert admin.call("create_partitions", topic=topic, count=3, validate_only=False) == ErrorCode.NONE
-
-    assert [row["partition"] for row in admin.call("describe_topic", topic=topic)["partitions"]] == [0, 1, 2]
-    assert [record.offset for record in admin.produce(topic, numbered(2), partition=2)] == [0, 1]
 
 
 def test_a_topics_configs_are_replaced(admin: Client, new_topic: NewTopic) -> None:

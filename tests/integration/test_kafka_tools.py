@@ -69,6 +69,7 @@ def test_consumer_group_command_lists_and_describes_a_group_that_lives(
     assert [(row["CLIENT-ID"], row["#PARTITIONS"]) for row in members] == [("the-member", str(PARTITIONS))]
 
 
+@pytest.mark.nightly  # each command is a JVM
 def test_consumer_group_command_resets_and_deletes_an_empty_group(
     tool: Tool, new_topic: NewTopic, join: Join, write: Write
 ) -> None:
@@ -141,6 +142,7 @@ def test_transactional_message_copier_copies_all_though_it_aborts_at_random(tool
     assert [int(line) for line in read.splitlines()] == list(range(1000))
 
 
+@pytest.mark.nightly  # each command is a JVM
 def test_other_tools_find_offsets_versions_and_directories(
     tool: Tool, new_topic: NewTopic, write: Write, tmp_path: Path, broker: BrokerProcess
 ) -> None:

@@ -73,6 +73,7 @@ def test_ini_options_are_the_session_brokers_settings(session: pytest.Pytester) 
 
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*- minibroker 127.0.0.1:* -*", "*created topic after-a-restart*"])
+    result.stdout.no_fnmatch_line("*created topic three with*")  # of the test before
     assert {each.name for each in (session.path / "logs").iterdir()} == {
         "minibroker-main-0.log",
         "minibroker-main-0.transcript",
@@ -112,21 +113,6 @@ def test_fixtures_override_the_ini_options(session: pytest.Pytester) -> None:
             assert last_fetch(minibroker) == 7
             assert minibroker.has_control
             assert minibroker_transcript.exists()
-    """)
-
-    run_pytest(session).assert_outcomes(passed=1)
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_a_first_member_does_not_wait_for_others_by_default(session: pytest.Pytester) -> None:
-    session.makepyfile(f"""
-        from asking import setting
-
-        def test_one(minibroker, minibroker_factory):
-            assert setting(minibroker, "{DELAY}") == "0"
-            assert setting(minibroker_factory(), "{DELAY}") == "0"
-            assert setting(minibroker_factory(settings={{"{DELAY}": 70}}), "{DELAY}") == "70"
     """)
 
     run_pytest(session).assert_outcomes(passed=1)

@@ -31,16 +31,21 @@ def session(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def test_tests_of_a_session_share_a_broker_and_have_topics_of_their_own(session: pytest.Pytester) -> None:
+def test_tests_of_a_session_share_a_broker_and_have_topics_and_brokers_of_their_own(session: pytest.Pytester) -> None:
     session.makepyfile("""
+        import unittest
+        from minibroker import Broker
         from topics_of import topics
 
-        seen = set()
+        seen, made = set(), []
 
-        def test_one(minibroker, minibroker_topic):
+        def test_one(minibroker, minibroker_topic, minibroker_factory):
             assert minibroker_topic.startswith("test_one-")
             assert minibroker.get_bootstrap_server() == minibroker.bootstrap_servers
             seen.add((minibroker.pid, minibroker_topic))
+            made.extend([minibroker_factory(settings={"num.partitions": 2}), minibroker_factory()])
+            assert made[0].bootstrap_servers != made[1].bootstrap_servers
+            assert all(each.is_running for each in made)
 
         def test_two(minibroker, minibroker_topic, minibroker_unique):
             assert minibroker_topic in topics(minibroker)
@@ -48,30 +53,33 @@ def test_tests_of_a_session_share_a_broker_and_have_topics_of_their_own(session:
             assert " " not in minibroker_unique("a b")
             seen.add((minibroker.pid, minibroker_topic))
             assert len({pid for pid, _ in seen}) == 1 and len(seen) == 2
-    """)
+            assert not any(each.is_running for each in made)
 
-    run_pytest(session).assert_outcomes(passed=2)
-
-
-def test_a_clean_broker_has_no_topics_of_tests_before(session: pytest.Pytester) -> None:
-    session.makepyfile("""
-        from topics_of import topics
-
-        def test_one(minibroker, minibroker_topic):
-            assert topics(minibroker)
-
-        def test_two(minibroker_clean):
+        def test_three(minibroker_clean):
             assert topics(minibroker_clean) == set()
+
+        class Records(unittest.TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.broker = cls.enterClassContext(Broker())
+
+            def setUp(self):
+                self.broker.reset()
+
+            def test_one(self):
+                self.broker.create_topic("one")
+                self.assertEqual(topics(self.broker), {"one"})
+
+            def test_two(self):
+                self.broker.create_topic("two")
+                self.assertEqual(topics(self.broker), {"two"})
     """)
 
-    run_pytest(session).assert_outcomes(passed=2)
+    run_pytest(session).assert_outcomes(passed=5)
 
 
-@pytest.mark.parametrize(("is_wanted", "outcome"), [("true", "passed"), ("false", "failed")])
-def test_the_ini_file_lets_tests_turn_the_clock_of_the_sessions_broker(
-    session: pytest.Pytester, is_wanted: str, outcome: str
-) -> None:
-    session.makeini(f"[pytest]\nminibroker_control = {is_wanted}\n")
+def test_the_ini_file_lets_tests_turn_the_clock_and_inject_faults_that_end_with_them(session: pytest.Pytester) -> None:
+    session.makeini("[pytest]\nminibroker_control = true\n")
     session.makepyfile("""
         from datetime import timedelta
 
@@ -79,26 +87,10 @@ def test_the_ini_file_lets_tests_turn_the_clock_of_the_sessions_broker(
             before = minibroker.clock.now()
             minibroker.clock.advance(60)
             assert minibroker.clock.now() - before >= timedelta(seconds=60)
-    """)
+            minibroker.faults.disconnect()
 
-    result = run_pytest(session)
-
-    result.assert_outcomes(**{outcome: 1})
-    if outcome == "failed":
-        result.stdout.fnmatch_lines(["*start it with Broker(control=True)*minibroker_control = true*"])
-
-
-def test_brokers_of_the_factory_end_with_their_test(session: pytest.Pytester) -> None:
-    session.makepyfile("""
-        made = []
-
-        def test_one(minibroker_factory):
-            made.extend([minibroker_factory(settings={"num.partitions": 2}), minibroker_factory()])
-            assert made[0].bootstrap_servers != made[1].bootstrap_servers
-            assert all(each.is_running for each in made)
-
-        def test_two():
-            assert not any(each.is_running for each in made)
+        def test_two(minibroker, minibroker_topic):
+            assert minibroker.faults.active() == []
     """)
 
     run_pytest(session).assert_outcomes(passed=2)
@@ -177,36 +169,6 @@ def test_a_brokers_death_fails_its_test_with_the_last_log_lines_and_the_next_has
     result.stdout.fnmatch_lines(["*test_it_dies_and_that_is_noticed*", "*BrokerError: the broker at*SIGKILL*"])
 
 
-def test_the_log_of_a_broker_is_in_the_report_of_a_test_that_fails(session: pytest.Pytester) -> None:
-    session.makepyfile("""
-        def test_passes(minibroker):
-            minibroker.create_topic("of-the-test-before")
-
-        def test_fails(minibroker):
-            minibroker.create_topic("of-this-test")
-            assert False
-    """)
-
-    result = run_pytest(session)
-
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*- minibroker 127.0.0.1:* -*", "*created topic of-this-test*"])
-    result.stdout.no_fnmatch_line("*of-the-test-before with*")
-
-
-def test_logs_are_kept_in_the_folder_of_the_option(session: pytest.Pytester) -> None:
-    session.makepyfile("""
-        def test_one(minibroker, minibroker_factory):
-            minibroker_factory()
-    """)
-
-    run_pytest(session, "--minibroker-log=logs").assert_outcomes(passed=1)
-
-    logs = sorted((session.path / "logs").iterdir())
-    assert [each.name for each in logs] == ["minibroker-main-0.log", "minibroker-main-1.log"]
-    assert all("minibroker is ready" in each.read_text() for each in logs)
-
-
 def test_each_worker_of_xdist_has_a_broker(session: pytest.Pytester) -> None:
     pytest.importorskip("xdist", reason="pip install pytest-xdist")
     session.makepyfile("""
@@ -269,48 +231,7 @@ def test_a_session_starts_within_700_ms_and_is_reset_within_50_with_100_topics(s
     assert float(times[2]) < 0.05
 
 
-def test_unittest_has_a_broker_in_a_with(session: pytest.Pytester) -> None:
-    session.makepyfile("""
-        import unittest
-        from minibroker import Broker
-        from topics_of import topics
-
-        class Records(unittest.TestCase):
-            @classmethod
-            def setUpClass(cls):
-                cls.broker = cls.enterClassContext(Broker())
-
-            def setUp(self):
-                self.broker.reset()
-
-            def test_one(self):
-                self.broker.create_topic("one")
-                self.assertEqual(topics(self.broker), {"one"})
-
-            def test_two(self):
-                self.broker.create_topic("two")
-                self.assertEqual(topics(self.broker), {"two"})
-    """)
-
-    run_pytest(session).assert_outcomes(passed=2)
-
-
 # -- faults that a test leaves behind
-
-
-def test_the_next_test_of_a_session_has_none(session: pytest.Pytester) -> None:
-    session.makeini("[pytest]\nminibroker_control = true\n")
-    session.makepyfile("""
-        def test_one(minibroker):
-            minibroker.faults.disconnect()
-
-        def test_two(minibroker, minibroker_topic):
-            assert minibroker.faults.active() == []
-    """)
-
-    result = run_pytest(session)
-
-    result.assert_outcomes(passed=2)
 
 
 def test_a_reset_ends_them_and_is_not_struck_itself() -> None:
