@@ -93,15 +93,6 @@ def test_the_command_explains_while_requests_go_by(broker: Broker, topic: str) -
     assert "its high watermark went from 0 to 2" in printed
 
 
-def test_explain_without_a_broker_names_the_next_step(broker: Broker) -> None:
-    nowhere = minibroker("explain", "--control", "/nowhere")
-    misspelt = minibroker("explain", "--control", broker._control_path, "--api", "fetsch")
-
-    assert "`minibroker serve --control PATH` makes" in nowhere.complaint
-    assert "'fetsch' is not a known API" in misspelt.complaint
-    assert misspelt.status == 2 and "serve --control" not in misspelt.complaint
-
-
 def test_on_a_secured_broker_logins_and_fetches_are_explained(tmp_path: Path) -> None:
     with Broker(control=True, security="SASL_SSL", users=["alice"], settings=SETTINGS) as broker:
         broker.produce("orders", [b"x" * 20_000])

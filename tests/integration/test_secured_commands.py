@@ -121,7 +121,7 @@ STORY: list[tuple[str, str | None]] = [
     ("acls remove --allow zoe --topic TOPIC", "TOPIC"),
     ("topics delete TOPIC", "deleted: TOPIC"),
 ]
-# What is changed in a login of alice's, and what the command then explains.
+# Changes of a login of alice's, and what the command then explains; properties that are no login: test_logins.py.
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "wrong password": (
         {"sasl.jaas.config": 'x required username="alice" password="not-hers";'},
@@ -131,10 +131,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"sasl.mechanism": SCRAM_256, "sasl.jaas.config": 'x required username="alice" password="not-hers";'},
         "refused the login of alice with SCRAM-SHA-256",
     ),
-    "mechanism of a later Kafka": ({"sasl.mechanism": "SCRAM-SHA-1"}, "SCRAM-SHA-1 is none of them"),
-    "no mechanism": ({"sasl.mechanism": ""}, "needs one of these as sasl.mechanism: PLAIN, "),
     "no password": ({"sasl.jaas.config": 'x required username="alice";'}, "needs a password"),
-    "no protocol of Kafka's": ({"bootstrap.servers": SSL, "security.protocol": "TLS"}, "none of PLAINTEXT, SSL"),
     "TLS without TLS": (
         {"bootstrap.servers": SASL_PLAINTEXT, "security.protocol": SASL_SSL, **TRUST_PEM},
         "it does not speak TLS); correct security.protocol",
@@ -150,12 +147,6 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         "its certificate is not trusted: unable to get local issuer certificate); set ssl.truststore.location",
     ),
     "no certificate": ({"bootstrap.servers": SSL, "security.protocol": SSL, **TRUST_PEM}, "set ssl.keystore.location"),
-    "wrong password of a key store": (
-        {"security.protocol": SSL, **TRUST_PKCS12, "ssl.truststore.password": "not-it"},
-        "cannot open {authority_p12}; correct its password",
-    ),
-    "no key store": ({"security.protocol": SSL, "ssl.ca.location": "/nowhere"}, "cannot read /nowhere"),
-    "no token": ({"sasl.mechanism": OAUTHBEARER}, "needs a token in a file"),
 }
 SECRETS = (*PASSWORDS.values(), STORE_PASSWORD, "not-hers", "not-it")
 NUMBERS = itertools.count()

@@ -1,6 +1,6 @@
-"""Real clients over TLS, each library's own; and clients that break what TLS promises.
+"""A broker with listeners of TLS: its addresses, and clients that break the handshake.
 
-Clients with a certificate or a login are in test_secured_clients.py; what the broker does with each byte is in
+Each library writes and reads over TLS in test_secured_clients.py; what the broker does with each byte is in
 tests/broker/test_tls_connection.py.
 """
 
@@ -15,19 +15,16 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.frames import ask, metadata
 from minibroker.protocol.api import ApiKey
-from tests.certificates import PASSWORD, Certificates
+from tests.certificates import Certificates
 from tests.integration.brokers import Minibroker
-from tests.integration.clients import CLIENTS
 from tests.integration.conftest import Drivers, StartMinibroker
-from tests.integration.records import Record, numbered
+from tests.integration.records import numbered
 from tests.integration.wire import RawConnection
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,OTHER://127.0.0.1:0"
@@ -54,49 +51,6 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certifica
         yield started.wait_until_ready()
     finally:
         started.kill()
-
-
-def trusting(name: str, certificates: Certificates) -> dict[str, Any]:
-    """The settings of a library that trusts the broker, under its own names."""
-    if name.startswith("java"):
-        trust = {"ssl_truststore_location": str(certificates.trust_store), "ssl_truststore_password": PASSWORD}
-    else:
-        option = "ssl_ca_location" if name in ("confluent-kafka", "kcat") else "ssl_cafile"
-        trust = {option: str(certificates.authority)}
-    return {"security_protocol": "SSL", **trust}
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_a_client_writes_and_reads_over_tls(
-    tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str
-) -> None:
-    client = drivers.get(name, f"localhost:{tls_broker.ports['SSL']}")
-    settings = trusting(name, certificates)
-    topic = f"shapes-{name}"
-
-    written = client.produce(topic, client.kind.shapes(), **settings)
-
-    read = client.consume(topic, len(written), **settings)
-    assert [undated(client.kind.sees(record)) for record in written] == [undated(record) for record in read]
-
-
-def undated(record: Record) -> Record:
-    """Without a timestamp: kcat does not know those that it has written."""
-    return replace(record, timestamp_ms=None)
-
-
-@pytest.mark.parametrize("name", ["kafka-python-3.0", "confluent-kafka", "java-3.9"])
-def test_a_client_reads_many_large_fetches_over_tls(
-    tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str
-) -> None:
-    client = drivers.get(name, f"localhost:{tls_broker.ports['SSL']}")
-    settings = trusting(name, certificates)
-    topic = f"much-{name}"
-    client.produce(topic, numbered(5_000, size_bytes=2000), **settings)
-
-    read = client.consume(topic, 5_000, **settings)
-
-    assert [(i, b"%d" % i) for i in range(5_000)] == [(record.offset, record.key) for record in read]
 
 
 def test_each_client_is_sent_to_the_port_that_it_came_by(tls_broker: Minibroker, certificates: Certificates) -> None:
@@ -150,7 +104,7 @@ def test_half_open_handshakes_leave_others_served(
         "--listen", "SSL://127.0.0.1:0", settings={**certificates.settings(), "security.inter.broker.protocol": "SSL"}
     ).wait_until_ready()
     client = drivers.get("confluent-kafka", f"localhost:{broker.port}")  # before its pipes have numbers beyond select's
-    settings = trusting("confluent-kafka", certificates)
+    settings = {"security_protocol": "SSL", "ssl_ca_location": str(certificates.authority)}
     first = hello(certificates)
     with ExitStack() as stack:
         for number in range(count):
