@@ -8,12 +8,12 @@ The other way round needs nothing: minibroker reads topics off the folders.
 from __future__ import annotations
 
 import json
-import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -21,16 +21,15 @@ from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.protocol.api import ApiKey
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
+from minibroker.zookeeper.messages import Create, ReplyCode, ZooKeeperError, is_error
+from minibroker.zookeeper.session import ZooKeeperClient
 from tests.integration.members import wait_until
 from tests.integration.wire import RawConnection
-from tests.requests import by_name, framed
+from tests.requests import by_name
 
 TOPIC_STORE = "minibroker.json"
-ANSWER_SECONDS = 2.0
-CREATE = 1  # ZooKeeper's operation
-NODE_EXISTS = -110
-ALL_PERMISSIONS = 31
 SESSION_TIMEOUT_MS = 30_000
+CONNECT_MS = 20_000
 
 
 class ForeignTopic(NamedTuple):
@@ -91,16 +90,27 @@ def topics_of(data_dir: Path) -> dict[str, ForeignTopic]:
 
 def register_topics(zookeeper_port: int, broker_id: int, topics: Mapping[str, ForeignTopic]) -> None:
     """Write into an empty ZooKeeper what Kafka's controller would have written as it created the topics."""
-    with ZooKeeper(zookeeper_port) as zookeeper:
-        for name, topic in topics.items():
-            assignment = {str(partition): [broker_id] for partition in topic.leader_epochs}
-            zookeeper.create(f"/brokers/topics/{name}", {"version": 1, "partitions": assignment})
-            zookeeper.create(f"/config/topics/{name}", {"version": 1, "config": topic.configs})
-            for partition, leader_epoch in topic.leader_epochs.items():
-                state = {"controller_epoch": 1, "leader": broker_id, "version": 1, "isr": [broker_id]}
-                zookeeper.create(
-                    f"/brokers/topics/{name}/partitions/{partition}/state", {**state, "leader_epoch": leader_epoch + 1}
-                )
+    nodes: dict[str, object] = {}
+
+    def add(path: str, document: object) -> None:
+        *above, _ = accumulate(path.split("/")[1:], "{}/{}".format, initial="")
+        for each in above[1:]:
+            nodes.setdefault(each, None)
+        nodes[path] = document
+
+    for name, topic in topics.items():
+        assignment = {str(partition): [broker_id] for partition in topic.leader_epochs}
+        add(f"/brokers/topics/{name}", {"version": 1, "partitions": assignment})
+        add(f"/config/topics/{name}", {"version": 1, "config": topic.configs})
+        for partition, leader_epoch in topic.leader_epochs.items():
+            state = {"controller_epoch": 1, "leader": broker_id, "version": 1, "isr": [broker_id]}
+            add(f"/brokers/topics/{name}/partitions/{partition}/state", {**state, "leader_epoch": leader_epoch + 1})
+    client = ZooKeeperClient("", session_timeout_ms=SESSION_TIMEOUT_MS)
+    client.connect([("127.0.0.1", zookeeper_port)], timeout_ms=CONNECT_MS)
+    answers = client.ask_all([Create(path, json.dumps(document).encode()) for path, document in nodes.items()])
+    client.close()
+    wrong = [each for each in answers if isinstance(each, ZooKeeperError) and not is_error(each, ReplyCode.NODE_EXISTS)]
+    assert wrong == []
 
 
 def wait_until_led(kafka: ApacheKafka, topics: Mapping[str, ForeignTopic]) -> None:
@@ -112,50 +122,3 @@ def wait_until_led(kafka: ApacheKafka, topics: Mapping[str, ForeignTopic]) -> No
             return not any(row.error_code for topic in found for row in (topic, *topic.partitions))
 
         wait_until(is_led, "the leaders of all topics")
-
-
-class ZooKeeper:
-    """As much of a ZooKeeper client as creating nodes needs. Use it in a `with` block."""
-
-    def __init__(self, port: int) -> None:
-        self._transaction_id = 0
-        self._known: set[str] = set()
-        wait_until(lambda: self._connect(port), "a session with ZooKeeper")
-
-    def _connect(self, port: int) -> bool:
-        """Open a session; False while ZooKeeper hangs up or is silent, as it is until it runs."""
-        self._connection = RawConnection("127.0.0.1", port, answer_seconds=ANSWER_SECONDS)
-        # protocol version, last zxid, session timeout in ms, session id, password
-        hello = struct.pack(">iqiq", 0, 0, SESSION_TIMEOUT_MS, 0) + framed(bytes(16))
-        try:
-            is_open = self._connection.exchange(framed(hello)) is not None
-        except TimeoutError:
-            is_open = False
-        if not is_open:
-            self._connection.close()
-        return is_open
-
-    def __enter__(self) -> ZooKeeper:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def create(self, path: str, document: Any) -> None:
-        """Create a node that stays, with a JSON document in it, and the nodes above it."""
-        above = path.rpartition("/")[0]
-        if above and above not in self._known:
-            self.create(above, None)
-        self._transaction_id += 1
-        world = struct.pack(">ii", 1, ALL_PERMISSIONS) + framed(b"world") + framed(b"anyone")
-        request = (
-            struct.pack(">ii", self._transaction_id, CREATE)
-            + framed(path.encode())
-            + framed(json.dumps(document).encode())
-            + world
-        )
-        answer = self._connection.exchange(framed(request + struct.pack(">i", 0)))
-        assert answer is not None, "ZooKeeper hung up"
-        _, _, error = struct.unpack_from(">iqi", answer)
-        assert error in (0, NODE_EXISTS), f"ZooKeeper answers {error} to the creation of {path}"
-        self._known.add(path)
