@@ -33,16 +33,6 @@ QUIET_SECONDS = 0.4
 POLL_SECONDS = 0.02
 
 PRODUCERS = {
-    "kafka-python": """
-from collections import deque
-from kafka import KafkaProducer
-producer = KafkaProducer(bootstrap_servers={bootstrap!r}, client_id="limited", batch_size=20_000, linger_ms=5)
-unanswered = deque()
-while True:
-    unanswered.append(producer.send({topic!r}, b"x" * {size}, partition=0))
-    if len(unanswered) > 20:
-        unanswered.popleft().get()
-""",
     "confluent-kafka": """
 from confluent_kafka import Producer
 producer = Producer({{"bootstrap.servers": {bootstrap!r}, "client.id": "limited", "batch.size": 20_000, "linger.ms": 5,
@@ -56,13 +46,6 @@ while True:
 """,
 }
 CONSUMERS = {
-    "kafka-python": """
-import sys
-from kafka import KafkaConsumer
-for record in KafkaConsumer({topic!r}, bootstrap_servers={bootstrap!r}, client_id="limited",
-                            auto_offset_reset="earliest", max_partition_fetch_bytes={fetch_bytes}):
-    sys.stdout.buffer.write(record.value); sys.stdout.flush()
-""",
     "confluent-kafka": """
 import sys
 from confluent_kafka import Consumer
@@ -75,7 +58,7 @@ while True:
         sys.stdout.buffer.write(record.value()); sys.stdout.flush()
 """,
 }
-CLIENTS = ("kafka-python", "confluent-kafka", "java")
+CLIENTS = ("confluent-kafka", "java")
 
 
 class Span(NamedTuple):
