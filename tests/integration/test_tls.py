@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_half_open_handshakes_leave_others_served(
         "--listen", "SSL://127.0.0.1:0", settings={**certificates.settings(), "security.inter.broker.protocol": "SSL"}
     ).wait_until_ready()
     client = drivers.get("confluent-kafka", f"localhost:{broker.port}")  # before its pipes have numbers beyond select's
-    settings = {"security_protocol": "SSL", "ssl_ca_location": str(certificates.authority)}
+    settings: dict[str, Any] = {"security_protocol": "SSL", "ssl_ca_location": str(certificates.authority)}
     first = hello(certificates)
     with ExitStack() as stack:
         for number in range(count):
