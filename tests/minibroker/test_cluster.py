@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from minibroker.admin.failures import explained
 from minibroker.any_cluster.bootstrap import parse_bootstrap
-from minibroker.any_cluster.cluster import CONNECT_SECONDS, explained, first_reachable
+from minibroker.any_cluster.cluster import CONNECT_SECONDS, first_reachable
 from minibroker.cli.app import main
 from minibroker.client.address import Address, parse_address
 from minibroker.client.errors import ClientError, Unsupported, error_name

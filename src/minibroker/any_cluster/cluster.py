@@ -14,7 +14,7 @@ from contextvars import copy_context
 from typing import Any, NamedTuple, TypeVar, cast
 
 from minibroker import patience
-from minibroker.admin.outcomes import DENIED
+from minibroker.admin.failures import REQUEST_TIMEOUT, advice_for, explained
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import OF_LOGINS, normalized, typed
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal
@@ -24,13 +24,10 @@ from minibroker.client.address import Address
 from minibroker.client.client import Broker, Client, Question
 from minibroker.client.coordinators import OF_GROUPS
 from minibroker.client.errors import (
-    DENIALS,
-    NOT_THERE_YET,
     ClientError,
     NoAnswer,
     TooSlow,
     Unreachable,
-    Unsupported,
     check,
     error_name,
 )
@@ -38,7 +35,7 @@ from minibroker.client.login import WrongProtocol
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.sasl_client import LoginError
 
 T = TypeVar("T")
@@ -46,10 +43,8 @@ U = TypeVar("U")
 K = TypeVar("K")
 CONNECT_SECONDS = 3.0
 QUESTIONS_AT_ONCE = 16
-REQUEST_TIMEOUT = "request.timeout.ms"
 ANSWER_MS = 30_000
 NO_PROPERTIES: Properties = {}
-CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
 FIRST_OF_CONSUMER_PROTOCOL = 1  # of ConsumerGroupHeartbeat, in 4.0; clients do not take the version before
 CLASSIC = "classic"  # the protocol of groups that every client speaks
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
@@ -204,11 +199,6 @@ def release_of(client: Client) -> tuple[int, ...]:
     return ()
 
 
-def broker_ids(client: Client) -> list[int]:
-    """The brokers of the cluster, as the client knows them."""
-    return sorted(client.brokers)
-
-
 def hidden_unless(rows: T, client: Client, what: str) -> T:
     """The rows. Where there are none, it is noted if ACLs may hide them from this user."""
     if not rows:
@@ -247,11 +237,6 @@ def lacks_answer(error: Exception, what: str, be: str = "is") -> None:
     """Note that `what` is not shown, because of a NoAnswer or a refusal."""
     reason = error_name(error.code) if isinstance(error, KafkaError) else str(error)
     lacks(f"{reason}; {what} {be} not shown; {advice_for(error)}")
-
-
-def advice_for(error: Exception) -> str:
-    slow = isinstance(error, TooSlow)
-    return f"-X {REQUEST_TIMEOUT}=30000 waits for it" if slow else "`minibroker health` checks the cluster"
 
 
 def both(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
@@ -304,39 +289,3 @@ def failures_explained(address: Address) -> Iterator[None]:
         yield
     except (ClientError, KafkaError, LoginError) as error:
         raise CommandFailed(explained(error, address)) from error
-
-
-def explained(error: Exception, address: Address) -> str:
-    """A client's exception in one line, with the next step."""
-    message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
-    if isinstance(error, Unsupported):
-        return (
-            f"the broker at {address} does not support this request ({error.api}); use Apache Kafka {error.release} "
-            "or later"
-        )
-    if isinstance(error, TooSlow):
-        return f"{message}; {advice_for(error)}"
-    if isinstance(error, NoAnswer):
-        return f"{message}; check that it runs, and that this machine can reach its advertised.listeners"
-    if isinstance(error, KafkaError):
-        return refusal_of(error, address)
-    return (
-        f"cannot connect to a broker of the cluster at {address} ({message}); check that it runs, and that this "
-        "machine can reach its advertised.listeners"
-    )
-
-
-def refusal_of(error: KafkaError, address: Address) -> str:
-    name = error_name(error.code)
-    if error.code == ErrorCode.REQUEST_TIMED_OUT:
-        reason = "" if error.message in (None, name) else f" ({error.message})"
-        return f"the cluster at {address} did not answer in time{reason}; see the broker's log"
-    if error.code == ErrorCode.LEADER_NOT_AVAILABLE:
-        return "the partition has no leader now; `minibroker health` names all that have none"
-    if error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-        return f"the members of the group use another protocol, as Kafka Connect's do, or assignor; {CHOOSE_A_GROUP}"
-    if error.code in NOT_THERE_YET:
-        return f"the coordinator is not there yet ({name}); try again in a few seconds, and see `minibroker health`"
-    if error.code == ErrorCode.NOT_CONTROLLER:
-        return f"the cluster at {address} has no controller now; try again in a few seconds"
-    return f"the broker at {address} refused the request: {name}; {DENIED if error.code in DENIALS else 'see its log'}"

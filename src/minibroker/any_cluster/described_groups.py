@@ -21,7 +21,7 @@ from minibroker.admin.groups import (
     streams_group,
     type_of,
 )
-from minibroker.any_cluster.cluster import at_coordinators, broker_ids, hidden_unless, lacks_answer, of_each
+from minibroker.any_cluster.cluster import at_coordinators, hidden_unless, lacks_answer, of_each
 from minibroker.client.client import Client, Question
 from minibroker.client.coordinators import when_there
 from minibroker.client.errors import NoAnswer, check
@@ -31,7 +31,7 @@ from minibroker.protocol.message_values import CONSUMER
 
 def groups_listed(client: Client) -> dict[str, Any]:
     """The row of ListGroups of every group of the cluster, by name in order; old brokers list no state and no type."""
-    questions = {broker: Question(ApiKey.LIST_GROUPS, {}, broker) for broker in broker_ids(client)}
+    questions = {broker: Question(ApiKey.LIST_GROUPS, {}, broker) for broker in client.brokers}
     answers = of_each(client, questions, "what it coordinates").values()
     for answer in answers:
         check(answer.error_code)

@@ -13,7 +13,7 @@ from minibroker import patience
 from minibroker.admin.outcomes import DENIED
 from minibroker.admin.partitions import OffsetRange, clamped, named
 from minibroker.admin.positions import Position
-from minibroker.any_cluster.cluster import broker_ids, lacks_answer, of_each, topics_of
+from minibroker.any_cluster.cluster import lacks_answer, of_each, topics_of
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client.client import Client, Question
 from minibroker.client.errors import DENIALS, NoAnswer, Unsupported, error_name
@@ -188,7 +188,7 @@ def bytes_of(client: Client, partitions: Sequence[TopicPartition]) -> Offsets:
             broker,
         )
         for start in range(0, len(partitions), PARTITIONS_A_REQUEST)
-        for broker in broker_ids(client)
+        for broker in client.brokers
     }
     found: Offsets = {}
     try:

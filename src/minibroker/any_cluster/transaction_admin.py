@@ -12,7 +12,7 @@ from typing import Any
 
 from minibroker.admin.partitions import chosen
 from minibroker.admin.transactions import ActiveProducer, Described, Listed
-from minibroker.any_cluster.cluster import at_coordinators, broker_ids, hidden_unless, of_each
+from minibroker.any_cluster.cluster import at_coordinators, hidden_unless, of_each
 from minibroker.any_cluster.partition_offsets import by_leader, partitions_of
 from minibroker.client.client import RETRY_SECONDS, Client, Question
 from minibroker.client.coordinators import OF_TRANSACTIONS, when_there
@@ -32,7 +32,7 @@ def transactions(client: Client, states: Sequence[str]) -> list[Listed]:
     """The transactional ids in these states, or in any."""
 
     body = {"state_filters": list(states)}
-    questions = {each: Question(ApiKey.LIST_TRANSACTIONS, body, each) for each in broker_ids(client)}
+    questions = {each: Question(ApiKey.LIST_TRANSACTIONS, body, each) for each in client.brokers}
     answers = of_each(client, questions, "what it coordinates")
     for answer in answers.values():
         check(answer.error_code)

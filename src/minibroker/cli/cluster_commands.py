@@ -15,7 +15,6 @@ from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
     ClusterFacts,
     both,
-    broker_ids,
     connected,
     described_cluster,
     hidden_unless,
@@ -148,7 +147,7 @@ def log_dirs(
     """Show how many bytes each partition takes, and on which broker."""
     with connected(cluster) as client:
         asked = list(by_topic(partitions_of(client, topics)).items()) if topics else None  # all
-        questions = {each: Question(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked}, each) for each in broker_ids(client)}
+        questions = {each: Question(ApiKey.DESCRIBE_LOG_DIRS, {"topics": asked}, each) for each in client.brokers}
         answers, rows = both(lambda: of_each(client, questions, "what it has"), lambda: topics_of(client))
     brokers = {broker: answer.results for broker, answer in answers.items()}
     internal = set() if topics else {row.name for row in rows if row.is_internal}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from minibroker.any_cluster.produce_refusals import refusal
+from minibroker.admin.produce_refusals import refusal
 from minibroker.any_cluster.record_appends import appended
 from minibroker.any_cluster.record_lines import PARTITIONS, TIMESTAMPS_MS, Headers, NewRecord
 from minibroker.client.errors import ClientError, NoAnswer
