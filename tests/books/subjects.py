@@ -524,10 +524,11 @@ def of_version(lines: list[str] | None, version: int) -> list[str] | None:
 def comparable(lines: list[str], subject: Subject) -> list[str]:
     """Without why a connection closes, which only a broker in memory says, and what changes from release to release."""
     shown = ["closed" if line.startswith("closed") else line for line in lines]
-    if not subject.is_later:
+    if subject.name not in RELEASES:
         return shown
-    rows = ROW.split(OF_RELEASES.sub("", " ".join(shown)))  # in the order of a hash map
-    return sorted(" ".join(sorted(set(SHAPE.split(row)) - {"", "ok"})) for row in rows if SHAPE.sub("", row))
+    text = OF_RELEASES.sub("", " ".join(shown)) if subject.is_later else " ".join(shown)
+    rows = (sorted(set(SHAPE.split(row)) - {"", "ok"}) for row in ROW.split(text))  # in the order of a hash map
+    return sorted(" ".join(row) for row in rows if row)
 
 
 def groups_of(name: str, books: Iterable[Book], *, is_slow: bool) -> list[list[tuple[Book, Script]]]:
