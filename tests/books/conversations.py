@@ -152,7 +152,7 @@ class Conversation:
         await self._created((name, -1, -1, list(enumerate(replicas)), config_rows(configs)))
 
     async def _created(self, topic: tuple[Any, ...]) -> None:
-        answer = await self._asked(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=1000)
+        answer = await self._asked(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=20_000)
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
     async def delete_topic(self, name: str) -> None:
