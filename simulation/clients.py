@@ -442,6 +442,35 @@ class Reader(Client):
         await self.poll()
         await trio.sleep(self.random.choice((0.02, 0.1, 0.4)))
 
+    async def finish(self) -> None:
+        """Read up to where each partition ends now."""
+        ends = {place: await self._end_of(place) for place in self.positions}
+        while any(self.positions[place] < end for place, end in ends.items()):
+            await self.poll()
+            behind = [f"{place[0]}-{place[1]} at {self.positions[place]} of {end}" for place, end in ends.items()]
+            self.doing = f"reads {', '.join(behind)}"
+
+    async def _end_of(self, place: Place) -> int:
+        while True:
+            self.doing = f"asks for the end of {place[0]}-{place[1]}"
+            try:
+                answer = await self.ask(
+                    await self.leader_of(place),
+                    ApiKey.LIST_OFFSETS,
+                    2,
+                    replica_id=-1,
+                    isolation_level=UNCOMMITTED,
+                    topics=[(place[0], [(place[1], -1, -1, 1)])],
+                )
+            except Failed:
+                await self.pause()
+                continue
+            row = answer.topics[0].partitions[0]
+            if row.error_code == ErrorCode.NONE:
+                return int(row.offset)
+            self.forget()
+            await self.pause()
+
     async def poll(self) -> None:
         """Fetch once from each leader."""
         by_leader: dict[int, list[Place]] = {}
@@ -523,39 +552,14 @@ class Reader(Client):
 
 
 class LastReader(Reader):
-    """Reads everything once all others have finished, up to where each partition ended when it began."""
+    """Reads everything once all others have finished."""
 
     async def run(self) -> None:
         PROCESS.set(self.process)
         self.isolation = COMMITTED
         self.place_at(dict.fromkeys(self.book.places(), 0))
-        ends = {place: await self._end_of(place) for place in self.positions}
-        while any(self.positions[place] < end for place, end in ends.items()):
-            behind = [f"{place[0]}-{place[1]} at {self.positions[place]} of {end}" for place, end in ends.items()]
-            await self.poll()
-            self.doing = f"reads {', '.join(behind)}"
+        await self.finish()
         self.is_finished = True
-
-    async def _end_of(self, place: Place) -> int:
-        while True:
-            self.doing = f"asks for the end of {place[0]}-{place[1]}"
-            try:
-                answer = await self.ask(
-                    await self.leader_of(place),
-                    ApiKey.LIST_OFFSETS,
-                    2,
-                    replica_id=-1,
-                    isolation_level=UNCOMMITTED,
-                    topics=[(place[0], [(place[1], -1, -1, 1)])],
-                )
-            except Failed:
-                await self.pause()
-                continue
-            row = answer.topics[0].partitions[0]
-            if row.error_code == ErrorCode.NONE:
-                return int(row.offset)
-            self.forget()
-            await self.pause()
 
 
 class Member(Reader):

@@ -30,8 +30,8 @@ from minibroker.simulation.world import PROCESS, Died, World
 CLIENT_HOST = "10.0.1.1"
 LOOK_SECONDS = 0.05
 START_SECONDS = 30.0
-FINISH_SECONDS = 120.0
-SETTLE_SECONDS = 60.0
+FINISH_SECONDS = 40.0
+SETTLE_SECONDS = 30.0
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
