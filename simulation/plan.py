@@ -135,7 +135,7 @@ def drawn_settings(source: Random, brokers: int, *, is_durable: bool) -> dict[st
         "leader.imbalance.check.interval.seconds": source.choice((2, 300)),
         "max.incremental.fetch.session.cache.slots": source.choice((0, 2, 1000)),
         "default.replication.factor": replicas,
-        "min.insync.replicas": min(2, replicas),
+        "min.insync.replicas": min(source.choice((1, 2)), replicas),
         "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.replication.factor": replicas,
