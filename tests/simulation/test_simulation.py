@@ -7,9 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 import pytest
+
+from minibroker.simulation.memory_disk import SECTOR, File
+from minibroker.simulation.plan import Fault, draw
 
 SECONDS = 280  # on a machine that is busy; seconds else
 
@@ -29,6 +34,35 @@ def document(*arguments: str, hash_seed: str) -> Any:
     ran = simulate(*arguments, "-o", "json", hash_seed=hash_seed)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return json.loads(ran.stdout)
+
+
+def test_a_power_failure_keeps_what_is_synced_and_some_sectors_of_the_rest() -> None:
+    left = set()
+    for seed in range(40):
+        file = File()
+        file.content.extend(b"a" * 2 * SECTOR)
+        file.synced = bytes(file.content)
+        file.lose_power(Random(seed))
+        assert bytes(file.content) == b"a" * 2 * SECTOR, "what is synced stays"
+        file.content[:] = b"b" * 2 * SECTOR
+        file.lose_power(Random(seed))
+        assert file.synced == bytes(file.content)
+        left.add(bytes(file.content[::SECTOR]))
+
+    assert left == {b"aa", b"ab", b"ba", b"bb"}
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_power_fails_only_where_records_are_synced_before_they_count(brokers: int) -> None:
+    plans = [draw(seed, brokers) for seed in range(200)]
+
+    assert plans == [draw(seed, brokers) for seed in range(200)]
+    synced = {plan.settings["log.flush.interval.messages"] for plan in plans if losing_power(plan.faults)}
+    assert synced == {1}
+
+
+def losing_power(faults: Iterable[Fault]) -> list[Fault]:
+    return [fault for fault in faults if fault.kind == "power" or fault.how == "with its power"]
 
 
 @pytest.mark.slow
