@@ -1,8 +1,8 @@
 """The calls of the system that storage and the journals of the cluster make: nothing else in them touches a file
 (tests/test_layering.py).
 
-A test replaces a name of this module, `monkeypatch.setattr(disk, "pwrite", ...)`, to have a call fail or the process
-die at it. Each raises OSError as the call does that it is named after; `unlink` succeeds without the file too.
+A test replaces a name of this module, as `disk.pwrite`, to have a call fail, or the process die at it. Each raises
+OSError as the call that it is named after; `unlink` succeeds without the file too.
 """
 
 from __future__ import annotations

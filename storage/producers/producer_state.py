@@ -117,7 +117,7 @@ class ProducerStateManager:
             self._completed.remove_where(lambda txn: txn.last_offset is not None and txn.last_offset < high_watermark)
 
     def _with_remembered(self, producer_id: int, known: ProducerStateEntry | None) -> ProducerStateEntry:
-        """Return the producer's entry, of one without a batch in the log too; a new one for an unknown producer."""
+        """Return the producer's entry, also without a batch in the log; a new one for an unknown producer."""
         if known is not None and known.batches:
             return known
         remembered = self._remembered.get(producer_id)

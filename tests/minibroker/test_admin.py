@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from minibroker.admin.configs import in_ms
-from minibroker.admin.failures import explained
 from minibroker.admin.group_offsets import lag_of, whole_lag
+from minibroker.admin.outcomes import explained
 from minibroker.admin.topics import COLLISION, refusal
 from minibroker.client.address import Address
 from minibroker.client.errors import TooSlow

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from minibroker.admin.failures import explained
+from minibroker.admin.outcomes import explained
 from minibroker.any_cluster.bootstrap import parse_bootstrap
 from minibroker.any_cluster.cluster import CONNECT_SECONDS, first_reachable
 from minibroker.cli.app import main

@@ -237,7 +237,7 @@ def of_broker(argument: str, broker_id: int) -> str:
 
 
 class Calls:
-    """The launcher's socket: one call a connection, one after the other. Raises OSError.
+    """The launcher's socket: one connection after the other, with its calls. Raises OSError.
 
     `call` is a call for a broker, `brokers` the one that lists them.
     """
@@ -256,15 +256,15 @@ class Calls:
         self._socket.listen()
 
     def answer_for(self, seconds: float) -> None:
-        """Answer a call, if one comes within that time."""
+        """Answer the calls of a connection, if one comes within that time."""
         self._socket.settimeout(seconds)
         with suppress(TimeoutError):
             connection, _ = self._socket.accept()
             with connection, suppress(OSError):  # the caller has left
                 connection.settimeout(CALL_SECONDS)
                 with connection.makefile("rb") as lines:
-                    answer = self._answer(lines.readline(CALL_BYTES_MAX))
-                connection.sendall(json.dumps(answer).encode() + b"\n")
+                    while line := lines.readline(CALL_BYTES_MAX):
+                        connection.sendall(json.dumps(self._answer(line)).encode() + b"\n")
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:

@@ -24,7 +24,7 @@ WITHHELD_MS = 1000
 
 
 class ResetTopics:
-    """`number` is that of a connection: they are numbered as they are accepted."""
+    """`number` is a connection's, in the order of acceptance."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from typing import Any, NamedTuple, TypeVar, cast
 
 from minibroker import patience
-from minibroker.admin.failures import REQUEST_TIMEOUT, advice_for, explained
+from minibroker.admin.outcomes import REQUEST_TIMEOUT, advice_for, explained
 from minibroker.any_cluster.bootstrap import Cluster, Properties
 from minibroker.any_cluster.client_properties import OF_LOGINS, normalized, typed
 from minibroker.any_cluster.logins import login_of, protocol_of, refusal

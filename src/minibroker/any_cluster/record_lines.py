@@ -6,14 +6,14 @@ number, after the records of the lines before it.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
-from minibroker.any_cluster.encodings import Encoding, decode
 from minibroker.any_cluster.record_text import BINARY_SIZE
 from minibroker.errors import CommandFailed
 from minibroker.protocol.text import counted, header_name_read_back, read_back
@@ -27,6 +27,14 @@ FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers"
 NO_VALUE = 'no "value"; write "value": null for a tombstone'
 NOT_JSON = "leave --json out if the lines are the values"
 Headers = list[tuple[str, bytes | None]]
+Encoding = Literal["text", "hex", "base64"]  # of keys and values in lines
+
+
+def decode(data: bytes, encoding: Encoding) -> bytes:
+    """Return the bytes that are written so. Raises ValueError."""
+    if encoding == "hex":
+        return bytes.fromhex(data.decode("ascii"))
+    return base64.b64decode(data, validate=True) if encoding == "base64" else data
 
 
 class NewRecord(NamedTuple):

@@ -22,13 +22,14 @@ from minibroker.admin.produce_refusals import acknowledged_before, interrupted, 
 from minibroker.admin.topics import internal_refusal
 from minibroker.any_cluster.bootstrap import Cluster, Setting
 from minibroker.any_cluster.cluster import brokers_of, connected
-from minibroker.any_cluster.encodings import Encoding, decode
 from minibroker.any_cluster.logins import login_to
 from minibroker.any_cluster.partition_offsets import configs_of_topics, partitions_of
 from minibroker.any_cluster.record_clients import producing
 from minibroker.any_cluster.record_lines import (
+    Encoding,
     NewRecord,
     Template,
+    decode,
     pieces_of,
     records_of,
     records_of_files,

@@ -1,4 +1,4 @@
-"""Reads batches of a topic from the leaders of its partitions, as they are; a fetch names 200 partitions at most."""
+"""Reads batches of a topic from the leaders of its partitions; a fetch names 200 partitions at most."""
 
 from __future__ import annotations
 

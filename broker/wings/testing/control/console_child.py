@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from minibroker.broker.network.listen import listen as listen_at
-from minibroker.broker.wings.testing.control.child_process import end
 
 STOP_SECONDS = 5.0
 LIBRARIES = ("hypercorn", "starlette")
@@ -32,6 +31,17 @@ def private_folder() -> Path:
     """A folder that only its owner can enter, with a path that is short enough for a socket in it."""
     long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER
     return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp" if long else None))
+
+
+def end(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a child that was asked to end, and kill it after that time; return whether it ended by itself."""
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        return False
+    return True
 
 
 class ConsoleError(Exception):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from minibroker.broker.wings.testing.control.child_process import end
+from minibroker.broker.wings.testing.control.console_child import end
 
 if TYPE_CHECKING:
     from minibroker.broker.wings.testing.control.control_server import Calls

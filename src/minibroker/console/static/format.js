@@ -1,4 +1,4 @@
-// Numbers, times and bytes as text. Everything that could deceive an eye is spelled out, as the command line does.
+// Numbers, times and bytes as text. What could deceive an eye is spelled out, as the command line does.
 
 // Not Intl.NumberFormat: a browser takes longer to make one than to show the first page.
 const THOUSANDS = /\B(?=(?:\d{3})+$)/g

@@ -1,4 +1,4 @@
-// Downloads messages as lines of JSON: those of a page, or all that its search finds. The oldest come first.
+// Downloads the messages of a page, or of its search, as lines of JSON, the oldest first.
 
 import { Failure, get, save } from '../api.js'
 import { fill, h, setText } from '../dom.js'
