@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio.testing import MockClock
@@ -43,7 +43,6 @@ from trio.testing import MockClock
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.principal import Principal
-from minibroker.broker.wings.testing.faults.fault import Fault
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
@@ -60,13 +59,16 @@ from tests.books.cluster_verbs import ClusterVerbs, beside_others, racks_of
 from tests.books.language import KNOWN, line_of
 from tests.broker.asking import batch_of, on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.broker.faulty import Faulty
 from tests.broker.group_clients import subscription
 from tests.broker.scripted_follower import lead_elsewhere, partition_of
 from tests.conformance.asking import config_rows
 from tests.conformance.steps import KEYS, resolved
 from tests.protocol.batch_bytes import commit_marker, with_fields
 from tests.requests import At, by_name, fetch_body, produce_body
+
+if TYPE_CHECKING:  # a broker may lack the wing
+    from minibroker.broker.wings.testing.faults.fault import Fault
+    from tests.broker.faulty import Faulty
 
 FOLDER = GOLDEN / "conversations"
 OPERATIONS = {each.title: each for each in Operation}
@@ -364,6 +366,8 @@ class InMemory(ClusterVerbs, Conversation):
     async def fault(self, kind: str, **arguments: Any) -> str | None:
         """Make a fault, which strikes from now on."""
         if self._faulty is None:
+            from tests.broker.faulty import Faulty
+
             self._faulty = Faulty(self.broker)
         try:
             self._faults.append(self._faulty.add(kind, **arguments))
