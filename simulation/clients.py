@@ -1,7 +1,7 @@
-"""The clients of a simulation: each a small state machine that works until it is told to finish, and writes what it did
-into the history, as docs/checking-a-history.md has it.
+"""The clients of a simulation. Each works until it is told to finish, and writes what it does into the history, in the
+form of docs/checking-a-history.md.
 
-They retry as Kafka's own clients do, with less: what they do not know the end of stays unknown.
+They retry less than Kafka's own clients: the end of a send may stay unknown.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from minibroker.simulation.world import EPOCH_MS, PROCESS, Process, World
 
 TIMEOUT_MS = 2000
 RETRY_SECONDS = 0.05
+INIT_TIMEOUT_MS = 10_000  # of a transaction
 MAX_DECOMPRESSED = 1 << 20
 COORDINATOR_GROUP, COORDINATOR_TRANSACTION = 0, 1
 UNCOMMITTED, COMMITTED = 0, 1
@@ -302,15 +303,15 @@ class IdempotentProducer(Producer):
 
     async def begin_anew(self) -> None:
         self.doing = "asks for a producer id"
-        while True:
-            answer = await self.any_broker(
-                ApiKey.INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=10_000
-            )
-            if answer.error_code == ErrorCode.NONE:
-                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-                self.sequences.clear()
-                return
+        while (answer := await self._new_producer()).error_code != ErrorCode.NONE:
             await self.pause()
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.sequences.clear()
+
+    async def _new_producer(self) -> Any:
+        return await self.any_broker(
+            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=INIT_TIMEOUT_MS
+        )
 
     async def append(self, place: Place, records: bytes) -> tuple[str, int]:
         while True:
@@ -320,8 +321,12 @@ class IdempotentProducer(Producer):
             if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 return "ok", -1
             if error is not None and error not in RETRIABLE:
-                await self.begin_anew()
+                await self.give_up()
                 return "info", -1
+
+    async def give_up(self) -> None:
+        """Go on after a batch that cannot be sent again."""
+        await self.begin_anew()
 
 
 class TransactionalProducer(IdempotentProducer):
@@ -330,17 +335,11 @@ class TransactionalProducer(IdempotentProducer):
     is_transactional = True
     group = ""
 
-    async def begin_anew(self) -> None:
-        self.doing = "initializes its transactions"
-        while True:
-            answer, error = await self._ask(
-                ApiKey.INIT_PRODUCER_ID, 1, transactional_id=self.name, transaction_timeout_ms=10_000
-            )
-            if error == ErrorCode.NONE:
-                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-                self.sequences.clear()
-                return
-            await self.pause()
+    async def _new_producer(self) -> Any:
+        answer, _ = await self._ask(
+            ApiKey.INIT_PRODUCER_ID, 1, transactional_id=self.name, transaction_timeout_ms=INIT_TIMEOUT_MS
+        )
+        return answer
 
     async def _ask(self, api: ApiKey, version: int, **values: Any) -> Any:
         return await self.ask_coordinator(COORDINATOR_TRANSACTION, self.name, api, version, **values)
@@ -370,15 +369,10 @@ class TransactionalProducer(IdempotentProducer):
                 self._is_wrong = True
                 return "fail", -1
             self._added.add(place)
-        while True:
-            error, offset = await self.produce(place, records)
-            if error == ErrorCode.NONE:
-                return "ok", offset
-            if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                return "ok", -1
-            if error is not None and error not in RETRIABLE:
-                self._is_wrong = True
-                return "info", -1
+        return await super().append(place, records)
+
+    async def give_up(self) -> None:
+        self._is_wrong = True
 
     async def end(self, is_commit: bool) -> None:
         operation = "commit" if is_commit else "abort"
