@@ -119,7 +119,6 @@ class MemoryDisk:
         self._open: dict[int, Open] = {}
         self._changes: dict[str, list[Change]] = {}  # of names that are not synced, by volume
         self._watches: list[Watch] = []
-        self.room: dict[str, int] = {}  # bytes that a volume still takes, where that is limited
         self.calls: dict[str, int] = {}
 
     # -- the process that calls -------------------------------------------------------------------------------
@@ -156,12 +155,6 @@ class MemoryDisk:
                     node.lose_power(random)
                 else:
                     node.entries = dict(node.synced)
-
-    def flip(self, path: Name, position: int, bit: int) -> None:
-        """Rot one bit of a file."""
-        node = self._find(str(path))
-        if isinstance(node, File) and position < len(node.content):
-            node.content[position] ^= 1 << bit
 
     def files(self, path: Name) -> dict[str, bytes]:
         """All files of a directory by their paths below it; for those who look on."""
@@ -266,20 +259,13 @@ class MemoryDisk:
 
     def _put(self, each: Open, data: bytes | bytearray | memoryview, position: int) -> int:
         file, size = each.file(), len(data)
-        room = self.room.get(volume_of(each.path))
-        growth = position + size - len(file.content)
-        if room is not None and growth > 0:
-            if room <= 0:
-                raise error(errno.ENOSPC, each.path)
-            size -= max(0, growth - room)
-            self.room[volume_of(each.path)] = room - min(growth, room)
         if position > len(file.content):
             file.resize(position)
         try:
-            file.content[position : position + size] = data[:size]
+            file.content[position : position + size] = data
         except BufferError:
             file.content = Content(file.content)
-            file.content[position : position + size] = data[:size]
+            file.content[position : position + size] = data
         file.mtime_ns = self._now_ns()
         self._tell(each.path)
         return size
@@ -294,11 +280,7 @@ class MemoryDisk:
 
     def allocate(self, fd: int, size: int) -> None:
         each = self._of(fd, "fallocate")
-        room = self.room.get(volume_of(each.path))
-        growth = size - len(each.file().content)
-        if growth > 0:
-            if room is not None and room < growth:
-                raise error(errno.ENOSPC, each.path)
+        if size > len(each.file().content):
             each.file().resize(size)
 
     def map_file(self, fd: int, size: int, access: int = mmap.ACCESS_WRITE) -> Content:
