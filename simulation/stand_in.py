@@ -19,6 +19,7 @@ from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stan
 from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
 from minibroker.simulation.world import World
 from minibroker.storage import chance, real_time
+from minibroker.storage.data_dir import log_manager
 from minibroker.storage.files import disk
 
 
@@ -61,6 +62,7 @@ def in_place_of_the_system(
         (sockets, "open_stream", network.open_stream),
         (sockets, "send_file", network.send_file),
         (threads, "run_sync", run_sync),
+        (log_manager, "in_threads", lambda work, logs: [work(each) for each in logs]),
         (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
         (shared_state, "COMPACTED_BYTES", 4096),  # so that journals are written anew in a short life
         (real_time, "perf_counter", world.seconds),

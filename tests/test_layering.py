@@ -276,6 +276,7 @@ SEAMS = {
     "broker/time/clock.py": r"time\.time_ns|trio\.lowlevel\.current_clock",
     "broker/network/sockets.py": r"os\.sendfile|trio\.lowlevel\.wait_\w+able|trio\.open_tcp_stream|new_arrivals",
     "broker/upkeep/threads.py": r"trio\.to_thread\.run_sync",
+    "storage/data_dir/log_manager.py": r"(concurrent\.futures\.|threading\.)?(ThreadPoolExecutor|Thread)",
     "broker/app.py": r"signal\.raise_signal|trio\.open_signal_receiver",
 }
 # What a simulation leaves out: the process around a broker, and wings that watch it, or lead to other systems.

@@ -395,10 +395,7 @@ class LogManager:
         try:
             if self.is_offline:
                 return
-            from concurrent.futures import ThreadPoolExecutor  # a broker that runs does without it
-
-            with ThreadPoolExecutor(CLOSING_THREADS) as threads:
-                failures = [failure for failure in threads.map(_close, self._logs.values()) if failure is not None]
+            failures = [failure for failure in in_threads(_close, self._logs.values()) if failure is not None]
             self.checkpoint_recovery_points()()
             self.checkpoint_log_start_offsets()()
             self.checkpoint_cleaner_offsets()()
@@ -414,6 +411,14 @@ class LogManager:
     def _check_online(self) -> None:
         if self.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.log_dir} is offline")
+
+
+def in_threads(work: Callable[[Log], OSError | None], logs: Iterable[Log]) -> list[OSError | None]:
+    """Do the work of all logs in some threads, and wait for it. A simulation replaces the name."""
+    from concurrent.futures import ThreadPoolExecutor  # a broker that runs does without it
+
+    with ThreadPoolExecutor(CLOSING_THREADS) as threads:
+        return list(threads.map(work, logs))
 
 
 def _close(log: Log) -> OSError | None:
