@@ -24,6 +24,19 @@ EPILOG = """examples:
   minibroker simulate --history kip-101 --seeds 500"""
 
 
+def at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def places(text: str) -> list[int]:
+    """Read the places of events in a plan. Raises ArgumentTypeError."""
+    if not all(each.isdecimal() for each in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not N,N as --shrink prints it")
+    return [int(each) for each in text.split(",")]
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="minibroker simulate",
@@ -33,16 +46,22 @@ def arguments() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=None, help="1, or 3 with their shared state (3)")
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many runs, from --first-seed on (10)")
+    parser.add_argument(
+        "--seeds", type=at_least_one, default=10, metavar="N", help="how many runs, from --first-seed on (10)"
+    )
     parser.add_argument("--first-seed", type=int, default=1, metavar="N", help="the seed of the first run (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="run this one, and print what it drew")
-    parser.add_argument("--only", metavar="N,N", help="with --seed: these of its events alone, as --shrink names them")
+    parser.add_argument(
+        "--only", type=places, metavar="N,N", help="with --seed: these of its events alone, as --shrink names them"
+    )
     parser.add_argument("--shrink", action="store_true", help="find the fewest events that lead to the same finding")
     parser.add_argument(
         "--history", metavar="NAME", help="plant an old rule of Kafka's, and find what was wrong with it"
     )
     parser.add_argument("--mutate", metavar="NAME", help="plant a mutant, which must be noticed")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
+    parser.add_argument(
+        "--workers", type=at_least_one, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)"
+    )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: runs whole, one a line")
     return parser
 
@@ -51,8 +70,6 @@ def main(argv: list[str]) -> int:
     """Run; return the exit status."""
     parser = arguments()
     options = parser.parse_args(argv)
-    if options.seeds < 1:
-        parser.error("--seeds must be at least 1")
     if options.only is not None and options.seed is None:
         parser.error("--only needs --seed")
     if options.history is not None and options.mutate is not None:
@@ -83,7 +100,7 @@ def run_one(options: argparse.Namespace, brokers: int) -> int:
 
     plan = draw(options.seed, brokers)
     if options.only is not None:
-        plan = only(plan, [int(each) for each in options.only.split(",") if each])
+        plan = only(plan, options.only)
     result = run(plan)
     if options.output == "json":
         print(json.dumps(result.document()))
