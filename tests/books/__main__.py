@@ -32,10 +32,10 @@ def main() -> int:
     if options.books and set(options.books) <= beside.keys():
         return max(compare(name, beside[name], is_recorded=options.record) for name in options.books)
     if options.subject == "compiled" and not COMPILED.exists():
-        parser.error("there is no compiled form: make wheel")
+        parser.error("the compiled form is not built: run `make wheel`")
     unknown = [name for name in options.books if not (FOLDER / f"{name}.txt").exists()]
     if unknown:
-        parser.error(f"there is no book {unknown[0]!r} for {options.subject}")
+        parser.error(f"{unknown[0]!r} is no book of {options.subject}; {FOLDER} has them all")
     paths = [FOLDER / f"{name}.txt" for name in options.books] or sorted(FOLDER.glob("*.txt"))
     books = [read_book(path) for path in paths]
     if options.subject == "memory":

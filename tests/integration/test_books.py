@@ -31,7 +31,7 @@ def test_a_process_answers_as_a_broker_in_memory(book: Book) -> None:
 @pytest.mark.parametrize("book", BOOKS)
 def test_a_subject_answers_as_the_book_says(book: Book, name: str) -> None:
     if name == "compiled" and not COMPILED.exists():
-        pytest.skip("there is no compiled form: make wheel")
+        pytest.skip("the compiled form is not built: run `make wheel`")
     try:
         assert differences(name, book, is_slow=True, are_alone=True) == []
     except KafkaUnavailable as reason:

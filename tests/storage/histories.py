@@ -176,7 +176,7 @@ class History:
         return told_of(self._log)
 
     def compacted(self, steps: str) -> list[str]:
-        """Take the steps; show the batches that are left, and the aborted transactions that readers are told of."""
+        """Take the steps. Show the batches that remain, and the aborted transactions in fetch answers."""
         take(self._log, steps)
         assert_sound(self._log)
         left, aborted, stable = shown(self._log), aborted_in(self._log), self._log.last_stable_offset

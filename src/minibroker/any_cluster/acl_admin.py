@@ -53,7 +53,7 @@ def rules(client: Client, wanted: Iterable[Wanted]) -> list[Rule]:
 
 
 def add(client: Client, rules: Sequence[Rule]) -> list[Outcome]:
-    """Add rules; one that is there is not an error."""
+    """Add rules. A rule that exists already counts as added."""
     answer = client.ask(ApiKey.CREATE_ACLS, creations=list(map(creation_of, rules)))
     codes = [result.error_code for result in answer.results]
     return [
