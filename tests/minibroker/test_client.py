@@ -9,16 +9,19 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from minibroker import Broker, Cluster
+from minibroker.client import client as client_module
 from minibroker.client.address import Address, parse_address
 from minibroker.client.client import Client, Question
 from minibroker.client.connection import Connection, last_by_name, wait
 from minibroker.client.errors import NoAnswer, TooSlow, Unreachable, Unsupported
 from minibroker.client.login import WrongProtocol
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -126,6 +129,23 @@ def test_a_broker_that_was_started_again_is_connected_to_again() -> None:
         broker.start()
 
         assert client.metadata().topics == []
+
+
+def test_a_lone_broker_is_asked_once_for_a_topic_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ApiKey] = []
+    question = client_module.Question
+
+    def noted(api_key: ApiKey, *rest: Any) -> Question:
+        asked.append(api_key)
+        return question(api_key, *rest)
+
+    monkeypatch.setattr(client_module, "Question", noted)
+    with Broker() as broker, Client([parse_address(broker.bootstrap_servers)]) as client:
+        asked.clear()
+
+        assert client.metadata(["missing"]).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    assert asked == [ApiKey.METADATA]
 
 
 def test_a_broker_of_an_older_release_is_asked_in_its_versions() -> None:
