@@ -103,7 +103,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--brokers",
         metavar="N",
-        type=broker_count,
+        type=number_of("brokers", BROKERS_MAX, least=1),
         help=f"start a cluster of N brokers, 1 to {BROKERS_MAX}, with the ports after that of --listen; they "
         "replicate to each other, and each has its process, and its directory under --data-dir",
     )
@@ -126,7 +126,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
-        *("--log-level",), default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
+        "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
     )
     parser.add_argument(
         "--parent-pid",
@@ -212,21 +212,15 @@ def console_address(text: str) -> str:
     return host_and_port(text if ":" in text else f"127.0.0.1:{text}")
 
 
-def number_of(unit: str, most: int) -> Callable[[str], int]:
+def number_of(unit: str, most: int, least: int = 0) -> Callable[[str], int]:
     """Make the reader of an option's number."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or int(text) > most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} from 0 to {most}")
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} from {least} to {most}")
         return int(text)
 
     return read
-
-
-def broker_count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers from 1 to {BROKERS_MAX}")
-    return int(text)
 
 
 def key_and_value(text: str) -> str:
