@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.nemesis.plan import KINDS, OURS, Plan, draw
-from tests.nemesis.rounds import Round
+from tests.nemesis.rounds import CLIENTS_LOG, Round
 
 SECONDS = 6.0
 BESIDE_KAFKA_SECONDS = 20.0  # its brokers take seconds to start
@@ -70,7 +70,7 @@ def judged_round(plan: Plan) -> int:
     directory = Path(tempfile.mkdtemp(prefix=f"nemesis-{plan.seed}-"))
     began = time.monotonic()
     try:
-        with logging_to(directory / "clients.log"):
+        with logging_to(directory / CLIENTS_LOG):
             wrong = Round(plan, directory).run()
     except Exception:
         wrong = [traceback.format_exc()]

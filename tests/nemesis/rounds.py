@@ -17,6 +17,7 @@ from benchmarks.processes import ProcessError
 from minibroker.errors import BrokerError
 from minibroker.faults import Faults
 from minibroker.history.checking import check
+from minibroker.history.findings import DUPLICATE
 from minibroker.history.lines import read_lines
 from minibroker.history.recorder import HistoryWriter
 from minibroker.protocol.api import ApiKey
@@ -36,6 +37,11 @@ LATE_SECONDS = 1.0
 # In a broker's log: what no fault explains.
 DEFECT = re.compile(r"^Traceback|: a defect", re.MULTILINE)
 HISTORY = "history.jsonl"
+CLIENTS_LOG = "clients.log"
+# librdkafka takes NOT_LEADER_FOR_PARTITION and NOT_ENOUGH_REPLICAS for proof that a batch is not in the log. If a later
+# batch fails before the first one is sent again, it sends both with a new epoch: in Apache Kafka, too, the records that
+# a leader had appended are doubled (its defect 4953).
+SENT_AGAIN = re.compile(r"\|ERRSEQ\|.*ProduceRequest for (\S+) \[(\d+)\] .*skipped sequence numbers")
 OF_A_BROKER = ("kill", "stop", "pause", "slow", "late", "lose_answers")  # with processes or faults
 
 
@@ -143,8 +149,12 @@ class Round:
             wrong += workload.read_all(SETTLE_SECONDS)
             self._note(f"read all; {workload.sent} sent")
             wrong += defects(brokers.logs())
-        wrong += [each.text for each in check(read_lines(directory / HISTORY))]
-        return wrong
+        sent_again = sent_again_by_client((directory / CLIENTS_LOG).read_text(errors="replace"))
+        return wrong + [
+            each.text
+            for each in check(read_lines(directory / HISTORY))
+            if each.kind != DUPLICATE or (each.topic, each.partition) not in sent_again
+        ]
 
     def _note(self, text: str) -> None:
         self._events.write(f"{time.time():.3f} {time.monotonic() - self._started:.3f} {text}\n")
@@ -347,6 +357,11 @@ class Round:
             if not wrong or time.monotonic() > deadline:
                 return wrong
             time.sleep(POLL_SECONDS)
+
+
+def sent_again_by_client(log: str) -> set[tuple[str, int]]:
+    """The partitions to which librdkafka may have sent a record again that it had sent, by its own log."""
+    return {(topic, int(partition)) for topic, partition in SENT_AGAIN.findall(log)}
 
 
 def defects(logs: Iterable[Path]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from minibroker.history.recorder import PolledRecord
 from tests.nemesis.ours import unsettled
 from tests.nemesis.plan import LASTING, SUDDEN, draw
-from tests.nemesis.rounds import DEFECT
+from tests.nemesis.rounds import DEFECT, sent_again_by_client
 from tests.nemesis.workload import wrong_copies
 
 
@@ -93,3 +93,14 @@ def test_each_record_is_copied_once(copies: list[str], wrong: str) -> None:
 )
 def test_a_defect_in_a_log_is_found(line: str, is_defect: bool) -> None:
     assert (DEFECT.search(f"first\n{line}\nlast") is not None) == is_defect
+
+
+def test_a_record_that_librdkafka_sends_again_is_not_the_brokers() -> None:
+    log = (
+        "%7|1.1|DRAIN|rdkafka#producer-2| [thrd:127.0.0.1:1/1]: sent [2] beginning partition drain\n"
+        "%7|1.2|ERRSEQ|rdkafka#producer-2| [thrd:127.0.0.1:1/1]: 127.0.0.1:1/1: ProduceRequest for sent [1] with 3 "
+        "message(s) failed due to skipped sequence numbers (PID{Id:1000,Epoch:0}, base seq 39 > next seq 37) caused by "
+        "previous failed request (NOT_LEADER_FOR_PARTITION, actions Refresh,MsgNotPersisted)\n"
+    )
+
+    assert sent_again_by_client(log) == {("sent", 1)}
