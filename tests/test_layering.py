@@ -78,7 +78,7 @@ STORAGE_LAYERS = layers("""
 """)
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
-    __main__ > cli console demo pytest_plugin > cluster decorator history > process served_cluster
+    __main__ > lab > cli console demo pytest_plugin > cluster decorator history > process served_cluster
     > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
     cluster_verbs explain faults records topic_offsets unknown_arguments
     > administration waiting > acl fetching_groups metrics story > any_cluster control > admin > client

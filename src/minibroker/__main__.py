@@ -62,6 +62,7 @@ def run() -> int:
         ["serve"],
         ["console"],
         ["demo"],
+        ["lab"],
         ["simulate"],
     ):  # which read their own arguments
         sys.argv[1:] = [*sys.argv[2:], "--help"]
@@ -99,6 +100,10 @@ def client_main() -> int:
         from minibroker.demo.__main__ import main as demo_main
 
         return demo_main(sys.argv[2:])
+    if sys.argv[1:2] == ["lab"]:
+        from minibroker.lab.__main__ import main as lab_main
+
+        return lab_main(sys.argv[2:])
     from minibroker.cli.app import main as cli_main
 
     return cli_main()  # imports the rest when a command needs it

@@ -1,0 +1,1 @@
+"""Programs that reach all grades of the labs (test_labs.py); each runs as a student would run it."""
