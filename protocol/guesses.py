@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 ALIKE = 0.75  # of 1: one wrong letter in four
 DIGITS = re.compile(r"\d+")
-NOT_A_CHOICE = re.compile(r"(?P<word>[^\s']+)'? (?:is not one of|\(choose from) (?P<choices>.+)")
+NOT_A_CHOICE = re.compile(r"(?<![^\s'])(?P<word>[^\s']++)'? (?:is not one of|\(choose from) (?P<choices>.+)")
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:

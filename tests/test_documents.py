@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import tomllib
@@ -14,7 +15,7 @@ import minibroker
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS, NODE_PACKAGES, OLD_KAFKA_PYTHON_PACKAGES, PLATFORMATIC
-from tests.sources import PACKAGES, ROOT, source_files
+from tests.sources import PACKAGES, ROOT, source_files, tree_of
 
 DOCS = ROOT / "docs"
 DESIGNS = sorted(path for part in PACKAGES for path in (ROOT / part).rglob("DESIGN.md"))
@@ -126,6 +127,37 @@ def test_every_message_of_ours_in_the_troubleshooting_is_one_that_the_source_has
 
     assert len(messages) >= 18
     assert unknown == []
+
+
+def logged_lines() -> list[re.Pattern[str]]:
+    """Patterns of what the broker may log: the formats of its loggers, with anything for what each is given."""
+    calls = (
+        node
+        for path in source_files("broker", "storage")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "logger"
+    )
+    formats = {
+        argument.value
+        for call in calls
+        for argument in call.args[:2]
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+    return [
+        re.compile(".+".join(map(re.escape, re.split(r"%[\d.]*[a-z]", each)))) for each in formats if each.strip("%s: ")
+    ]
+
+
+def test_each_line_beside_one_of_kafkas_log_is_logged_here() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").partition("## Kafka's log lines")[2]
+    cells = re.findall(r"the log: ((?:`[^`]+`(?:, )?)+)", text)
+    named = [line for cell in cells for line in re.findall(r"`(.+?)`", cell)]
+
+    assert len(named) >= 15
+    assert [line for line in named if not any(pattern.fullmatch(line) for pattern in logged_lines())] == []
 
 
 def test_the_versions_of_clients_are_those_that_the_tests_run_with() -> None:

@@ -26,7 +26,7 @@ FILES = {
     "open quote": b'"orders,0,1\norders,0,1\n',
     "escape": b"a=\\u12\n",
     "long": b"9" * 5000 + b"," + b"9" * 5000 + b"," + b"9" * 5000,
-    "deep": b"[" * 100_000,
+    "deep": b"[" * 400_000,
 }
 COMMANDS = [
     "groups reset billing --from-file {}",
