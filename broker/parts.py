@@ -232,7 +232,7 @@ class BrokerParts:
             apis=self.handlers.apis,
             features=self.features,
         ).routes()
-        yield ProduceApis(replicas, cache, self.participation).routes()
+        yield ProduceApis(replicas, cache, self.participation, config.profile).routes()
         selects_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
         manager = FetchManager(self.fetch_sessions)
         yield FetchApis(replicas, cache, manager, clock, selects_by_rack=selects_by_rack).routes()

@@ -15,6 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 import trio
 
+from minibroker.purgatory.timing_wheel import TimerTask
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -162,6 +164,25 @@ class Pending(Generic[T]):
             source._abandon_source()
         elif source is not None:
             source.abandon()
+
+
+class Delay(TimerTask):
+    """A value that is known from the start, in a `pending` that has it at a time of the timer's clock, in ms."""
+
+    __slots__ = ("_timer", "_value", "pending")
+
+    def __init__(self, timer: Any, until_ms: int, value: Any) -> None:
+        super().__init__()
+        self.pending: Pending[Any] = Pending(self)
+        self._value = value
+        self._timer = timer
+        timer.add(self, until_ms)
+
+    def on_timeout(self) -> None:
+        self.pending.resolve(self._value)
+
+    def abandon(self) -> None:
+        self._timer.cancel(self)
 
 
 def unchanged(value: T) -> T:

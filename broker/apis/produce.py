@@ -21,6 +21,7 @@ from minibroker.broker.apis.current_leaders import CurrentLeaders
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import AppendResults, failed_append
 from minibroker.broker.replica.leading import ACKS_ALL, ACKS_NONE
@@ -68,7 +69,9 @@ class ProduceApis:
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
         participation: Participation,
+        profile: Profile = EVERYTHING,
     ) -> None:
+        self._knows_batches = Habit.KNOWS_NO_BATCHES not in profile.habits
         self._participation = participation
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
@@ -143,11 +146,18 @@ class ProduceApis:
                     )
                 if is_internal and partitions_here.any(topic_partition) is not None:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                elif request.api_version < FIRST_VERSION_WITH_ZSTD and is_zstd_batch(records):
-                    refused[topic_partition] = failed_append(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                elif request.api_version < FIRST_VERSION_WITH_ZSTD and (error := self._error_of_format(records)):
+                    refused[topic_partition] = failed_append(error)
                 else:
                     entries[topic_partition] = records
         return entries, refused
+
+    def _error_of_format(self, records: memoryview) -> ErrorCode:
+        """The error of records in a format that came after the version of their request, or after the release."""
+        if is_zstd_batch(records):
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        is_known = self._knows_batches or not is_one_batch_of_magic_2(records)
+        return ErrorCode.NONE if is_known else ErrorCode.CORRUPT_MESSAGE
 
     def _refused_for_acks(self, asked: Iterable[TopicPartition]) -> AppendResults:
         """As kafka 2.0.1: an unknown partition gets its own error, before that of the acks."""

@@ -66,9 +66,12 @@ ERRORS_INSTEAD = {59: 45}  # UNKNOWN_PRODUCER_ID, OUT_OF_ORDER_SEQUENCE_NUMBER
 class Habit(Enum):
     """Other differences of a release that clients can notice, in the words of docs/profiles.md."""
 
+    KNOWS_NO_BATCHES = "Produce of a record batch of magic 2 is CORRUPT_MESSAGE"
     CALLS_SYNCING_AWAITING = "DescribeGroups calls the state CompletingRebalance AwaitingSync"
     CHANGES_NO_BROKERS = "AlterConfigs of a broker is INVALID_REQUEST, and DescribeConfigs calls its settings read-only"
     LOOKS_AT_TOPICS_ONLY = "DescribeConfigs calls a topic's config a default unless that topic sets it"
+    HIDES_TOPICS = "a topic that a client may not describe is UNKNOWN_TOPIC_OR_PARTITION to it"
+    HOLDS_ANSWERS_BACK = "an answer beyond a quota is held back for its throttle time, a Fetch's with its records"
     COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit accepts partitions that an existing topic does not have"
     DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a missing topic answers with the defaults"
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
@@ -81,9 +84,12 @@ class Habit(Enum):
 
 # The first release without the habit.
 HABITS_UNTIL = {
+    Habit.KNOWS_NO_BATCHES: "0.11",
     Habit.CALLS_SYNCING_AWAITING: "1.1",
     Habit.CHANGES_NO_BROKERS: "1.1",
     Habit.LOOKS_AT_TOPICS_ONLY: "1.1",
+    Habit.HIDES_TOPICS: "1.1",
+    Habit.HOLDS_ANSWERS_BACK: "2.0",
     Habit.COMMITS_TO_MISSING_PARTITIONS: "2.0",
     Habit.DESCRIBES_MISSING_TOPICS: "2.0",
     Habit.DELETION_TIMES_OUT: LATER,

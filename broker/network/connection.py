@@ -47,7 +47,7 @@ from minibroker.broker.network.response import (
     send_slowly,
 )
 from minibroker.broker.network.socket_bytes import SocketBytes, Transferred, transferred
-from minibroker.broker.pending import Pending
+from minibroker.broker.pending import Delay, Pending
 from minibroker.broker.way.last_response import LINGER_MS, LastResponse
 from minibroker.broker.way.probes import Probes
 from minibroker.protocol.errors import KafkaProtocolError
@@ -90,24 +90,6 @@ OVER: Final = 4
 
 Encoded = list[Chunk] | None
 Dispatch = Callable[[bytearray, Client], Encoded | Pending[Encoded]]
-
-
-class Mute(TimerTask):
-    """The wait of a connection whose client is throttled; `pending` becomes known at its end."""
-
-    __slots__ = ("_timer", "pending")
-
-    def __init__(self, timer: Any, until_ms: int) -> None:
-        super().__init__()
-        self.pending: Pending[Encoded] = Pending(self)
-        self._timer = timer
-        timer.add(self, until_ms)
-
-    def on_timeout(self) -> None:
-        self.pending.resolve(None)
-
-    def abandon(self) -> None:
-        self._timer.cancel(self)
 
 
 class Serving(NamedTuple):
@@ -399,7 +381,7 @@ class Connection(TimerTask):
     def _mute(self) -> None:
         """Read no further request until the client's throttle time is over: a wait after the response, as for one."""
         self._state = MUTES[self._state]
-        mute = Mute(self._timer, self.client.muted_until_ms)
+        mute = Delay(self._timer, self.client.muted_until_ms, None)
         self._pending = mute.pending
         mute.pending.when_known(self.on_pending_known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
-from minibroker.broker.config.profiles import RELEASES, profile_of
+from minibroker.broker.config.profiles import RELEASES, Habit, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.api_table import versions_of
 from tests.conformance.answers import Plain, differences
@@ -34,11 +35,12 @@ ASKED = conversations("releases")
 
 # APIs between brokers, which Apache Kafka lists and minibroker does not (docs/reference/apis.md).
 NOT_LISTED = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
-# An authorizer without rules, which allows everything until a test gives some, and a quota that one test exceeds.
+# An authorizer without rules, which allows everything until a test gives some, and quotas that one test exceeds.
 GUARDED: dict[str, str | int] = {
     "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "quota.producer.default": 100_000,  # bytes/s
+    "quota.consumer.default": 14_500,
 }
 # Settings that the fixture gives to one of the two, or whose default is of a part that minibroker has not.
 NOT_ALIKE = {
@@ -149,19 +151,49 @@ def test_it_answers_no_error_code_that_came_after_the_release(pair: Pair) -> Non
 @pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
 def test_its_authorizer_answers_as_that_of_the_release(pair: Pair) -> None:
     assert pair.differences(ASKED["the authorizer"]()) == []
+    assert pair.differences(ASKED["topics that a client may not describe"]()) == []
 
 
 @beside_the_releases
-def test_it_throttles_a_producer_beyond_its_quota(pair: Pair) -> None:
+@pytest.mark.parametrize("client", ["producer", "consumer"])
+def test_it_throttles_a_client_beyond_its_quota_as_the_release(pair: Pair, client: str) -> None:
     last = versions_of(pair.name)
     steps = [
-        replace(step, version=min(step.version, last[step.key])) for step in ASKED["a producer beyond its quota"]()
+        replace(step, version=min(step.version, last[step.key])) for step in ASKED[f"a {client} beyond its quota"]()
     ]
 
-    theirs, ours = (hold(broker, steps)[-1]["throttle_time_ms"] for broker in pair[1:])
+    theirs, ours = (timed(broker, steps) for broker in pair[1:])
 
-    assert theirs > 0
-    assert ours == pytest.approx(theirs, rel=0.2)
+    throttled_ms = [each["throttle_time_ms"] for each in theirs.answers]
+    assert max(throttled_ms) > 500
+    # The samples of a window begin when a client first asks: the times are alike but for one of them.
+    assert [each["throttle_time_ms"] for each in ours.answers] == pytest.approx(throttled_ms, rel=0.25, abs=1000)
+    for their, our in zip(theirs.answers, ours.answers, strict=True):
+        assert differences(without_throttle(their), without_throttle(our)) == []
+    holds_back = Habit.HOLDS_ANSWERS_BACK in profile_of(pair.name).habits
+    for side in (theirs, ours):
+        took = [seconds * 1000 + 20 >= answer["throttle_time_ms"] for answer, seconds in zip(*side, strict=True)]
+        assert all(took) is holds_back
+
+
+class Timed(NamedTuple):
+    answers: list[Any]
+    seconds: list[float]
+
+
+def timed(broker: BrokerProcess, steps: Script) -> Timed:
+    """The answers but the first, to the creation of the topic, and how long each of them took."""
+    found = Timed([], [])
+    with closing(SocketPeer(broker.host, broker.port)) as peer:
+        for step in steps:
+            began = time.monotonic()
+            found.answers.extend(peer.hold([step], "of-"))
+            found.seconds.append(time.monotonic() - began)
+    return Timed(found.answers[1:], found.seconds[1:])
+
+
+def without_throttle(answer: Any) -> Any:
+    return {name: value for name, value in answer.items() if name != "throttle_time_ms"}
 
 
 @pytest.fixture

@@ -8,6 +8,9 @@ connection then reads no further request until the time is over (`Client.muted_u
               had is taken back. One that would exceed the whole window by itself is limited to that, as in kafka 2.3.
     all       the time of the handler, as percent of one core; not of followers, nor of requests between brokers
 
+With `--act-as` a release before KIP-219, the answer is held back for that time instead, a Fetch's with its records, and
+the times of two quotas add up (as kafka 1.1.1 KafkaApis.sendResponseMaybeThrottle, which delays one after the other).
+
 As kafka 2.0.1 KafkaApis.sendResponseMaybeThrottle, handleProduceRequest and handleFetchRequest. On a broker without
 quotas no request has a charge.
 """
@@ -20,13 +23,16 @@ import time
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.pending import Delay, Pending
 from minibroker.broker.replica.leading import ACKS_NONE
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.quotas.client_quota import ClientQuota
 from minibroker.broker.wings.quotas.client_quotas import ClientQuotas
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_rows import columns
 from minibroker.protocol.primitives import Meaning
+from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +43,12 @@ Body = Any
 
 
 class Charging:
-    """Makes the charges of requests."""
+    """Makes the charges of requests; a throttled answer is held back by `timer`, if the release does so."""
 
-    def __init__(self, quotas: ClientQuotas, clock: Clock) -> None:
+    def __init__(self, quotas: ClientQuotas, clock: Clock, timer: Timer | None = None) -> None:
         self.quotas = quotas
         self.now_ms = clock.monotonic_ms
+        self.timer = timer
         self._has_warned_of_window = False
 
     def warn_of_window(self, client: Client, size_bytes: int, most_bytes: float) -> None:
@@ -92,9 +99,11 @@ class Charge:
         self._is_settled = True
 
     def most_fetched_bytes(self) -> float:
-        """The size of records that a Fetch may return at most; infinite without a quota."""
+        """The size of records that a Fetch may return at most; infinite without a quota, or where it is held back."""
         quota, client = self._charging.quotas.fetched, self._client
-        return quota.most_in_a_window(client.principal.name, client.client_id) if quota.is_used else math.inf
+        if not quota.is_used or self._charging.timer is not None:
+            return math.inf
+        return quota.most_in_a_window(client.principal.name, client.client_id)
 
     def withholds(self, size_bytes: int) -> bool:
         """Charge a Fetch with the size of its response; return whether it must be answered without records."""
@@ -104,16 +113,16 @@ class Charge:
         now_ms = self._charging.now_ms()
         request_ms = self._request_throttle_ms(now_ms)
         fetch_ms = quota.record(user, client_id, size_bytes, now_ms) if quota.is_used else 0
-        self._throttle_ms = max(request_ms, fetch_ms)
-        if fetch_ms > request_ms:
-            self._because_of = quota
+        self._throttle_ms = self._throttle_of(quota, fetch_ms, request_ms)
+        if self._charging.timer is not None:
+            return False
         if self._throttle_ms and quota.is_used:
             quota.take_back(user, client_id, size_bytes, now_ms)
             self._charging.warn_of_window(client, size_bytes, self.most_fetched_bytes())
         return self._throttle_ms > 0
 
-    def throttled(self, body: Body) -> Body:
-        """Return the response with its throttle time, and mute the connection until that is over."""
+    def throttled(self, body: Body) -> Body | Pending[Body]:
+        """Return the response with its throttle time, and mute the connection until that is over; or hold it back."""
         self.note_handled()
         now_ms = self._charging.now_ms()
         if not self._is_settled:
@@ -121,11 +130,15 @@ class Charge:
         if self._throttle_ms == 0:
             return body
         client = self._client
-        client.mute(now_ms + self._throttle_ms)
+        until_ms = now_ms + self._throttle_ms
         self._because_of.note_throttled(client.principal.name, client.client_id, self._throttle_ms, now_ms)
-        if body is None or THROTTLE_TIME not in body._fields:
-            return body
-        return body._replace(throttle_time_ms=self._throttle_ms)
+        if body is not None and THROTTLE_TIME in body._fields:
+            body = body._replace(throttle_time_ms=self._throttle_ms)
+        timer = self._charging.timer
+        if timer is not None:
+            return Delay(timer, until_ms, body).pending
+        client.mute(until_ms)
+        return body
 
     def _settled(self, body: Body, now_ms: int) -> int:
         request = self._request
@@ -135,12 +148,16 @@ class Charge:
             if quota.is_used:
                 produce_ms = quota.record(client.principal.name, client.client_id, request.size_bytes, now_ms)
             request_ms = 0 if request.body.acks == ACKS_NONE else self._request_throttle_ms(now_ms)
-            if produce_ms > request_ms:
-                self._because_of = quota
-            return max(produce_ms, request_ms)
+            return self._throttle_of(quota, produce_ms, request_ms)
         if API_TABLE[request.api_key].is_between_brokers and not is_throttled_between_brokers(request, body):
             return 0
         return self._request_throttle_ms(now_ms)
+
+    def _throttle_of(self, quota: ClientQuota, quota_ms: int, request_ms: int) -> int:
+        """Combine the time of a quota with that of the request's own."""
+        if quota_ms > request_ms:
+            self._because_of = quota
+        return max(quota_ms, request_ms) if self._charging.timer is None else quota_ms + request_ms
 
     def _request_throttle_ms(self, now_ms: int) -> int:
         quota, client = self._charging.quotas.requests, self._client

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from minibroker.broker.pending import Pending
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.broker.wings.quotas.charge import Charge, Charging
@@ -13,7 +14,7 @@ from minibroker.protocol.messages.fetch import replica_id_of
 
 
 class Throttling(Stage):
-    """Charges the client of each request, and adds the throttle time to the answer."""
+    """Charges the client of each request, adds the throttle time to the answer, and may hold that back."""
 
     def __init__(self, charging: Charging) -> None:
         self._charging = charging
@@ -42,7 +43,7 @@ class Throttling(Stage):
     def waits(self, exchange: Exchange) -> None:
         exchange.noted(self).note_handled()
 
-    def leave(self, exchange: Exchange, answer: Body) -> Body:
+    def leave(self, exchange: Exchange, answer: Body) -> Body | Pending[Body]:
         return exchange.noted(self).throttled(answer)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.state import Change
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.metric import Found, families
 from minibroker.broker.parts import BrokerParts
@@ -38,6 +39,8 @@ class QuotaWing(Wing):
 
     def __init__(self, parts: BrokerParts) -> None:
         config, self._clock = parts.config, parts.timers.clock
+        holds_back = Habit.HOLDS_ANSWERS_BACK in config.profile.habits
+        self._timer = parts.timers.timer if holds_back else None
         self.quotas = ClientQuotas(
             config.quota_window_num,
             config.quota_window_size_seconds,
@@ -49,7 +52,7 @@ class QuotaWing(Wing):
         self._apis = ClientQuotaApis(parts.state, self.quotas)
 
     def stages(self) -> Sequence[Stage]:
-        return [Throttling(Charging(self.quotas, self._clock))]
+        return [Throttling(Charging(self.quotas, self._clock, self._timer))]
 
     def routes(self) -> Routes:
         return self._apis.routes()

@@ -16,18 +16,19 @@ AddPartitionsToTxn adds all or none; OffsetFetch has groups with topics of their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.failures import answer_to_all, failure_of
+from minibroker.broker.apis.rights import Decisions, Rights, Who
 from minibroker.broker.way.exchange import Body, Exchange
 from minibroker.broker.way.stage import GO_ON, Stage
 from minibroker.broker.wings.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.message_rows import changed, columns
+from minibroker.protocol.message_rows import changed, columns, rows
 from minibroker.protocol.primitives import Meaning, UnknownTopicById
 from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
 from minibroker.protocol.rights import Operation, Right
@@ -39,6 +40,16 @@ LATER_MESSAGES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
+
+# What before KAFKA-5547 the right to describe a topic is asked for first, and the APIs that ask so.
+IN_VIEW = {Operation.READ, Operation.WRITE, Operation.DELETE}
+HIDING = {
+    ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
+    ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS,
+}  # fmt: skip
+# Those that say what a client lacks before they look for a topic; Metadata would create it.
+DENIED_WHERE_MISSING = {ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS}
 
 May = Callable[[str], bool]  # whether a client has a right on the resource of this name
 Hidden = Sequence[tuple[NameField, May]]  # fields of an answer, with the resources that may be named there
@@ -76,7 +87,7 @@ class Denied(NamedTuple):
 class Guard(Stage):
     """Leaves out of a request what its client may not ask for, and completes its answer."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Rights) -> None:
         self._authorizer = authorizer
         self._plans = {
             key: {version: plan_of(api, version) for version in range(api.versions[0], api.versions[1] + 1)}
@@ -135,6 +146,75 @@ class Guard(Stage):
             if client.may(each.operation, each.resource_type, CLUSTER_NAME):
                 return lambda name: True
         return client.decisions(ask.operation, ask.subject).__getitem__
+
+
+class HiddenTopics(Stage, Rights):
+    """In front of the guard, for releases before KAFKA-5547: a client that may not describe a topic may do nothing with
+    it, and hears that there is no such topic; one that may describe it hears of a topic that is missing, whatever else
+    it lacks. As kafka 0.11 KafkaApis. The guard asks for rights through it."""
+
+    def __init__(self, authorizer: Authorizer, topics: Mapping[str, Any]) -> None:
+        self._authorizer = authorizer
+        self._topics = topics
+
+    def decisions(self, who: Who, operation: Operation, resource_type: ResourceType) -> Decisions:
+        decisions = self._authorizer.decisions(who, operation, resource_type)
+        if resource_type is ResourceType.TOPIC and operation in IN_VIEW:
+            return InView(decisions, self._authorizer.decisions(who, Operation.DESCRIBE, resource_type))
+        return decisions
+
+    def allowed(self, who: Who, operations: Iterable[Operation], resource: tuple[ResourceType, str]) -> list[Operation]:
+        return self._authorizer.allowed(who, operations, resource)
+
+    def leave(self, exchange: Exchange, answer: Body) -> Body:
+        request = exchange.request
+        assert request is not None
+        if answer is None or request.api_key not in HIDING:
+            return answer
+        response = API_TABLE[request.api_key].response
+        named = [each for each in rows(response) if each.meaning in (Meaning.TOPIC, Meaning.RESOURCE_NAME)]
+        denied = [
+            column
+            for column in columns(response, Meaning.ERROR_CODE)
+            if ErrorCode.TOPIC_AUTHORIZATION_FAILED in column.values(answer)
+        ]
+        if not denied:
+            return answer
+        may_describe = exchange.client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
+        may_be_missing = request.api_key in DENIED_WHERE_MISSING
+
+        def seen(name_place: int, places: Sequence[int], row: Any) -> Any:
+            name = row[name_place]
+            is_seen = may_describe[name] and (may_be_missing or name in self._topics)
+            return row if is_seen else changed(row, places, hidden_error)
+
+        for column in denied:
+            around, name_place = next(each[:2] for each in named if column.path[: len(each.path)] == each.path)
+            assert column.place is not None and name_place is not None
+            places = (*column.path, column.place)[len(around) :]
+            answer = changed(answer, around, partial(mapped, partial(seen, name_place, places)))
+        return answer
+
+
+def mapped(change: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
+    return [*map(change, rows)]
+
+
+class InView(Decisions):
+    """Decisions on topics, of those that a client may describe."""
+
+    def __init__(self, decisions: Decisions, may_describe: Decisions) -> None:
+        super().__init__()
+        self._decisions = decisions
+        self._may_describe = may_describe
+
+    def __missing__(self, name: str) -> bool:
+        return self._may_describe[name] and self._decisions[name]
+
+
+def hidden_error(code: int) -> int:
+    is_denied = code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_denied else code
 
 
 # -- plans ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.state import Change
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.principal import parse_principal
 from minibroker.broker.way.stage import Stage
@@ -13,7 +14,7 @@ from minibroker.broker.wing import Wing
 from minibroker.broker.wings.security.acls.acl_apis import AclApis
 from minibroker.broker.wings.security.acls.acl_store import ACLS, AclStore
 from minibroker.broker.wings.security.acls.authorizer import Authorizer
-from minibroker.broker.wings.security.acls.guard import Guard
+from minibroker.broker.wings.security.acls.guard import Guard, HiddenTopics
 
 
 class AclWing(Wing):
@@ -30,9 +31,16 @@ class AclWing(Wing):
                 allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
             )
             self._acls = AclStore(parts.state, self._authorizer)
+        hides = Habit.HIDES_TOPICS in config.profile.habits
+        self._known_topics = parts.metadata_cache.topics if hides else None
 
     def stages(self) -> Sequence[Stage]:
-        return [] if self._authorizer is None else [Guard(self._authorizer)]
+        if self._authorizer is None:
+            return []
+        if self._known_topics is None:
+            return [Guard(self._authorizer)]
+        hidden = HiddenTopics(self._authorizer, self._known_topics)
+        return [hidden, Guard(hidden)]
 
     def routes(self) -> Routes:
         return AclApis(self._acls).routes()
