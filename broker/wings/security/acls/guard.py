@@ -201,7 +201,7 @@ def mapped(change: Callable[[Any], Any], rows: Iterable[Any]) -> list[Any]:
 
 
 class InView(Decisions):
-    """Decisions on topics, of those that a client may describe."""
+    """The decisions on topics of a release that asks first whether a client may describe them."""
 
     def __init__(self, decisions: Decisions, may_describe: Decisions) -> None:
         super().__init__()
