@@ -20,6 +20,9 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from mmap import mmap
+
+    from _typeshed import ReadableBuffer
 
 CODEC_MASK = 0x07
 
@@ -31,7 +34,13 @@ XERIAL_NEXT_STREAM = struct.unpack(">i", XERIAL_MAGIC[:4])[0]
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
+LZ4_BLOCK_CHECKSUMS = 0x10
 LZ4_CONTENT_SIZE = 0x08
+LZ4_CONTENT_CHECKSUM = 0x04
+LZ4_HEADER = LZ4_MAGIC + b"\x60\x40"  # version 1, independent blocks, of 64 KiB at most; its checksum follows
+LZ4_BLOCK_BYTES = 64 * 1024
+LZ4_AS_IT_IS = 0x80000000  # in a block's size: it is not compressed
+LZ4_END = bytes(4)
 LZ4_RESERVED = 0x03  # a later version gave one of these bits to dictionaries, which Kafka never uses
 
 # zlib copies what follows a member, so it gets its input in pieces: the cost of many tiny members stays linear.
@@ -47,10 +56,11 @@ GZIP_TRAILER_BYTES = 8
 GZIP_TRAILER_ERRORS = ("incorrect data check", "incorrect length check")  # of zlib
 
 ZSTD_LEVEL = 3  # the default of Kafka's producers
-ZSTD_HAS_NO_ROOM = "failed to write whole buffer"  # cramjam's message for an output that is too small
+HAS_NO_ROOM = "failed to write whole buffer"  # cramjam's message for an output that is too small
 FIRST_MAGIC_WITH_ZSTD = 2
 
 _int32 = struct.Struct(">i")
+_lz4_size = struct.Struct("<I")
 
 
 class Codec(IntEnum):
@@ -213,20 +223,25 @@ def _unsnap_block(block: memoryview, left: int, max_size: int) -> bytearray:
 
 
 def _lz4(data: bytes | bytearray, magic: int) -> bytes:
-    import lz4.frame
+    from cramjam import lz4
 
-    frame: bytes = lz4.frame.compress(
-        data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-    )
-    if magic > 0:
-        return frame
+    view = memoryview(data)
     # Kafka up to 0.9 included the magic number in the header's checksum, and still does for message format 0.
-    end = _lz4_descriptor_end(frame)
-    return b"".join((frame[:end], _header_checksum(frame[:end]), frame[end + 1 :]))
+    checked = LZ4_HEADER if magic == 0 else LZ4_HEADER[len(LZ4_MAGIC) :]
+    output: list[ReadableBuffer] = [LZ4_HEADER, _header_checksum(checked)]
+    for start in range(0, len(view), LZ4_BLOCK_BYTES):
+        block = view[start : start + LZ4_BLOCK_BYTES]
+        packed = bytes(lz4.compress_block(block, store_size=False))
+        if len(packed) < len(block):
+            output += (_lz4_size.pack(len(packed)), packed)
+        else:
+            output += (_lz4_size.pack(len(block) | LZ4_AS_IT_IS), block)
+    output.append(LZ4_END)
+    return b"".join(output)
 
 
 def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
-    import lz4.frame
+    from cramjam import lz4
 
     frame = bytes(data)
     if frame[:4] != LZ4_MAGIC or len(frame) < 7:
@@ -234,17 +249,23 @@ def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> b
     # Refuse what Kafka's own reader refuses: no Java client could read it in the log.
     if not frame[4] & LZ4_INDEPENDENT_BLOCKS or frame[4] & LZ4_RESERVED:
         raise corrupt("lz4 blocks that depend on each other or on a dictionary are not supported")
-    if magic == 0:
-        end = _lz4_descriptor_end(frame)
-        frame = b"".join((frame[:end], _header_checksum(frame[4:end]), frame[end + 1 :]))
-    stream = lz4.frame.LZ4FrameDecompressor()
-    with _map_errors("lz4 frame", RuntimeError, ValueError):
-        output: bytes = stream.decompress(frame, max_length=max_size + 1)
-    if len(output) > max_size:
-        raise _too_large(max_size)
-    if not stream.eof:
-        raise corrupt("the lz4 frame ends early")
-    return output
+    end = _lz4_descriptor_end(frame)
+    checksum = _header_checksum(frame[4:end]) if magic == 0 else frame[end : end + 1]
+    # As Kafka's reader, ignore what follows the frame.
+    frame = b"".join((frame[:end], checksum, frame[end + 1 : _lz4_frame_end(frame, end + 1)]))
+    return _decompressed_into_room(lz4.decompress_into, frame, max_size, "lz4 frame")
+
+
+def _lz4_frame_end(frame: bytes, position: int) -> int:
+    """Return where the frame ends whose first block is at that position. Raises KafkaError for one that does not."""
+    after_block = 4 if frame[4] & LZ4_BLOCK_CHECKSUMS else 0
+    while position + 4 <= len(frame):
+        (size,) = _lz4_size.unpack_from(frame, position)
+        position += 4
+        if size == 0:
+            return position + (4 if frame[4] & LZ4_CONTENT_CHECKSUM else 0)
+        position += (size & ~LZ4_AS_IT_IS) + after_block
+    raise corrupt("the lz4 frame ends early")
 
 
 def _lz4_descriptor_end(frame: bytes) -> int:
@@ -280,17 +301,28 @@ def _zstd(data: bytes | bytearray, magic: int) -> bytes:
 
 
 def _unzstd(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
-    import mmap
-
-    from cramjam import DecompressionError, zstd
+    from cramjam import zstd
 
     _check_may_have_zstd(magic)
-    # The size of the content is not known in advance. A mapping costs only the pages that are written.
-    with mmap.mmap(-1, max(1, max_size), flags=mmap.MAP_PRIVATE) as room, _map_errors("zstd frame", DecompressionError):
+    return _decompressed_into_room(zstd.decompress_into, data, max_size, "zstd frame")
+
+
+def _decompressed_into_room(
+    decompress_into: Callable[[bytes | bytearray | memoryview, mmap], int],
+    data: bytes | bytearray | memoryview,
+    max_size: int,
+    what: str,
+) -> bytes:
+    """Decompress what does not tell its size in advance. A mapping costs only the pages that are written."""
+    from mmap import MAP_PRIVATE, mmap
+
+    from cramjam import DecompressionError
+
+    with mmap(-1, max(1, max_size), flags=MAP_PRIVATE) as room, _map_errors(what, DecompressionError):
         try:
-            written = zstd.decompress_into(data, room)
+            written = decompress_into(data, room)
         except DecompressionError as error:
-            if str(error) == ZSTD_HAS_NO_ROOM:
+            if str(error) == HAS_NO_ROOM:
                 raise _too_large(max_size) from None
             raise
         if written > max_size:

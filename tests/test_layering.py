@@ -40,7 +40,7 @@ OURS: dict[str, set[str]] = {
 
 # What a package may import of others, besides the standard library.
 OTHERS: dict[str, set[str]] = {
-    "protocol": {"construct", "crc32c", "lz4", "cramjam"},
+    "protocol": {"construct", "crc32c", "cramjam"},
     "storage": {"crc32c"},
     "purgatory": set(),
     "zookeeper": set(),
@@ -557,7 +557,7 @@ def test_the_broker_listens_before_the_heavy_imports() -> None:
 
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
-    heavy = {"trio", "construct", "crc32c", "lz4", "cramjam", "kafka", "typer", "rich", "dataclasses", "asyncio"}
+    heavy = {"trio", "construct", "crc32c", "cramjam", "kafka", "typer", "rich", "dataclasses", "asyncio"}
     heavy.add("encodings.idna")  # of an address: tables that nothing else needs
     fail_if(
         sorted(f"imported before listening: {name}" for name in heavy & set(loaded.stdout.split())),

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from kafka import codec
+from kafka.record import default_records, legacy_records
 
 from minibroker import Broker
 from minibroker.any_cluster import codecs
@@ -49,10 +50,13 @@ def test_a_header_keeps_bytes_that_are_not_utf_8(cli: CommandLine, monkeypatch: 
 def test_every_codec_is_written_and_read(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str, client: str
 ) -> None:
-    if client == "kafka-python":  # as without python-snappy and zstandard, which are for its own tests
-        for module in ("snappy", "zstd"):
+    if client == "kafka-python":  # as without python-snappy, lz4 and zstandard, which are for its own tests
+        for module in ("snappy", "lz4", "zstd"):
             monkeypatch.setattr(codec, module, None)
-        codecs.complete(codec)
+        for module in (formats := (default_records, legacy_records)):
+            monkeypatch.setattr(module, "lz4_encode", None)
+            monkeypatch.setattr(module, "lz4_decode", None)
+        codecs.complete(codec, *formats)
     topic = cli.topic()
 
     assert produced(cli, monkeypatch, b"x" * 9999 + b"\n", topic, "-z", name) == (0, "")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 import resource
 import struct
 import zlib
 from functools import partial
+from itertools import product
 
 import cramjam
 import lz4.frame
@@ -188,6 +190,17 @@ def test_lz4_is_written_in_independent_blocks_of_64_kib() -> None:
     header = compress(Codec.LZ4, bytes(200_000))[:7]
 
     assert header == b"\x04\x22\x4d\x18\x60\x40\x82"  # the checksum of 60 40 is 82
+
+
+def test_lz4_of_other_writers_is_read_and_nothing_after_its_frame() -> None:
+    sample = SAMPLE + os.urandom(100_000)  # which no block makes smaller
+    for checks in product((False, True), repeat=3):
+        names = ("content_checksum", "block_checksum", "store_size")
+        frame = lz4.frame.compress(sample, block_linked=False, **dict(zip(names, checks, strict=True)))
+
+        assert decompress(Codec.LZ4, frame, max_size=LIMIT) == sample
+        assert decompress(Codec.LZ4, frame + b"rest", max_size=LIMIT) == sample
+    assert lz4.frame.decompress(compress(Codec.LZ4, sample)) == sample
 
 
 @pytest.mark.parametrize("magic", [0, 2])

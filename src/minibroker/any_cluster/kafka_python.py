@@ -31,6 +31,7 @@ with warnings.catch_warnings():
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
     from kafka.admin import KafkaAdminClient
     from kafka.net.sasl.oauth import AbstractTokenProvider
+    from kafka.record import default_records, legacy_records
     from kafka.structs import OffsetAndMetadata
 
 __all__ = ["KafkaAdminClient", "KafkaConsumer", "KafkaProducer", "OffsetAndMetadata", "TopicPartition", "errors"]
@@ -43,7 +44,7 @@ LAST_COMMIT_MS = 5_000
 # kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.
 JOIN_SECONDS = 2.0
 
-codecs.complete(codec)
+codecs.complete(codec, default_records, legacy_records)
 # Our one line explains more.
 logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
