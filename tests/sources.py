@@ -8,7 +8,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TOOLKIT = "src/minibroker"  # what users touch; beside it in `src` are links to the other packages
-PARTS = ("protocol", "storage", "purgatory", "zookeeper", "transcript", "broker", "simulation", "spark_jobs")
+PARTS = (
+    "protocol",
+    "storage",
+    "purgatory",
+    "zookeeper",
+    "transcript",
+    "broker",
+    "conformance",
+    "simulation",
+    "spark_jobs",
+)
 PACKAGES = (*PARTS, TOOLKIT)
 
 

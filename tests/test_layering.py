@@ -30,6 +30,7 @@ OURS: dict[str, set[str]] = {
     "zookeeper": {"protocol"},
     "transcript": {"protocol", "storage"},
     "broker": {"protocol", "storage", "purgatory", "transcript", "zookeeper"},
+    "conformance": {"protocol", "broker", TOOLKIT},
     "simulation": {"protocol", "storage", "broker", TOOLKIT},
     TOOLKIT: {"protocol", "storage", "transcript", "spark_jobs"},  # of the jobs, their names only
     f"{TOOLKIT}/client": {TOOLKIT, "protocol"},
@@ -47,6 +48,7 @@ OTHERS: dict[str, set[str]] = {
     "transcript": set(),
     # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
     "broker": {"trio", "outcome", "cryptography"},
+    "conformance": {"crc32c"},
     "simulation": {"trio"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
     # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
@@ -93,8 +95,14 @@ SPARK_LAYERS = layers("""
 SIMULATION_LAYERS = layers("""
     __main__ > run > clients brokers shrinking stand_in > memory_disk memory_network > plan planting world
 """)
+CONFORMANCE_LAYERS = layers("""
+    __main__ > report > judge > recordings shrinking patient_peer > generator holding
+    > generated_oddities generated_transactions conversation > generated_groups answers raw_connection
+    > asking kafka_versions > steps > lies requests
+""")
 LAYERS = {
     "broker": BROKER_LAYERS,
+    "conformance": CONFORMANCE_LAYERS,
     "simulation": SIMULATION_LAYERS,
     "storage": STORAGE_LAYERS,
     TOOLKIT: TOOLKIT_LAYERS,

@@ -43,6 +43,9 @@ from trio.testing import MockClock
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.principal import Principal
+from minibroker.conformance.asking import config_rows
+from minibroker.conformance.requests import At, fetch_body
+from minibroker.conformance.steps import KEYS, resolved
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
@@ -61,10 +64,8 @@ from tests.broker.asking import batch_of, on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.group_clients import subscription
 from tests.broker.scripted_follower import lead_elsewhere, partition_of
-from tests.conformance.asking import config_rows
-from tests.conformance.steps import KEYS, resolved
 from tests.protocol.batch_bytes import commit_marker, with_fields
-from tests.requests import At, by_name, fetch_body, produce_body
+from tests.requests import by_name, produce_body
 
 if TYPE_CHECKING:  # a broker may lack the wing
     from minibroker.broker.wings.testing.faults.fault import Fault

@@ -25,11 +25,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import ZERO_UUID
-from tests.books import Book, Script
-from tests.conformance.asking import CODECS, TIME_MS, config_rows, records
-from tests.conformance.steps import (
+from minibroker.conformance.asking import CODECS, TIME_MS, config_rows, records
+from minibroker.conformance.requests import At, fetch_body
+from minibroker.conformance.steps import (
     KEYS,
     Batch,
     FromNow,
@@ -47,7 +45,9 @@ from tests.conformance.steps import (
     restart,
     take,
 )
-from tests.requests import At, fetch_body
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import ZERO_UUID
+from tests.books import Book, Script
 
 LINE = re.compile(r"(again )?(?:from (\S+) )?(start )?(?:(\w+): )?(\w+)(?: (.*))?", re.DOTALL)
 EACH = re.compile(r"for ([^:]*): (.*)", re.DOTALL)

@@ -22,6 +22,9 @@ import trio
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 from benchmarks.later_kafka import LaterKafka
 from benchmarks.processes import ROOT
+from minibroker.conformance.conversation import CLOSED, NO_ANSWER, SILENT, WAITS, SocketPeer, first_error
+from minibroker.conformance.requests import frame
+from minibroker.conformance.steps import KEYS
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import UnknownTopicById
@@ -30,11 +33,9 @@ from tests.books import Book, Script
 from tests.books.conversations import FEW, Conversation, is_timed
 from tests.books.language import OF_COORDINATORS, UNFINISHED, line_of
 from tests.broker.conftest import NO_SUCH_ID, NOW_MS
-from tests.conformance.conversation import CLOSED, NO_ANSWER, SILENT, WAITS, SocketPeer, first_error
 from tests.conformance.pair import KAFKA_SETTINGS
-from tests.conformance.steps import KEYS
 from tests.integration.brokers import Minibroker
-from tests.requests import by_name, frame, frame_by_ids
+from tests.requests import by_name, frame_by_ids
 
 RELEASES = {"kafka-2.0.1": "2.0", "kafka-3.9.1": "3.9", "kafka-4.4.0": "4.4"}  # with the marks of their answers
 SUBJECTS = ("memory", "process", "compiled", *RELEASES)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from benchmarks.processes import ROOT
+from minibroker.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.books import GOLDEN, Book, Script, read_book
 from tests.books.subjects import RELEASES, reason_against, versions_held
 from tests.conformance.consumer_groups import LATER_IN_KAFKA
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 
 FOLDERS = ("conversations", "histories", "settings")
 OF_KAFKA_2_0 = {key: (0, last) for key, last in LAST_VERSIONS_OF_KAFKA_2_0.items()}

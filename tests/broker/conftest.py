@@ -18,13 +18,14 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
+from minibroker.conformance.requests import fetch_body
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.topic_ids import BY_ID, name_topics
-from tests.requests import fetch_body, frame_by_ids, produce_body
+from tests.requests import frame_by_ids, produce_body
 
 if TYPE_CHECKING:
     from minibroker.broker.wings.looking.fetch_positions import FetchPositions

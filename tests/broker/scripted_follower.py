@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.broker.replica.leading import Leading
+from minibroker.conformance.requests import At
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import rows
 from tests.broker.conftest import InMemoryBroker
-from tests.requests import At, by_name
+from tests.requests import by_name
 
 LEADER, FOLLOWER = 0, 1
 

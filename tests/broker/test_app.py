@@ -16,13 +16,13 @@ from minibroker.broker.network.listen import listen
 from minibroker.broker.upkeep.background import Background
 from minibroker.broker.way.exchange import Exchange
 from minibroker.broker.way.opening import Opening
+from minibroker.conformance.requests import fetch_body, frame
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import HIGH_WATERMARK_CHECKPOINT
 from tests.broker.asking import LONG_MS
 from tests.broker.conftest import MakeBroker
-from tests.requests import fetch_body, frame
 
 ANSWER_SECONDS = 8
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.apis.failures import failure_of
+from minibroker.conformance.requests import frame
 from minibroker.protocol.api import (
     API_TABLE,
     Api,
@@ -27,7 +28,6 @@ from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.resources import resources_named
 from tests.broker.recorded_failures import recorded
 from tests.integration.sample_requests import sample_body
-from tests.requests import frame
 
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 RECORDED = {frame["api"] for frame in recorded()}

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from minibroker.broker.wings.looking import fetch_positions
+from minibroker.conformance.requests import At
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.client_ids import group_in
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.group_clients import GroupClient
 from tests.broker.traced import Traced
-from tests.requests import At
 
 SPARK = "consumer-spark-kafka-source-ca10f5f0-6762--378007854-executor-2"
 

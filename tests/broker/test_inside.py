@@ -14,6 +14,7 @@ from minibroker.broker.apis.failures import failure_of
 from minibroker.broker.wings.looking.answers import first_error
 from minibroker.broker.wings.looking.counters import Counters
 from minibroker.broker.wings.looking.tracer import SAMPLE, distance
+from minibroker.conformance.requests import fetch_body
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from tests.broker.asking import batch_of, fill
@@ -24,7 +25,7 @@ from tests.broker.peers import connect as connect
 from tests.broker.scripted_follower import lead_elsewhere
 from tests.broker.traced import Traced
 from tests.integration.sample_requests import sample_body
-from tests.requests import by_name, fetch_body, framed
+from tests.requests import by_name, framed
 
 LONG_MS = 600_000
 

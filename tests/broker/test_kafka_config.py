@@ -19,8 +19,8 @@ from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER, Kafk
 from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
 from minibroker.broker.wings.images.images import Images
+from minibroker.conformance.kafka_versions import is_later
 from minibroker.storage.config import LogConfig
-from tests.conformance.kafka_versions import is_later
 
 # The table of settings that kafka 2.0.1's KafkaConfig prints.
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-broker-config.json.gz"

@@ -20,6 +20,7 @@ from minibroker.broker.wings.looking import counters
 from minibroker.broker.wings.looking.counters import SAMPLES, TIMED_PER_WINDOW, places_of_partitions
 from minibroker.broker.wings.looking.families import Observed, histogram
 from minibroker.broker.wings.looking.metrics import PIECE_SECONDS, SCANS_MAX, Metrics
+from minibroker.conformance.requests import fetch_body
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.client_ids import OF_COMMANDS
 from minibroker.protocol.message_rows import Column
@@ -31,7 +32,7 @@ from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import GroupClient
 from tests.broker.peers import Connect, echo, tcp_pair
 from tests.broker.peers import connect as connect
-from tests.requests import by_name, fetch_body
+from tests.requests import by_name
 
 TOPIC = "kafka.server:type=BrokerTopicMetrics"
 REQUEST = "kafka.network:type=RequestMetrics"

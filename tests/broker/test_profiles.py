@@ -16,6 +16,8 @@ from minibroker.broker.config import profiles
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.profiles import HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
 from minibroker.broker.config.settings.changeable import SETTINGS
+from minibroker.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
+from minibroker.conformance.requests import frame
 from minibroker.protocol import api_table
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
 from minibroker.protocol.api_table import versions_of
@@ -27,9 +29,7 @@ from minibroker.protocol.record import Record
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.broker.asking import rows
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.integration.sample_requests import sample_body
-from tests.requests import frame
 
 
 async def create(broker: InMemoryBroker, name: str, **configs: str) -> Any:

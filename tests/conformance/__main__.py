@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 
 from benchmarks.apache_kafka import KafkaUnavailable
+from minibroker.conformance.generator import FAMILIES, generated
+from minibroker.conformance.shrinking import shrunk
+from minibroker.conformance.steps import Script, read_script, script_text
 from minibroker.protocol.text import counted
 from tests.conformance import consumer_groups, recordings
-from tests.conformance.generator import FAMILIES, generated
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recordings import Subject
 from tests.conformance.scripts import OF_KAFKA_2_0, OF_KAFKA_4_4
-from tests.conformance.shrinking import shrunk
-from tests.conformance.steps import Script, read_script, script_text
 
 MAX_REPORTED = 10
 CONVERSATIONS = 100

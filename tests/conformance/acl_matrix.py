@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from minibroker.conformance.answers import Plain, differences
+from minibroker.conformance.conversation import SocketPeer
+from minibroker.conformance.holding import SETTINGS
+from minibroker.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
+from minibroker.conformance.steps import KEYS, Batch, Script, call
 from minibroker.protocol.api_table import API_TABLE
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation, Pattern, Permission, Right
-from tests.conformance.answers import Plain, differences
-from tests.conformance.conversation import SocketPeer
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
-from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
+from tests.conformance.pair import KAFKA_SETTINGS
 from tests.conformance.recordings import Comparison, read
-from tests.conformance.steps import KEYS, Batch, Script, call
 
 RECORDED = "kafka-2.0.1-acls.json.gz"
 PREFIX = "a000001-"

@@ -14,14 +14,14 @@ from threading import Barrier
 from typing import NamedTuple
 
 from benchmarks.later_kafka import LaterKafka
-from tests.conformance.answers import Plain
-from tests.conformance.conversation import SocketPeer
+from minibroker.conformance.answers import Plain
+from minibroker.conformance.conversation import SocketPeer
+from minibroker.conformance.holding import Difference, first_difference, wait_for_coordinator
+from minibroker.conformance.steps import Script, script_text
 from tests.conformance.generated_consumer_groups import generated_consumer_groups
-from tests.conformance.pair import Difference, first_difference, wait_for_coordinator
 from tests.conformance.recording import abridged
 from tests.conformance.recordings import Comparison, read
 from tests.conformance.scripts import OF_KAFKA_4_4
-from tests.conformance.steps import Script, script_text
 from tests.integration.brokers import Minibroker
 
 RELEASE = "4.4.0"

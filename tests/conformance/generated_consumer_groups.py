@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.steps import IdOf, Script, Step, Told, call
+from minibroker.conformance.steps import IdOf, Script, Step, Told, call
 
 GROUP = "@group"
 JOINS, LEAVES, WILL_BE_BACK = 0, -1, -2

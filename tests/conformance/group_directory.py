@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.later_kafka import LaterKafka
-from tests.conformance.answers import Plain
+from minibroker.conformance.answers import Plain
+from minibroker.conformance.conversation import SocketPeer
+from minibroker.conformance.holding import first_difference, wait_for_coordinator
+from minibroker.conformance.steps import Script
 from tests.conformance.consumer_groups import KAFKA_SETTINGS, SETTINGS
-from tests.conformance.conversation import SocketPeer
-from tests.conformance.pair import first_difference, wait_for_coordinator
 from tests.conformance.recordings import GOLDEN, Comparison
 from tests.conformance.scripts import conversations
-from tests.conformance.steps import Script
 
 RECORDED = "kafka-4.4.0-group-directory.tar.gz"
 ANSWERS = "answers.json"

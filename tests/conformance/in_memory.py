@@ -8,11 +8,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.conformance.answers import Plain
+from minibroker.conformance.conversation import CLOSED, RESTARTED, SILENT, WAITS, Transcript
+from minibroker.conformance.steps import Script, Step
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.broker.conftest import InMemoryBroker
-from tests.conformance.answers import Plain
-from tests.conformance.conversation import CLOSED, RESTARTED, SILENT, WAITS, Transcript
-from tests.conformance.steps import Script, Step
 
 
 class Parked:

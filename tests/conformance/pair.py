@@ -8,46 +8,22 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from minibroker.conformance.answers import Plain
+from minibroker.conformance.conversation import CORRELATION_BYTES, SocketPeer
+from minibroker.conformance.holding import SETTINGS, Difference, cleaning, first_difference, wait_for_coordinator
+from minibroker.conformance.steps import Script, Step
 from minibroker.protocol.api import API_TABLE, ApiKey
-from tests.conformance.answers import Plain, differences
-from tests.conformance.conversation import CORRELATION_BYTES, SocketPeer
-from tests.conformance.steps import Script, Step, call
 from tests.integration.brokers import Minibroker
 
-# What both are started with: nothing may happen by itself while they are compared.
-SETTINGS: dict[str, str | int] = {
-    "log.retention.ms": -1,
-    "log.retention.check.interval.ms": 3_600_000,
-    "log.cleaner.enable": "false",
-    "max.incremental.fetch.session.cache.slots": 100_000,
-    "log.segment.delete.delay.ms": 100,
-    "offsets.topic.num.partitions": 1,
-    "group.initial.rebalance.delay.ms": 0,
-    "group.min.session.timeout.ms": 100,
-}
 # Requests of all connections are served in the order in which they arrive.
 KAFKA_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1, "num.replica.fetchers": 1}
-COORDINATOR_POLL_SECONDS = 0.1
 LOG_POLL_SECONDS = 0.005
 APPLY_SECONDS = 30.0
 HELD_AGAIN = 4
 TOPIC = 2  # of the resource types
-LONGEST_DELETABLE = 200  # Apache Kafka 2.0.1 halts when it deletes a topic of a longer name (KAFKA-4893)
 PREFIX = "r{:06d}-"
-
-
-class Difference(NamedTuple):
-    """The first step that was answered differently, and how."""
-
-    number: int
-    step: Step
-    fields: list[str]
-
-    def __str__(self) -> str:
-        return "\n".join([f"step {self.number}: {self.step!r}", *(f"    {each}" for each in self.fields)])
 
 
 class ApacheKafkaPeer(SocketPeer):
@@ -123,37 +99,6 @@ class Pair:
                 self.vanished.append(found)
                 return None
         return again
-
-
-def first_difference(
-    script: Script, kafkas: list[Plain], ours: list[Plain], *, strict: bool = True
-) -> Difference | None:
-    """The first answer that differs. Raises ValueError if there are not as many, unless `strict` is off."""
-    answered = (step for step in script if step.kind != "drop")
-    for number, (step, theirs, mine) in enumerate(zip(answered, kafkas, ours, strict=strict)):
-        found = differences(theirs, mine)
-        if found:
-            return Difference(number, step, found)
-    return None
-
-
-def cleaning(script: Script) -> Step:
-    """Delete every topic the script may have created; that some do not exist is no matter."""
-    names = {
-        topic[0]
-        for step in script
-        if step.api == "CreateTopics" and step.raw is None
-        for topic in step.body["topics"]
-        if topic[0].startswith("@") and len(topic[0]) <= LONGEST_DELETABLE
-    }
-    return call("DeleteTopics", 1, topic_names=sorted(names), timeout_ms=0)
-
-
-def wait_for_coordinator(peer: SocketPeer) -> None:
-    """Apache Kafka makes its topic of groups some time after it is first asked for, and then loads it."""
-    ready: Script = [call("FindCoordinator", 0, key="g"), call("OffsetFetch", 2, group_id="g", topics=[])]
-    while any(answer["error_code"] for answer in peer.hold(ready, "")):
-        time.sleep(COORDINATOR_POLL_SECONDS)
 
 
 @contextmanager

@@ -18,18 +18,20 @@ from typing import Any, NamedTuple
 import trio
 
 from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
+from minibroker.conformance.holding import SETTINGS
+from minibroker.conformance.requests import fetch_body, frame
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.text import counted
 from tests.broker.peers import received_frame
-from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
+from tests.conformance.pair import KAFKA_SETTINGS
 from tests.conformance.recordings import Comparison, read
 from tests.integration.brokers import Minibroker
 from tests.integration.sample_requests import sample_body
 from tests.jvm import QUICK_JVM
-from tests.requests import fetch_body, frame, produce_body
+from tests.requests import produce_body
 from tests.setup_clients import compiled_for_kafka
 
 RECORDED = "kafka-2.0.1-quotas.json.gz"

@@ -19,12 +19,13 @@ from typing import Any
 
 from benchmarks.apache_kafka import ApacheKafka, class_path, jvm_options, kafka_jars
 from benchmarks.processes import free_port
+from minibroker.conformance.raw_connection import RawConnection
+from minibroker.conformance.requests import frame
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.scram import BY_NAME, ScramMechanism, salted_password
 from tests.conformance.recordings import Comparison, read
-from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
-from tests.requests import frame, framed
+from tests.requests import framed
 
 RECORDED = "kafka-2.0.1-sasl-conversations.json.gz"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from minibroker.conformance.steps import Script
 from tests.books import GOLDEN, read_book
 from tests.books.language import steps_of
-from tests.conformance.steps import Script
 
 Conversations = dict[str, Callable[[], Script]]
 

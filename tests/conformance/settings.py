@@ -25,8 +25,8 @@ from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.table import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings.types import Setting
 from minibroker.broker.wings.security.tls import problems_of
+from minibroker.conformance.kafka_versions import is_later
 from tests.certificates import PASSWORD, Certificates
-from tests.conformance.kafka_versions import is_later
 from tests.conformance.recordings import Comparison, read
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka

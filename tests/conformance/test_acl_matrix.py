@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
+from minibroker.conformance.answers import Plain
+from minibroker.conformance.holding import SETTINGS
+from minibroker.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
+from minibroker.conformance.steps import KEYS
 from minibroker.protocol.api import API_TABLE
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance.acl_matrix import (
@@ -31,11 +35,7 @@ from tests.conformance.acl_matrix import (
     titles,
     unlike_recorded,
 )
-from tests.conformance.answers import Plain
 from tests.conformance.in_memory import InMemoryPeer
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
-from tests.conformance.pair import SETTINGS
-from tests.conformance.steps import KEYS
 from tests.integration.brokers import Minibroker
 
 CASES = cases()

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.generator import generated
+from minibroker.conformance.generator import generated
+from minibroker.conformance.steps import script_text
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recordings import live_kafka
 from tests.conformance.scripts import OF_KAFKA_2_0
-from tests.conformance.steps import script_text
 
 SEEDS = 10
 # One of each book: that a recording is what Apache Kafka answers is seen in these.

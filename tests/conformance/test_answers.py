@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from minibroker.conformance.answers import Masks, Plain, differences
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
-from tests.conformance.answers import Masks, Plain, differences
 from tests.protocol.batch_bytes import commit_marker
 
 NOW_MS = 1_700_000_000_000

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from minibroker.conformance.holding import Difference, first_difference
 from minibroker.protocol.api import ApiKey
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.conformance import group_directory
@@ -25,7 +26,6 @@ from tests.conformance.consumer_groups import (
 )
 from tests.conformance.generated_consumer_groups import generated_consumer_groups
 from tests.conformance.in_memory import InMemoryPeer
-from tests.conformance.pair import Difference, first_difference
 from tests.conformance.recordings import GOLDEN
 from tests.conformance.scripts import OF_KAFKA_4_4
 from tests.unpacking import unpack

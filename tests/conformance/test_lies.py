@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from minibroker.conformance.lies import NOT_UTF8, Lie, prefixes
 from minibroker.protocol.api import API_TABLE, Api
-from tests.conformance.lies import NOT_UTF8, Lie, prefixes
 from tests.protocol.message_values import sample
 
 

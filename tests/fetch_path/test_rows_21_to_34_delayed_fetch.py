@@ -15,13 +15,13 @@ import trio
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.replication_quota import LEADER_RATE
+from minibroker.conformance.requests import fetch_body
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import LONG_MS, codes, fill, seconds, sizes
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow, partition_of
-from tests.requests import fetch_body
 from tests.storage.file_limits import failing
 
 pytestmark = pytest.mark.time_jumps

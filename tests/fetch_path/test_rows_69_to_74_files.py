@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from minibroker.conformance.requests import fetch_body
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode
@@ -19,7 +20,6 @@ from tests.broker.asking import LONG_MS, fill, on_disk, row_of, sizes
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.peers import tcp_pair, through
 from tests.protocol.batch_bytes import views_of
-from tests.requests import fetch_body
 from tests.storage.cleaning import clean, put
 
 pytestmark = pytest.mark.time_jumps

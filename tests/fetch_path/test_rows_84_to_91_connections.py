@@ -16,6 +16,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.time.timers import TimerLoop
+from minibroker.conformance.requests import fetch_body, frame
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
@@ -23,7 +24,7 @@ from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, row_of
 from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
 from tests.broker.peers import Peer
-from tests.requests import fetch_body, frame, framed, produce_body
+from tests.requests import framed, produce_body
 
 pytestmark = pytest.mark.time_jumps
 

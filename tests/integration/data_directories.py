@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.compression import Codec
@@ -25,7 +26,7 @@ from tests.integration.brokers import BrokerProcess
 from tests.integration.members import answer_of, wait_until
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
 from tests.integration.topics import create_topic_over
-from tests.integration.wire import RawConnection, read, the_partition
+from tests.integration.wire import read, the_partition
 from tests.requests import list_offsets_body, produce_body
 
 SETTINGS: dict[str, str | int] = {

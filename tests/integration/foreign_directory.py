@@ -18,13 +18,13 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.api import ApiKey
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
 from minibroker.zookeeper.messages import Create, ReplyCode, ZooKeeperError, is_error
 from minibroker.zookeeper.session import ZooKeeperClient
 from tests.integration.members import wait_until
-from tests.integration.wire import RawConnection
 from tests.requests import by_name
 
 TOPIC_STORE = "minibroker.json"

@@ -12,13 +12,13 @@ import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.broker.config.profiles import RELEASES, Habit, profile_of
+from minibroker.conformance.answers import Plain, differences
+from minibroker.conformance.conversation import CLOSED, SocketPeer
+from minibroker.conformance.holding import wait_for_coordinator
+from minibroker.conformance.steps import Script, Step, call
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.api_table import versions_of
-from tests.conformance.answers import Plain, differences
-from tests.conformance.conversation import CLOSED, SocketPeer
-from tests.conformance.pair import wait_for_coordinator
 from tests.conformance.scripts import conversations
-from tests.conformance.steps import Script, Step, call
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.clients import JAVA_OF_RELEASES, Client, ClientError
 from tests.integration.conftest import Drivers, Join, StartMinibroker

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from minibroker.conformance.raw_connection import RawConnection
+from minibroker.conformance.requests import fetch_body, frame
 from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import NewTopic
@@ -27,8 +29,8 @@ from tests.integration.hostile_batches import (
     Outcome,
     valid,
 )
-from tests.integration.wire import RawConnection, read, the_partition
-from tests.requests import fetch_body, frame, list_offsets_body, produce_body
+from tests.integration.wire import read, the_partition
+from tests.requests import list_offsets_body, produce_body
 
 UNSUPPORTED_COMPRESSION_TYPE = 76
 # Where Apache Kafka 2.0.1 answers UNKNOWN_SERVER_ERROR: what is wrong by name, or nothing to do.

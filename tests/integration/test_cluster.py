@@ -12,13 +12,15 @@ from confluent_kafka.admin import AdminClient
 
 from minibroker import Cluster
 from minibroker.broker.way.opening import ALWAYS_ANSWERED
+from minibroker.conformance.raw_connection import Closed, RawConnection
+from minibroker.conformance.requests import fetch_body, frame
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
 from tests.integration.hostile_batches import valid
 from tests.integration.sample_requests import sample_body
-from tests.integration.wire import Closed, RawConnection, connection_to, the_partition
-from tests.requests import by_name, fetch_body, frame, list_offsets_body, produce_body
+from tests.integration.wire import connection_to, the_partition
+from tests.requests import by_name, list_offsets_body, produce_body
 
 RECORDS = 300
 

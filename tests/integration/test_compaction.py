@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from benchmarks.apache_kafka import ApacheKafka
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
@@ -27,7 +28,6 @@ from tests.integration.kafka_tools import dump_log_segments
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import wait_until
 from tests.integration.topics import create_topic, create_topic_over, records_in
-from tests.integration.wire import RawConnection
 
 SETTINGS: dict[str, str | int] = {
     "log.cleaner.backoff.ms": 100,

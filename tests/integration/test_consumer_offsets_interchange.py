@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.apache_kafka import ApacheKafka
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.conftest import StartMinibroker
@@ -23,7 +24,7 @@ from tests.integration.kafka_tools import kafka_tool
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import answer_of, wait_until
 from tests.integration.topics import create_topic_over
-from tests.integration.wire import RawConnection, connection_to
+from tests.integration.wire import connection_to
 
 TOPIC = "flights"
 POLL_SECONDS = 0.1

@@ -15,12 +15,13 @@ import confluent_kafka
 import pytest
 
 from minibroker import Broker, BrokerError
+from minibroker.conformance.requests import frame
 from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of, value_of, values_in
 from tests.integration.wire import connection_to
 from tests.matrices import each_once
-from tests.requests import frame, list_offsets_body
+from tests.requests import list_offsets_body
 
 RECORDS = 200
 SETTINGS = {

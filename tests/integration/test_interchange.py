@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import read_checkpoint
@@ -39,7 +40,6 @@ from tests.integration.data_directories import (
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.kafka_tools import dump_log_segments
 from tests.integration.topics import create_topic_over, records_in
-from tests.integration.wire import RawConnection
 from tests.matrices import each_once
 
 PAIRS = pytest.mark.parametrize(("whose", "how"), each_once(["ours", "kafkas"], ["killed", "in order"]))

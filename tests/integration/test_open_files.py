@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from minibroker import Cluster
+from minibroker.conformance.raw_connection import Closed, RawConnection
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.topics import create_topic
-from tests.integration.wire import Closed, RawConnection, connection_to, read
+from tests.integration.wire import connection_to, read
 from tests.minibroker.commands import minibroker
 
 LIMIT = 200

@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from benchmarks.processes import ROOT
 from minibroker.broker.starting import stop_signals
+from minibroker.conformance.requests import fetch_body, frame
 from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import StartMinibroker
@@ -23,7 +24,7 @@ from tests.integration.hostile_batches import valid
 from tests.integration.members import wait_until
 from tests.integration.topics import create_topic
 from tests.integration.wire import connection_to, read
-from tests.requests import by_name, fetch_body, frame, produce_body
+from tests.requests import by_name, produce_body
 
 PROMPTLY_SECONDS = 30.0  # on a busy machine: half of what the clients wait
 NOT_FOR_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere: run it as another user")

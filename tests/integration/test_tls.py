@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from benchmarks.frames import ask, metadata
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.api import ApiKey
 from tests.certificates import Certificates
 from tests.integration.brokers import Minibroker
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import numbered
-from tests.integration.wire import RawConnection
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,OTHER://127.0.0.1:0"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,OTHER:SSL"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from minibroker.conformance.raw_connection import RawConnection
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
 from tests.integration.brokers import BrokerProcess
-from tests.integration.wire import RawConnection, read
+from tests.integration.wire import read
 
 MOST_BYTES = 1 << 24
 

@@ -20,10 +20,10 @@ import pytest
 
 import minibroker
 from build_tools.package_page import page
+from tests.sources import PARTS
 from tests.unpacking import unpack
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("broker", "protocol", "purgatory", "simulation", "spark_jobs", "storage", "transcript", "zookeeper")
 MOST_ADDED_BYTES = 70_000_000
 # What a clone has beside its files.
 NOT_FILES = shutil.ignore_patterns(

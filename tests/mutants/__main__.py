@@ -34,6 +34,7 @@ FOLDERS = (
     "storage",
     "purgatory",
     "simulation",
+    "conformance",
     "zookeeper",
     "transcript",
     "spark_jobs",

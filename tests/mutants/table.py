@@ -20,6 +20,7 @@ PACKAGES = (
     "protocol",
     "purgatory",
     "simulation",
+    "conformance",
     "spark_jobs",
     "storage",
     "transcript",

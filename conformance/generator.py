@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.asking import CODECS, TIME_MS, create_all, delete_records, fetch, list_offsets, produce_all
-from tests.conformance.generated_groups import generated_groups
-from tests.conformance.generated_oddities import GeneratedOddities
-from tests.conformance.generated_transactions import GeneratedTransactions, generated_transactions
-from tests.conformance.steps import Batch, Joined, Script, SessionOf, Step, drop, look
+from minibroker.conformance.asking import CODECS, TIME_MS, create_all, delete_records, fetch, list_offsets, produce_all
+from minibroker.conformance.generated_groups import generated_groups
+from minibroker.conformance.generated_oddities import GeneratedOddities
+from minibroker.conformance.generated_transactions import GeneratedTransactions, generated_transactions
+from minibroker.conformance.steps import Batch, Joined, Script, SessionOf, Step, drop, look
 
 MOVES = 30
 MOST_ODD_MOVES = (8, 6, 8, 2)  # of each kind, beside some 25 others to choose from

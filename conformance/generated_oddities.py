@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from tests.conformance.asking import CODECS, TIME_MS, config_rows, delete_records, fetch, list_offsets, produce
-from tests.conformance.lies import Lie
-from tests.conformance.steps import Batch, Step, Wrapper, call
+from minibroker.conformance.asking import CODECS, TIME_MS, config_rows, delete_records, fetch, list_offsets, produce
+from minibroker.conformance.lies import Lie
+from minibroker.conformance.steps import Batch, Step, Wrapper, call
 
 At = tuple[str, int]
 Rows = tuple[tuple[Any, ...], ...]

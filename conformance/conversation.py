@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from minibroker.conformance.answers import Masks, Plain
+from minibroker.conformance.raw_connection import RawConnection
+from minibroker.conformance.requests import frame
+from minibroker.conformance.steps import CORRELATION_ID, PREFIX_MARK, Script, Step, Told
 from minibroker.protocol.api import API_TABLE, ApiKey, response_has_tags, skip_header_tags
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import ZERO_UUID
-from tests.conformance.answers import Masks, Plain
-from tests.conformance.steps import CORRELATION_ID, PREFIX_MARK, Script, Step, Told
-from tests.integration.wire import RawConnection
-from tests.requests import frame
 
 CLOSED = "closed"
 WAITS = "waits"
@@ -122,8 +122,16 @@ def first_error(body: Any) -> int:
 class SocketPeer:
     """A broker at the other end of sockets, one per name; a name that is an address is where it comes from."""
 
-    def __init__(self, host: str, port: int, restart: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        restart: Callable[[], object] | None = None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
         self._address = (host, port)
+        self._answer_seconds = answer_seconds
         self._restart = restart
         self._connections: dict[str, RawConnection] = {}
         self._parked: dict[str, Step] = {}
@@ -169,7 +177,7 @@ class SocketPeer:
                 transcript.add(step, SILENT if self.sync(name) else CLOSED)
             else:
                 answer = self.receive(name)
-                until = time.monotonic() + ANSWER_SECONDS
+                until = time.monotonic() + self._answer_seconds
                 while transcript.wants_again(step, answer) and time.monotonic() < until:
                     time.sleep(RETRY_SECONDS)
                     self.send(name, transcript.frame(step))
@@ -196,7 +204,7 @@ class SocketPeer:
     def connection(self, name: str) -> RawConnection:
         if name not in self._connections:
             source = name if name.startswith("127.") else None
-            self._connections[name] = RawConnection(*self._address, answer_seconds=ANSWER_SECONDS, source=source)
+            self._connections[name] = RawConnection(*self._address, answer_seconds=self._answer_seconds, source=source)
             if not self.sync(name):  # or requests on older connections might overtake
                 raise ConnectionError(f"{self._address} closes a new connection")
         return self._connections[name]

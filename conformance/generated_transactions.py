@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from minibroker.conformance.asking import TIME_MS, create, create_all, fetch, list_offsets, produce
+from minibroker.conformance.generated_groups import TOPIC_EXISTS
+from minibroker.conformance.steps import Batch, ProducerOf, Script, Step, call
 from minibroker.protocol.errors import ErrorCode
-from tests.conformance.asking import TIME_MS, create, create_all, fetch, list_offsets, produce
-from tests.conformance.generated_groups import TOPIC_EXISTS
-from tests.conformance.steps import Batch, ProducerOf, Script, Step, call
 
 At = tuple[str, int]
 Rows = tuple[tuple[Any, ...], ...]

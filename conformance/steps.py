@@ -15,13 +15,13 @@ from typing import Any
 
 import crc32c
 
+from minibroker.conformance.lies import Lie
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.compression import Codec, compress
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.conformance.lies import Lie
 
 KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
 PREFIX_MARK = "@"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from tests.conformance.steps import Step, call
-from tests.requests import At, fetch_body
+from minibroker.conformance.requests import At, fetch_body
+from minibroker.conformance.steps import Step, call
 
 TIME_MS = 1_500_000_000_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.conformance.steps import Batch, Joined, Script, Step
+from minibroker.conformance.steps import Batch, Joined, Script, Step
 
 MAX_TRIALS = 250
 

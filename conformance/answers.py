@@ -10,11 +10,13 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import crc32c
 
 from minibroker.broker.apis.configs import known_type
+from minibroker.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0, is_later
+from minibroker.conformance.steps import PREFIX_MARK
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.batches import batch_is_valid, scan_batches
 from minibroker.protocol.compression import CODEC_MASK, Codec, compress, decompress
@@ -31,8 +33,6 @@ from minibroker.protocol.record_batch import (
     crc_is_valid,
     read_header,
 )
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0, is_later
-from tests.conformance.steps import PREFIX_MARK
 
 DAY_MS = 24 * 60 * 60 * 1000
 NOW = "now"
@@ -361,17 +361,30 @@ MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_t
 }
 
 
-def differences(kafkas: Plain, ours: Plain, path: str = "") -> list[str]:
-    """Every field that differs, by its path."""
-    if isinstance(kafkas, dict) and isinstance(ours, dict):
+class Differing(NamedTuple):
+    """A field that two brokers answered differently, by its path."""
+
+    path: str
+    kafkas: Plain
+    other: Plain
+
+
+def differing(kafkas: Plain, other: Plain, path: str = "") -> list[Differing]:
+    """Every field that differs."""
+    if isinstance(kafkas, dict) and isinstance(other, dict):
         found = []
         for name in kafkas:  # what a recording lacks is a field of later versions, declared after it was made
-            found += differences(kafkas.get(name), ours.get(name), f"{path}.{name}" if path else name)
+            found += differing(kafkas.get(name), other.get(name), f"{path}.{name}" if path else name)
         return found
-    if isinstance(kafkas, list) and isinstance(ours, list) and len(kafkas) == len(ours):
+    if isinstance(kafkas, list) and isinstance(other, list) and len(kafkas) == len(other):
         return [
             each
-            for number, (left, right) in enumerate(zip(kafkas, ours, strict=True))
-            for each in differences(left, right, f"{path}[{number}]")
+            for number, (left, right) in enumerate(zip(kafkas, other, strict=True))
+            for each in differing(left, right, f"{path}[{number}]")
         ]
-    return [] if kafkas == ours else [f"{path}: Apache Kafka {kafkas!r}, minibroker {ours!r}"]
+    return [] if kafkas == other else [Differing(path, kafkas, other)]
+
+
+def differences(kafkas: Plain, ours: Plain) -> list[str]:
+    """Every field that differs, as text."""
+    return [f"{path}: Apache Kafka {left!r}, minibroker {right!r}" for path, left, right in differing(kafkas, ours)]

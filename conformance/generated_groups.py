@@ -12,8 +12,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.conformance.asking import create
-from tests.conformance.steps import Script, Step, Told, call, drop, look
+from minibroker.conformance.asking import create
+from minibroker.conformance.steps import Script, Step, Told, call, drop, look
 
 GROUPS = ("@group", "@other")
 PROTOCOLS = {

@@ -1,0 +1,1 @@
+"""Judges a broker by what Apache Kafka answers to the same requests: `minibroker conform`."""
