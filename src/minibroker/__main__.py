@@ -64,6 +64,7 @@ def run() -> int:
         ["demo"],
         ["lab"],
         ["simulate"],
+        ["conform"],
     ):  # which read their own arguments
         sys.argv[1:] = [*sys.argv[2:], "--help"]
     if len(sys.argv) > 1 and sys.argv[1] == "serve":
@@ -100,6 +101,10 @@ def client_main() -> int:
         from minibroker.demo.__main__ import main as demo_main
 
         return demo_main(sys.argv[2:])
+    if sys.argv[1:2] == ["conform"]:
+        from minibroker.conformance.__main__ import main as conform_main
+
+        return conform_main(sys.argv[2:])
     if sys.argv[1:2] == ["lab"]:
         from minibroker.lab.__main__ import main as lab_main
 

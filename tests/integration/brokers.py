@@ -42,7 +42,11 @@ class Minibroker(ServerProcess):
             command += ["--data-dir", str(self.data_dir)]
         for name, value in (settings or {}).items():
             command += ["--set", f"{name}={value}"]
-        super().__init__("minibroker", command, directory / "broker.log", directory=ROOT)
+        super().__init__("minibroker", self.command_of(command), directory / "broker.log", directory=ROOT)
+
+    def command_of(self, command: list[str]) -> list[str]:
+        """The command that starts it; a subclass may have another program."""
+        return command
 
     def wait_until_ready(self) -> Minibroker:
         deadline = time.monotonic() + START_SECONDS

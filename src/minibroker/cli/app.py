@@ -51,6 +51,7 @@ PROGRAMS = {
     "console": "Serve a web page of a cluster; `minibroker console --help` shows its options.",
     "demo": "Replay a year of flights through a broker and a Spark job, and check the result; "
     "see `minibroker demo --help`.",
+    "conform": "Judge any broker by what Apache Kafka answers to the same requests; see `minibroker conform --help`.",
     "lab": "Break a broker under a program of yours, and grade the program; see `minibroker lab --help`.",
     "simulate": "Look for lost records in a simulated cluster; see `minibroker simulate --help`.",
 }

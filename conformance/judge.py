@@ -1,0 +1,313 @@
+"""Judges a broker: holds conversations with it, and says what it answers otherwise than a release of Apache Kafka.
+
+What it answers is compared by digest. A minibroker is started once there is something to say field by field: it answers
+in place of Apache Kafka, corrected by what the recording has for that conversation.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from minibroker import Broker
+from minibroker.conformance.answers import Differing, Plain, differing
+from minibroker.conformance.conversation import NO_ANSWER
+from minibroker.conformance.generator import FAMILIES
+from minibroker.conformance.holding import SETTINGS, cleaning
+from minibroker.conformance.patient_peer import PatientPeer
+from minibroker.conformance.recordings import Delta, Recording, digest_of, of_version, patched
+from minibroker.conformance.shrinking import fewer_steps
+from minibroker.conformance.steps import KEYS, PREFIX_MARK, Script, Step
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.primitives import ZERO_UUID
+
+ANSWER_SECONDS = 3.0
+SETTINGS_SECONDS = 0.3  # until a broker has surely applied altered configs
+COORDINATOR_SECONDS = 30.0
+POLL_SECONDS = 0.05
+HELD_AGAIN = 2
+SHRINK_SECONDS = 5.0  # for one difference, to make its conversation small
+MOST_FINDINGS = 40
+NUMBER = re.compile(r"\[\d+\]")
+DEFAULT_PARTITIONS = 1
+FIRST_CREATING_METADATA = 4  # the version from which a client says whether Metadata makes topics
+API_VERSIONS = 0
+
+
+# What brokers and controllers ask each other, and no client does.
+BETWEEN_BROKERS = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "WriteTxnMarkers"}
+
+
+class BrokerUnusableError(Exception):
+    """The broker cannot be judged; the text says why and what to do."""
+
+
+class Kind(NamedTuple):
+    """What differences have in common that are told once."""
+
+    api: str
+    path: str  # without numbers of rows
+    kafkas: str
+    other: str
+
+
+class Answered(NamedTuple):
+    """A step that was answered otherwise."""
+
+    number: int
+    step: Step
+    fields: list[Differing]
+
+    @property
+    def kind(self) -> Kind:
+        path, kafkas, other = self.fields[0]
+        is_error = path.endswith("error_code")
+        shown = [str(each) if is_error else type(each).__name__ for each in (kafkas, other)]
+        if isinstance(kafkas, str) and not path:
+            shown[0] = kafkas
+        if isinstance(other, str) and not path:
+            shown[1] = other
+        return Kind(self.step.api, NUMBER.sub("", path), *shown)
+
+
+class Finding:
+    """A kind of difference: the smallest conversation that shows it, and how many do."""
+
+    def __init__(self, seed: int, script: Script, answered: Answered) -> None:
+        self.seed = seed
+        self.script = script
+        self.answered = answered
+        self.count = 1
+
+
+class Lack(NamedTuple):
+    """Versions of an API that the release offers, and this broker does not; `has` is None without the API."""
+
+    api: str
+    offers: tuple[int, int]
+    has: tuple[int, int] | None
+
+
+class Side:
+    """One of the two brokers that a conversation is held with."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.peer = PatientPeer(host, port, answer_seconds=ANSWER_SECONDS)
+
+    @cached_property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """Of each API. Raises BrokerUnusableError."""
+        try:
+            answer = self.peer.asked(ApiKey.API_VERSIONS, API_VERSIONS)
+        except (OSError, ConnectionError) as error:
+            raise BrokerUnusableError(f"no broker answers there: {error}") from None
+        if isinstance(answer, str) or answer.error_code:
+            raise BrokerUnusableError("it does not answer ApiVersions v0, with which a client begins")
+        return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    def await_coordinator(self) -> None:
+        """Wait until groups have a coordinator, if the broker has groups at all."""
+        until = time.monotonic() + COORDINATOR_SECONDS
+        while self.has(ApiKey.FIND_COORDINATOR, 0) and time.monotonic() < until:
+            answer = self.peer.asked(ApiKey.FIND_COORDINATOR, 0, key="g")
+            if isinstance(answer, str) or not answer.error_code:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def has(self, key: int, version: int) -> bool:
+        first, last = self.versions.get(key, (0, -1))
+        return first <= version <= last
+
+    def hold(self, script: Script, prefix: str) -> list[Plain]:
+        """The answers; topics are made by Metadata where the broker lacks CreateTopics, and deleted behind."""
+        if not self.has(ApiKey.CREATE_TOPICS, 2):
+            for name in topics_of(script):
+                self._made_by_metadata(name.replace(PREFIX_MARK, prefix))
+        last = cleaning(script)
+        is_cleaned = self.has(last.key, last.version)
+        answers = self.peer.hold([*script, last] if is_cleaned else script, prefix)
+        return answers[:-1] if is_cleaned else answers
+
+    def _made_by_metadata(self, topic: str) -> int:
+        version = min(self.versions[ApiKey.METADATA][1], FIRST_CREATING_METADATA)
+        made = {"allow_auto_topic_creation": True} if version >= FIRST_CREATING_METADATA else {}
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            answer = self.peer.asked(ApiKey.METADATA, version, topics=[(ZERO_UUID, topic)], **made)
+            rows = [] if isinstance(answer, str) else answer.topics
+            if (rows and not rows[0].error_code) or time.monotonic() > until:
+                return len(rows[0].partitions) if rows else 0
+            time.sleep(POLL_SECONDS)
+
+    def default_partitions(self) -> int:
+        """How many partitions a topic has that is made by being asked for."""
+        return max(self._made_by_metadata(new_prefix() + "partitions"), DEFAULT_PARTITIONS)
+
+
+def topics_of(script: Iterable[Step]) -> list[str]:
+    """The topics that requests of a conversation name in their rows."""
+    found = (row[0] for step in script for row in step.body.get("topics") or () if row and isinstance(row[0], str))
+    return [name for name in dict.fromkeys(found) if name.startswith(PREFIX_MARK) and name != "@unknown"]
+
+
+def new_prefix() -> str:
+    return f"r{random.SystemRandom().randrange(10**6):06d}-"
+
+
+class Judge:
+    """Holds the conversations of a recording with a broker. Use it in a `with` block."""
+
+    def __init__(
+        self, host: str, port: int, recording: Recording, *, skip: Collection[str] = (), only: Collection[str] = ()
+    ) -> None:
+        self._recording = recording
+        self._skip, self._only = skip, only
+        self._side = Side(host, port)
+        self._broker: Broker | None = None
+        self._unanswered: set[str] = set()  # APIs of which the broker left a request without an answer
+        self.findings: dict[Kind, Finding] = {}
+        self.held = 0
+        self.held_whole = 0
+        self.vanished = 0
+        self.lacks = [
+            Lack(api, offers, self._side.versions.get(key))
+            for api, key in KEYS.items()
+            if (offers := recording.versions.get(key)) and api not in {*skip, *BETWEEN_BROKERS}
+            if not (self._side.has(key, offers[0]) and self._side.has(key, offers[1]))
+        ]
+        self._side.await_coordinator()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._side.peer.close()
+        if self._broker is not None:
+            self._reference.peer.close()
+            self._broker.close()
+
+    @cached_property
+    def _reference(self) -> Side:
+        """A minibroker that answers in place of Apache Kafka."""
+        settings: dict[str, Any] = SETTINGS | {"broker.id": 0}
+        if not self._side.has(ApiKey.CREATE_TOPICS, 2):
+            settings["num.partitions"] = self._side.default_partitions()
+        self._broker = Broker(settings=settings, act_as=self._recording.act_as).start()
+        host, _, port = self._broker.bootstrap_servers.rpartition(":")
+        reference = Side(host, int(port))
+        reference.await_coordinator()
+        if "num.partitions" in settings:
+            del reference.versions[ApiKey.CREATE_TOPICS]
+        return reference
+
+    def seeds(self) -> Iterator[int]:
+        """The seeds that are recorded, of the families that are asked for."""
+        families = list(FAMILIES)
+        asked = [each for each in self._only if each in FAMILIES]
+        for seed in self._recording.digests:
+            family = families[seed % len(families)]
+            if family not in self._skip and (not asked or family in asked):
+                yield seed
+
+    def judge(self, seed: int) -> None:
+        """Hold the conversation of a seed; what is answered otherwise becomes a finding, or is counted with one."""
+        whole = self._recording.script(seed)
+        places = [place for place, step in enumerate(whole) if self._can_ask(step)]
+        script = [whole[place] for place in places]
+        if not any(step.kind in ("call", "park") and step.api != "CreateTopics" for step in script):
+            return
+        self.held += 1
+        answers = self._side.hold(script, new_prefix())
+        if len(script) == len(whole):
+            self.held_whole += 1
+            if digest_of(whole, answers) == self._recording.digests[seed]:
+                return
+        deltas = deltas_by_step(whole, self._recording.deltas.get(seed, ()))
+        found = self._between(script, deltas, answers)
+        if not found:
+            return
+        if not all(each.kind in self.findings for each in found):
+            found = self._again(script, deltas, found)
+        for answered in found:
+            if answered.kind in self.findings:
+                self.findings[answered.kind].count += 1
+                break
+            if len(self.findings) < MOST_FINDINGS:
+                self._tell(seed, script, deltas, answered)
+
+    def _can_ask(self, step: Step) -> bool:
+        if step.kind in ("look", "take", "drop"):
+            return True
+        if step.api in self._skip or step.api in self._unanswered:
+            return False
+        return self._side.has(step.key, step.version)
+
+    def _differing(self, script: Script, deltas: dict[int, list[Delta]]) -> list[Answered]:
+        return self._between(script, deltas, self._side.hold(script, new_prefix()))
+
+    def _between(self, script: Script, deltas: dict[int, list[Delta]], answers: list[Plain]) -> list[Answered]:
+        kafkas = self._reference.hold(script, new_prefix())
+        found = []
+        asked = [step for step in script if step.kind != "drop"]
+        for number, (step, theirs, mine) in enumerate(zip(asked, kafkas, answers, strict=True)):
+            expected = theirs
+            for delta in deltas.get(id(step), ()):
+                expected = patched(expected, delta.path, delta.value)
+            if step.kind not in ("look", "take"):
+                expected, mine = of_version(step, expected), of_version(step, mine)
+            fields = differing(expected, mine)
+            if fields and (not self._named_apis or step.api in self._named_apis):
+                found.append(Answered(number, step, fields))
+        return found
+
+    @cached_property
+    def _named_apis(self) -> set[str]:
+        return {each for each in self._only if each in KEYS}
+
+    def _again(self, script: Script, deltas: dict[int, list[Delta]], found: list[Answered]) -> list[Answered]:
+        """The differences that are there each time: a broker leaves some things to chance."""
+        self._side.peer.wait_for_settings(SETTINGS_SECONDS)
+        kept = found
+        for _ in range(HELD_AGAIN):
+            kinds = {each.kind for each in self._differing(script, deltas)}
+            kept = [each for each in kept if each.kind in kinds]
+        self._side.peer.wait_for_settings(0)
+        self.vanished += bool(found) and not kept
+        return kept
+
+    def _tell(self, seed: int, script: Script, deltas: dict[int, list[Delta]], answered: Answered) -> None:
+        """Make the conversation of a new kind small, and keep it, unless it only follows from another kind."""
+        until = time.monotonic() + SHRINK_SECONDS
+
+        def shows(candidate: Script) -> bool:
+            return time.monotonic() < until and any(
+                each.kind == answered.kind for each in self._differing(candidate, deltas)
+            )
+
+        cut = script[: position_of(script, answered.number) + 1]
+        small = fewer_steps(cut if shows(cut) else script, shows)
+        found = self._differing(small, deltas)
+        shown = next((each for each in found if each.kind == answered.kind), answered)
+        if any(each.kind in self.findings and each.number < shown.number for each in found):
+            return  # it follows from what is known
+        self.findings[answered.kind] = Finding(seed, small, shown)
+        if answered.kind.other == NO_ANSWER:
+            self._unanswered.add(answered.step.api)  # it would take this long each time
+
+
+def position_of(script: Script, number: int) -> int:
+    """The place of the step with this answer: who hangs up has none."""
+    return [place for place, step in enumerate(script) if step.kind != "drop"][number]
+
+
+def deltas_by_step(script: Script, deltas: Iterable[Delta]) -> dict[int, list[Delta]]:
+    """The fields of a recording by the identity of their step, which stays when others are left out."""
+    asked = [step for step in script if step.kind != "drop"]
+    found: dict[int, list[Delta]] = {}
+    for delta in deltas:
+        found.setdefault(id(asked[delta.answer]), []).append(delta)
+    return found

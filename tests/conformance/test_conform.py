@@ -1,0 +1,107 @@
+"""`minibroker conform`: a broker that answers as Apache Kafka, one with a mistake, and one that lacks an API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minibroker import Broker
+from minibroker.conformance.__main__ import main
+from minibroker.conformance.holding import SETTINGS
+from minibroker.conformance.recordings import Delta, deltas_between, patched, read_recording
+from tests.conformance.planted import found
+from tests.mutants.table import mutants
+
+pytestmark = pytest.mark.integration
+# Mistakes that conversations of Apache Kafka 2.0.1 show, and after how many at most.
+PLANTED = {
+    "In versions 0 to 2 the byte limit is hard": 40,
+    "OffsetFetch of version 0 has an error for a partition without an offset": 80,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(settings=SETTINGS | {"broker.id": 0}, act_as="2.0") as started:
+        yield started
+
+
+def test_a_broker_that_answers_as_apache_kafka_has_no_difference(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main([broker.bootstrap_servers, "--as", "2.0", "--seeds", "30"])
+
+    printed = capsys.readouterr().out
+    assert "30 conversations in" in printed
+    assert "0 differences, 0 APIs" in printed
+    assert status == 0
+
+
+def test_a_difference_has_its_requests_and_both_answers(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Apache Kafka 4.4.0 offers and answers what 2.0 does not."""
+    status = main([broker.bootstrap_servers, "--as", "4.4", "--seeds", "6", "--only", "groups", "-o", "json"])
+
+    report = json.loads(capsys.readouterr().out)
+    lacked = {each["api"]: each["has"] for each in report["lacks"]}
+    assert lacked["ConsumerGroupHeartbeat"] is None
+    assert lacked["Fetch"] == [0, 8]
+    assert report["conversations"] == 6
+    assert status == 1
+
+
+def test_an_api_that_is_skipped_is_not_lacking(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    main([broker.bootstrap_servers, "--as", "4.4", "--seeds", "1", "--skip", "fetch", "-o", "html"])
+
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>")
+    assert "versions of Produce: Apache Kafka has" in page
+    assert "versions of Fetch" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (["127.0.0.1:1"], 2, "127.0.0.1:1 cannot be judged: "),
+        (["127.0.0.1:1", "--only", "Fetsch"], 2, "'Fetsch' is no API and no family"),
+        (["127.0.0.1:1", "--seed", "999999"], 2, "seed 999999 is not recorded for 2.0"),
+        ([], 2, "name the broker"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    arguments: list[str], status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        ended = main(arguments)
+    except SystemExit as end:
+        ended = int(end.code or 0)
+
+    assert line in capsys.readouterr().err
+    assert ended == status
+
+
+@pytest.mark.parametrize("behaviour", PLANTED)
+def test_a_mistake_is_found(behaviour: str, tmp_path: Path) -> None:
+    mutant = next(each for each in mutants() if each.behaviour == behaviour)
+
+    count, kind = found(mutant, tmp_path, read_recording("2.0"), PLANTED[behaviour])
+
+    assert count, f"{behaviour}: not found in {PLANTED[behaviour]} conversations"
+    assert kind
+
+
+def test_an_answer_of_apache_kafka_is_made_of_ours_and_the_fields_that_differ() -> None:
+    kafkas = {"topics": [{"name": "@a", "rows": [{"error": 3}, {"error": 0}]}], "message": "NONE"}
+    ours = {"topics": [{"name": "@a", "rows": [{"error": 0}, {"error": 0}]}], "message": None}
+
+    found = deltas_between([kafkas], [ours])
+
+    assert found == [Delta(0, "topics[0].rows[0].error", 3), Delta(0, "message", "NONE")]
+    answer: object = ours
+    for each in found:
+        answer = patched(answer, each.path, each.value)
+    assert answer == kafkas
+    assert patched("closed", "message", "NONE") == "closed"
+    assert patched({"topics": []}, "topics[0].rows[0].error", 3) == {"topics": []}
