@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from minibroker.conformance.answers import Masks, Plain, differences
+from minibroker.conformance.recordings import Delta, deltas_between, patched
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
@@ -97,3 +98,22 @@ def test_the_time_of_a_marker_is_masked() -> None:
     assert early != late
     assert differences(fetched(early), fetched(late)) == []
     assert differences(fetched(early), fetched(written_by(6, is_marker=True))) != []
+
+
+def test_an_answer_of_apache_kafka_is_made_of_ours_and_the_fields_that_differ() -> None:
+    kafkas = {"topics": [{"name": "@a", "rows": [{"error": 3}, {"error": 0}]}], "message": "NONE"}
+    ours = {"topics": [{"name": "@a", "rows": [{"error": 0}, {"error": 0}]}], "message": None}
+
+    found = deltas_between([kafkas], [ours])
+
+    assert found == [Delta(0, "topics[0].rows[0].error", 3), Delta(0, "message", "NONE")]
+    answer: object = ours
+    for each in found:
+        answer = patched(answer, each.path, each.value)
+    assert answer == kafkas
+    assert patched("closed", "message", "NONE") == "closed"
+    assert patched({"topics": []}, "topics[0].rows[0].error", 3) == {"topics": []}
+
+
+def test_a_row_that_is_missing_is_a_difference() -> None:
+    assert differences({"rows": [1, 2]}, {"rows": [1]}) == ["rows: Apache Kafka [1, 2], minibroker [1]"]

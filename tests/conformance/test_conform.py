@@ -11,7 +11,7 @@ import pytest
 from minibroker import Broker
 from minibroker.conformance.__main__ import main
 from minibroker.conformance.holding import SETTINGS
-from minibroker.conformance.recordings import Delta, deltas_between, patched, read_recording
+from minibroker.conformance.recordings import read_recording
 from tests.conformance.planted import found
 from tests.mutants.table import mutants
 
@@ -90,18 +90,3 @@ def test_a_mistake_is_found(behaviour: str, tmp_path: Path) -> None:
 
     assert count, f"{behaviour}: not found in {PLANTED[behaviour]} conversations"
     assert kind
-
-
-def test_an_answer_of_apache_kafka_is_made_of_ours_and_the_fields_that_differ() -> None:
-    kafkas = {"topics": [{"name": "@a", "rows": [{"error": 3}, {"error": 0}]}], "message": "NONE"}
-    ours = {"topics": [{"name": "@a", "rows": [{"error": 0}, {"error": 0}]}], "message": None}
-
-    found = deltas_between([kafkas], [ours])
-
-    assert found == [Delta(0, "topics[0].rows[0].error", 3), Delta(0, "message", "NONE")]
-    answer: object = ours
-    for each in found:
-        answer = patched(answer, each.path, each.value)
-    assert answer == kafkas
-    assert patched("closed", "message", "NONE") == "closed"
-    assert patched({"topics": []}, "topics[0].rows[0].error", 3) == {"topics": []}
