@@ -1,4 +1,4 @@
-"""What it takes to hold one conversation with two brokers: equal settings, clean topics, the first difference."""
+"""The conversation held with two brokers: their equal settings, clean topics, the first difference."""
 
 from __future__ import annotations
 

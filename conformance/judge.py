@@ -47,7 +47,7 @@ class BrokerUnusableError(Exception):
 
 
 class Kind(NamedTuple):
-    """What differences have in common that are told once."""
+    """The common traits of differences that are told once."""
 
     api: str
     path: str  # without numbers of rows

@@ -1,4 +1,4 @@
-"""What Apache Kafka answered to the generated conversations: a digest of each seed's answers, of one release.
+"""The answers of a release of Apache Kafka to the generated conversations: a digest for each seed.
 
 A digest says only whether answers are Apache Kafka's. Field by field they come from a minibroker, which is asked once a
 broker has answered otherwise: where Apache Kafka answered otherwise than that, the recording has the fields (`Delta`).

@@ -21,7 +21,7 @@ table { border-collapse: collapse; } td, th { border: 1px solid #8886; padding: 
 
 
 class Report(NamedTuple):
-    """What came of judging a broker."""
+    """The result of judging a broker."""
 
     address: str
     release: str

@@ -1,4 +1,4 @@
-"""What tests ask over one connection: a write, a read, and their rows."""
+"""Writes and reads of tests over one connection, and their rows."""
 
 from __future__ import annotations
 
