@@ -42,7 +42,7 @@ from tests.broker.state_promises import PROMISES, TOPIC, Promise, broker_at, wit
 SESSION_MS = 4000
 SHOWN_SECONDS = 10.0
 POLL_SECONDS = 0.05
-Joined = Callable[[int], ZooKeeperState]
+Joined = Callable[..., ZooKeeperState]
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +62,11 @@ def joined(zookeeper: int, request: pytest.FixtureRequest) -> Iterator[Joined]:
     opened: list[ZooKeeperState] = []
     ensemble = Ensemble([("127.0.0.1", zookeeper)], f"/{uuid.uuid4().hex}/kafka")
 
-    def join(broker_id: int) -> ZooKeeperState:
+    def join(broker_id: int, session_timeout_ms: int = SESSION_MS) -> ZooKeeperState:
         state = ZooKeeperState(
             ensemble,
             broker_id,
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=20_000,
             has_acls=True,
             sections=SECTIONS_OF_WINGS,
@@ -305,7 +305,8 @@ def test_offsets_of_version_zero_are_nodes(joined: Joined) -> None:
 
 
 def test_a_large_topic_is_stored_in_several_steps(joined: Joined) -> None:
-    state, other = joined(1), joined(2)
+    # The other's session waits in silence until all is written.
+    state, other = joined(1), joined(2, 10 * SESSION_MS)
     partitions = {number: PartitionState(1, 0, (1,), (1,)) for number in range(5000)}
     state.save("the topic", Change({"large": TOPIC._replace(name="large", partitions=partitions)}))
     shown(other, lambda: "large" in other.topics and other.topics["large"].partitions == partitions)
