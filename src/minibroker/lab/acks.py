@@ -42,6 +42,7 @@ TOPIC = "orders"
 FEW = 5
 HELD_SECONDS = 4.0  # far below replica.lag.time.max.ms
 PATIENCE_SECONDS = 30.0
+START_SECONDS = 120.0  # on a busy machine
 LOST = (
     "An answer to acks=1 says that the leader has the record, and no answer was waited for where there is no callback."
     " acks=all waits for the replicas that are in sync."
@@ -91,7 +92,7 @@ def graded(cluster: Cluster, program: Program) -> list[Grade]:
     second = cluster.until_leader(TOPIC, not_=leader)
     claimed = list(program.claims)
     missing = unfound(cluster, claimed, orders)
-    cluster.start(leader)
+    cluster.start(leader, timeout_seconds=START_SECONDS)
     cluster.until_isr(TOPIC, 0, {1, 2, 3}, timeout=PATIENCE_SECONDS)
     waited(lambda: set(orders) <= set(program.claims) or program.has_ended, PATIENCE_SECONDS)
     # 3. The leader is alone in sync, and its machine burns.
@@ -103,7 +104,7 @@ def graded(cluster: Cluster, program: Program) -> list[Grade]:
     cluster.release_follower()
     cluster.unclean_election(TOPIC, 0)
     missing_alone = [each for each in unfound(cluster, claimed_alone, orders) if each not in missing]
-    cluster.start(second)
+    cluster.start(second, timeout_seconds=START_SECONDS)
     cluster.until_isr(TOPIC, 0, {1, 2, 3}, timeout=PATIENCE_SECONDS)
     waited(lambda: set(orders) <= set(program.claims) or program.has_ended, PATIENCE_SECONDS)
     program.end_input()
