@@ -1,8 +1,8 @@
 """`python -m tests.mutants`: plants each mutant in a copy of the tree, and runs the fast tests until one fails.
 
-The test that killed the mutant last time runs first, as `killers.json` has it, then the test files that resemble the
-mutant most, the rest of its package's, and all others. Only `killers.json` changes, where another test was the first
-to notice: commit it with the mutants and the tests.
+The test that killed the mutant last time runs first, its `killer` in the table, then the test files that resemble the
+mutant most, the rest of its package's, and all others. Only a `killer` changes, where another test was the first to
+notice: commit it with the mutants and the tests.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ OF_THE_TREE = (
     "tests/mutants/",
     "tests/integration/",
 )
-KILLERS = Path(__file__).with_name("killers.json")  # which test killed which mutant last time
 ALSO_OF = {"fetch_path": "broker"}
 # Test files whose cases are text in a folder of their own.
 CASES_OF = {
@@ -153,7 +152,6 @@ def main() -> None:
 
 
 def run_all(chosen: list[Mutant], copies: list[Copy], *, is_near: bool) -> Iterator[Outcome]:
-    killers = killers_last_time()
     likely = Likely(copies[0].path)
     free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
     for copy in copies:
@@ -161,8 +159,7 @@ def run_all(chosen: list[Mutant], copies: list[Copy], *, is_near: bool) -> Itera
 
     def run(mutant: Mutant) -> Outcome:
         copy = free.get()
-        last_time = killers.get(str(mutant))
-        stages = [*([[last_time]] if last_time else []), *likely.stages(mutant, is_near=is_near)]
+        stages = [*([[mutant.killer]] if mutant.killer else []), *likely.stages(mutant, is_near=is_near)]
         try:
             return hunt(mutant, copy, stages)
         finally:
@@ -173,21 +170,8 @@ def run_all(chosen: list[Mutant], copies: list[Copy], *, is_near: bool) -> Itera
             outcome = done.result()
             print(outcome, flush=True)
             if outcome.killer is not None:
-                remember(outcome)
+                outcome.mutant.remember(outcome.killer)
             yield outcome
-
-
-def killers_last_time() -> dict[str, str]:
-    killers: dict[str, str] = json.loads(KILLERS.read_text(encoding="utf-8"))
-    return killers
-
-
-def remember(outcome: Outcome) -> None:
-    """Write down what killed the mutant, and forget mutants that are gone."""
-    names = {str(mutant) for mutant in mutants()}
-    killers = killers_last_time() | {str(outcome.mutant): str(outcome.killer)}
-    kept = {name: killer for name, killer in killers.items() if name in names}
-    KILLERS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextmanager

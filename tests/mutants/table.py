@@ -1,12 +1,14 @@
 """The mutants: small faults planted in the source, each of which a fast test must notice.
 
 A table (`broker.toml`, `storage.toml` ...) lists the mutants of a package: the file, the behaviour that breaks, the
-text that is replaced, which is unique in the file, and what it becomes. A module with logic has a mutant, or a reason
+text that is replaced, which is unique in the file, and what it becomes. `killer` is the test that failed first last
+time, as `make mutants` writes it down. A module with logic has a mutant, or a reason
 why it has none.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ class Mutant:
     behaviour: str  # that it breaks
     text: str
     becomes: str
+    killer: str = ""  # the node id of a test
 
     def __str__(self) -> str:
         return f"{self.file}: {self.behaviour}"
@@ -58,6 +61,28 @@ class Mutant:
                 f"{self.text}"
             )
         return source.replace(self.text, self.becomes)
+
+    def remember(self, killer: str, tables: Path = TABLES) -> None:
+        """Write the killer into the mutant's table."""
+        path = tables / self.table
+        source = path.read_text(encoding="utf-8")
+        head = f'file = "{self.file}"\nbehaviour = {json.dumps(self.behaviour, ensure_ascii=False)}\n'
+        old = f"{head}killer = '''{self.killer}'''\n" if self.killer else head
+        if source.count(old) != 1:
+            raise MutantError(f"{self}: {self.table} does not begin it with these lines, once:\n{old}")
+        path.write_text(source.replace(old, f"{head}killer = '''{killer}'''\n"), encoding="utf-8")
+
+    def has_killer(self, root: Path = ROOT) -> bool:
+        """Return whether the test that killed the mutant exists; of one with parameters, its function."""
+        file, *_, function = self.killer.partition("[")[0].split("::")
+        return function in tests_of(root / file)
+
+
+@cache
+def tests_of(path: Path) -> frozenset[str]:
+    """Return the names of the test functions in a file: none if there is no such file."""
+    source = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return frozenset(re.findall(r"^ *(?:async )?def (test_\w+)\(", source, re.MULTILINE))
 
 
 @cache

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,25 @@ def test_a_mutant_whose_text_has_gone_names_itself_and_its_table(tmp_path: Path)
 
     with pytest.raises(MutantError, match=r"a\.py: x is 1: .* 0 times, .* update tests/mutants/some\.toml"):
         mutant.planted(tmp_path)
+
+
+def test_every_killer_is_a_test() -> None:
+    gone = [f"{mutant}: {mutant.killer}" for mutant in mutants() if mutant.killer and not mutant.has_killer()]
+
+    assert gone == [], "remove the line `killer`, or run `python -m tests.mutants --only PATTERN`, which finds another"
+
+
+def test_a_killer_is_remembered_in_the_mutants_own_table(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("class TestA:\n    async def test_b(self): ...\n", encoding="utf-8")
+    row = "file = \"a.py\"\nbehaviour = \"x is \\\"1\\\"\"\n%stext = '''1'''\nbecomes = '''2'''\n"
+    table = tmp_path / "some.toml"
+    table.write_text("[[mutant]]\n" + row % "", encoding="utf-8")
+
+    for killer in ("test_a.py::TestA::test_b[it's]", "test_a.py::test_c"):
+        (read,) = tomllib.loads(table.read_text(encoding="utf-8"))["mutant"]
+        Mutant("some.toml", **read).remember(killer, tmp_path)
+        assert table.read_text(encoding="utf-8") == "[[mutant]]\n" + row % f"killer = '''{killer}'''\n"
+        assert replace(Mutant("some.toml", **read), killer=killer).has_killer(tmp_path) == ("test_b" in killer)
 
 
 def test_there_are_enough() -> None:
