@@ -42,18 +42,21 @@ class Place:
     def path(self) -> Path:
         return self._paths[self._at]
 
-    def connected(self) -> socket.socket:
-        """A connection over which nothing was called yet. Raises OSError and EOFError when no broker gives one.
+    def connected(self, seconds: float) -> socket.socket:
+        """Connect for a call that may take `seconds`. Raises OSError and EOFError when no broker gives a connection.
 
-        A process that stands still accepts connections. Of several brokers, one must answer a call that it does not
-        have: the caller's own, which may change something, is sent once.
+        A process that stands still accepts connections. A broker must therefore answer the call `alive` first, if
+        another can stand in for it, or if the caller's own call may take long: that one may change something, and is
+        sent once.
         """
         for _ in self._paths[1:]:
             try:
-                return living(self.path)
+                return living(self.path, LIFE_SECONDS)
             except (OSError, EOFError):
                 self._at = (self._at + 1) % len(self._paths)
-        return living(self.path) if self._paths[1:] else connected(self.path)
+        if self._paths[1:]:
+            return living(self.path, LIFE_SECONDS)
+        return living(self.path, SIGN_SECONDS) if seconds > SIGN_SECONDS else connected(self.path)
 
 
 class Control:
@@ -74,8 +77,8 @@ class Control:
 
     def _exchange(self, line: bytes, seconds: float) -> bytes:
         """Raises OSError, and EOFError when the broker closes the connection without an answer."""
-        with self._place.connected() as sock:
-            return ask_living(sock, line, seconds)
+        with self._place.connected(seconds) as sock:
+            return ask(sock, line, seconds)
 
     def _why_not(self, error: Exception, seconds: float) -> str:
         if isinstance(error, NoSignOfLife):
@@ -107,15 +110,17 @@ class KeptControl(Control):
         with self._turn:
             if self._kept is not None:
                 try:
+                    if seconds > SIGN_SECONDS:
+                        self._ask(self._kept, ALIVE, SIGN_SECONDS)
                     return self._ask(self._kept, line, seconds)
                 except (ConnectionError, EOFError):
                     pass  # the broker has closed it since
-            self._kept = self._place.connected()
+            self._kept = self._place.connected(seconds)
             return self._ask(self._kept, line, seconds)
 
     def _ask(self, kept: socket.socket, line: bytes, seconds: float) -> bytes:
         try:
-            return ask_living(kept, line, seconds)
+            return ask(kept, line, seconds)
         except BaseException:  # the rest of an answer would be taken for the next one
             self._drop()
             raise
@@ -150,11 +155,11 @@ def connected(path: Path) -> socket.socket:
     return sock
 
 
-def living(path: Path) -> socket.socket:
-    """A connection to a broker that has answered. Raises OSError, and EOFError."""
+def living(path: Path, seconds: float) -> socket.socket:
+    """Connect to a broker that answers within `seconds`. Raises OSError (NoSignOfLife), and EOFError."""
     sock = connected(path)
     try:
-        ask(sock, call_line("alive", {}), LIFE_SECONDS)
+        ask(sock, ALIVE, seconds)
     except (OSError, EOFError):
         sock.close()
         raise
@@ -165,6 +170,9 @@ def call_line(name: str, arguments: Mapping[str, object]) -> bytes:
     return json.dumps({"call": name, "arguments": arguments}).encode() + b"\n"
 
 
+ALIVE = call_line("alive", {})
+
+
 def result_of(name: str, answer: bytes) -> Any:
     """The result in a line of the broker's. Raises CallRefused."""
     fields = json.loads(answer)
@@ -173,24 +181,19 @@ def result_of(name: str, answer: bytes) -> Any:
     return fields["result"]
 
 
-def ask_living(sock: socket.socket, line: bytes, seconds: float) -> bytes:
-    """As `ask`. A call that may take long is made once the broker has shown that it lives. Raises NoSignOfLife."""
-    if seconds > SIGN_SECONDS:
-        try:
-            ask(sock, call_line("alive", {}), SIGN_SECONDS)
-        except TimeoutError:
-            raise NoSignOfLife(f"no sign of life within {SIGN_SECONDS:.0f} s") from None
-    return ask(sock, line, seconds)
-
-
 def ask(sock: socket.socket, line: bytes, seconds: float) -> bytes:
     """Send a line, and receive one. Raises OSError, and EOFError when the broker closes the connection before."""
     sock.settimeout(seconds)
-    sock.sendall(line)
     received = bytearray()
-    while not received.endswith(b"\n"):
-        chunk = sock.recv(READ_BYTES)
-        if not chunk:
-            raise EOFError("connection closed")
-        received += chunk
+    try:
+        sock.sendall(line)
+        while not received.endswith(b"\n"):
+            chunk = sock.recv(READ_BYTES)
+            if not chunk:
+                raise EOFError("connection closed")
+            received += chunk
+    except TimeoutError:
+        if line is ALIVE:
+            raise NoSignOfLife(f"no sign of life within {seconds:.0f} s") from None
+        raise
     return bytes(received)

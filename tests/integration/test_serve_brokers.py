@@ -231,6 +231,30 @@ def test_options_that_no_broker_of_a_cluster_can_have_are_one_error(
 
 
 @pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (
+            ["--brokers", "30", "--set", "nonsense=1"],
+            0,
+            "WARNING minibroker.broker.config.kafka_config: nonsense is not",
+        ),
+        (["--listen", "127.0.0.1:65534"], 1, "minibroker: broker 3: argument --listen: '127.0.0.1:65536' is not"),
+        (["--set", "num.io.threads=x"], 1, "minibroker: broker 1: Invalid value x for configuration num.io.threads"),
+        (["--create-topics", "a:x"], 1, "minibroker: broker 1: --create-topics: 'a:x' is not NAME:PARTITIONS"),
+    ],
+)
+def test_check_reads_the_settings_of_a_cluster_and_writes_nothing(
+    options: list[str], status: int, message: str, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        [*SERVE, "--check", *options], cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+    )
+
+    assert (ended.returncode, ended.stdout, list(tmp_path.iterdir())) == (status, "", [])
+    assert message in ended.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
     ("argument", "of_the_third"),
     [
         ("listeners=INSIDE://:9092,HOST://:9192", "listeners=INSIDE://:9094,HOST://:9194"),

@@ -139,6 +139,7 @@ class Echo:
     """Answers each call with the number of its connection and its arguments; closes each after `answers` of them."""
 
     def __init__(self, path: Path, answers: int, late_seconds: float = 0) -> None:
+        self.heard: list[bytes] = []
         self._answers = answers
         self._late_seconds = late_seconds
         self._listener = socket.socket(socket.AF_UNIX)
@@ -161,6 +162,7 @@ class Echo:
                 if number == 1:
                     time.sleep(self._late_seconds)
                 left -= line != ALIVE
+                self.heard.append(line)
                 result = {"result": [number, json.loads(line)["arguments"]]}
                 lines.write(json.dumps(result).encode() + b"\n" if line != ALIVE else UNKNOWN)
                 lines.flush()
@@ -212,11 +214,15 @@ def test_of_two_brokers_one_that_stands_still_is_called_in_vain_for_nothing_and_
 ) -> None:
     monkeypatch.setattr(control_module, "LIFE_SECONDS", 0.2)
     still = path.with_name("still")
-    with contextlib.closing(Echo(still, answers=9, late_seconds=0.6)), contextlib.closing(Echo(path, answers=2)):
+    with (
+        contextlib.closing(Echo(still, answers=9, late_seconds=0.6)),
+        contextlib.closing(Echo(path, answers=2)) as other,
+    ):
         control = Control(Place(still, path))
 
         assert control.call("clock.advance", seconds=1) == [1, {"seconds": 1}]
         assert control.call("clock.advance", seconds=2) == [2, {"seconds": 2}]
+        assert [line == ALIVE for line in other.heard] == [True, False] * 2
 
 
 def test_a_call_of_a_page_has_the_time_of_the_page(

@@ -97,6 +97,21 @@ class Launcher:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
 
+    def check(self) -> None:
+        """Check the settings as `serve --check` of one broker does; write nothing. Raises LaunchFailed.
+
+        Settings differ by ports only, which follow each other: the first and the last broker speak for all.
+        """
+        for broker_id in sorted({1, self._count}):
+            command = [*self._command(broker_id, self._ready_file(broker_id)), "--check"]
+            if broker_id == 1 and self._options.create_topics is not None:
+                command += ["--create-topics", self._options.create_topics]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                raise LaunchFailed(f"broker {broker_id}: {reasons_in(done.stderr)}")
+            if broker_id == 1:
+                print(done.stderr, end="", file=sys.stderr)
+
     def _command(self, broker_id: int, ready_file: Path) -> list[str]:
         options = self._options
         port = self._first_port and self._first_port + broker_id - 1
@@ -210,8 +225,7 @@ class Launcher:
         return self.log_of(broker_id).read_bytes()[self._log_starts[broker_id] :].decode(errors="replace")
 
     def _end_of_log(self, broker_id: int) -> str:
-        lines = self._log(broker_id).splitlines()[-LOG_LINES_SHOWN:]
-        return "\n".join([line.removeprefix(REASON) for line in lines if line.startswith(REASON)] or lines)
+        return reasons_in(self._log(broker_id))
 
 
 def state_of(process: subprocess.Popen[bytes] | None) -> str:
@@ -222,6 +236,12 @@ def state_of(process: subprocess.Popen[bytes] | None) -> str:
         if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
             return "paused"
     return "running"
+
+
+def reasons_in(log: str) -> str:
+    """Return the reasons in the last lines of a log; if they give none, these lines."""
+    lines = log.splitlines()[-LOG_LINES_SHOWN:]
+    return "\n".join([line.removeprefix(REASON) for line in lines if line.startswith(REASON)] or lines)
 
 
 def name_of(argument: str) -> str:
@@ -282,8 +302,11 @@ class Calls:
 
 
 def launch(options: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Start the brokers, and serve until a signal. Raises LaunchFailed and OSError."""
+    """Start the brokers, and serve until a signal; with --check, check settings only. Raises LaunchFailed, OSError."""
     launcher = Launcher(options, passed_of(arguments))
+    if options.check:
+        launcher.check()
+        return
     lock = DirectoryLock(launcher.directory)
     try:
         lock.acquire()
