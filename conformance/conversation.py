@@ -54,7 +54,10 @@ class Transcript:
         """Whether the step asks until the answer is another: Kafka does some things after it has answered."""
         if not step.retry or isinstance(outcome, str):
             return False
-        body, _ = API_TABLE[step.key].response.decode(step.version, outcome, body_at(step, step.version, outcome))
+        try:
+            body, _ = API_TABLE[step.key].response.decode(step.version, outcome, body_at(step, step.version, outcome))
+        except KafkaProtocolError:
+            return False  # `add` says so
         return first_error(body) in step.retry
 
     def _decoded(self, step: Step, frame: bytes | bytearray) -> Plain:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from minibroker.conformance.answers import Masks, Plain, differences
+from minibroker.conformance.conversation import Transcript
 from minibroker.conformance.recordings import Delta, deltas_between, patched
+from minibroker.conformance.steps import call
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
@@ -117,3 +119,13 @@ def test_an_answer_of_apache_kafka_is_made_of_ours_and_the_fields_that_differ() 
 
 def test_a_row_that_is_missing_is_a_difference() -> None:
     assert differences({"rows": [1, 2]}, {"rows": [1]}) == ["rows: Apache Kafka [1, 2], minibroker [1]"]
+
+
+def test_an_answer_that_cannot_be_read_is_not_asked_for_again() -> None:
+    """librdkafka's mock cluster answers FindCoordinator v1 without its last fields."""
+    step, cut_short = call("FindCoordinator", 1, retry=(15,), key="g"), (77).to_bytes(4, "big") + bytes(8)
+    transcript = Transcript("r000001-")
+
+    assert not transcript.wants_again(step, cut_short)
+    transcript.add(step, cut_short)
+    assert transcript.answers[0].startswith("undecodable: FindCoordinatorResponse v1")

@@ -20,6 +20,10 @@ pytestmark = pytest.mark.integration
 PLANTED = {
     "In versions 0 to 2 the byte limit is hard": 40,
     "OffsetFetch of version 0 has an error for a partition without an offset": 80,
+    "Each rebalance begins a new generation": 40,
+    "A group with members cannot be deleted": 40,
+    "A member that leaves no longer counts for the protocols of the group": 40,
+    "A member that leaves is removed, and the others rebalance": 40,
 }
 
 
