@@ -45,6 +45,7 @@ from minibroker.broker.wings.quotas.wing import QuotaWing
 from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.broker.wings.several.wing import SeveralWing
+from minibroker.broker.wings.share.wing import ShareWing
 from minibroker.broker.wings.testing.recording import TranscriptWing
 from minibroker.broker.wings.testing.reset_topics import ResetWing
 from minibroker.broker.wings.testing.wing import FaultWing
@@ -72,6 +73,7 @@ WINGS: tuple[type[Wing], ...] = (
     ResetWing,
     TranscriptWing,
     ConsumerWing,
+    ShareWing,
     LookingWing,
     QuotaWing,
     AclWing,

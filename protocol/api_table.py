@@ -111,10 +111,14 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
     STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class Since(NamedTuple):
@@ -351,18 +355,31 @@ DECLARATIONS = (
         since("3.7"), rights=(DESCRIBE_CONFIGS.on(CLUSTER),)),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, metadata.DescribeTopicPartitionsRequest,
         metadata.DescribeTopicPartitionsResponse, since("3.7"), rights=(DESCRIBE.on(TOPIC).by_handler(),)),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, newer_groups.ShareGroupHeartbeatRequest,
+        newer_groups.ShareGroupHeartbeatResponse, since("4.1"),
+        rights=(READ.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, newer_groups.ShareGroupDescribeRequest, newer_groups.ShareGroupDescribeResponse,
+        since("4.1"), rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
+    Api(ApiKey.SHARE_FETCH, newer_groups.ShareFetchRequest, newer_groups.ShareFetchResponse, since("4.1"),
+        rights=(READ.on(GROUP).by_handler(), READ.on(TOPIC).by_handler()), failed=newer_groups.failed_share),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, newer_groups.ShareAcknowledgeRequest, newer_groups.ShareAcknowledgeResponse,
+        since("4.1"), rights=(READ.on(GROUP).by_handler(), READ.on(TOPIC).by_handler()),
+        failed=newer_groups.failed_share),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, newer_groups.DescribeShareGroupOffsetsRequest,
+        newer_groups.DescribeShareGroupOffsetsResponse, since("4.1"),
+        rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, newer_groups.AlterShareGroupOffsetsRequest,
+        newer_groups.AlterShareGroupOffsetsResponse, since("4.1"),
+        rights=(READ.on(GROUP), READ.on(TOPIC).by_handler()), denials=(None, None), failed=newer_groups.failed_share),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, newer_groups.DeleteShareGroupOffsetsRequest,
+        newer_groups.DeleteShareGroupOffsetsResponse, since("4.1"),
+        rights=(DELETE.on(GROUP), READ.on(TOPIC).by_handler()), denials=(None, None), failed=newer_groups.failed_share),
 )
 # Those that this broker lacks, and our tools ask of others.
 ASKED_OF_OTHERS = (
     Api(ApiKey.DESCRIBE_QUORUM, cluster.DescribeQuorumRequest, cluster.DescribeQuorumResponse, since("3.0"), rights=()),
-    Api(ApiKey.SHARE_GROUP_DESCRIBE, newer_groups.ShareGroupDescribeRequest, newer_groups.ShareGroupDescribeResponse,
-        since("4.1"), rights=()),
     Api(ApiKey.STREAMS_GROUP_DESCRIBE, newer_groups.StreamsGroupDescribeRequest,
         newer_groups.StreamsGroupDescribeResponse, since("4.1"), rights=()),
-    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, newer_groups.DescribeShareGroupOffsetsRequest,
-        newer_groups.DescribeShareGroupOffsetsResponse, since("4.1"), rights=()),
-    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, newer_groups.AlterShareGroupOffsetsRequest,
-        newer_groups.AlterShareGroupOffsetsResponse, since("4.1"), rights=()),
 )
 # fmt: on
 API_TABLE: dict[int, Api] = {api.key: api for api in DECLARATIONS}

@@ -1,7 +1,6 @@
 """The records of `__consumer_offsets` that keep groups of the consumer protocol (KIP-848), as kafka 4.4 writes them.
 
-    key: type: int16 | group [| member id, or regular expression]
-    value: version: int16 | the fields of that version; null deletes the earlier value of the key
+    key: group [| member id, or regular expression]
 
 A group is what its records make it: one for the group, one for its target assignment, three for each member, one for
 each regular expression that members subscribe to.
@@ -9,17 +8,13 @@ each regular expression that members subscribe to.
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.group_records import UnreadableRecordError
+from minibroker.protocol.coordinator_records import RecordTypes
 from minibroker.protocol.primitives import Bytes, Int8sb, Int32sb, Int64sb, NullableString, String, TopicId
 from minibroker.protocol.record import Record
 from minibroker.protocol.schema import Message, array, array_of, default, nullable_tagged_row, tagged, versions
-
-VALUE_VERSION = 0
 
 
 class RecordType(IntEnum):
@@ -140,46 +135,22 @@ VALUES: dict[int, Message] = {
     RecordType.REGULAR_EXPRESSION: ConsumerGroupRegularExpressionValue,
 }
 
-_number = struct.Struct(">h")
+TYPES = RecordTypes(KEYS, VALUES)
 
 
 def key_of(record: ConsumerGroupRecord) -> bytes:
     """Its key. Raises struct.error for a name of more than 32767 bytes."""
-    message = KEYS[record.type]
-    return _encoded(message, record.type, (record.group_id, record.name)[: len(message.fields)])
+    return TYPES.key(record.type, record.group_id, record.name)
 
 
 def value_of(record: ConsumerGroupRecord) -> bytes | None:
-    return None if record.value is None else _encoded(VALUES[record.type], VALUE_VERSION, record.value)
-
-
-def _encoded(message: Message, number: int, value: Any) -> bytes:
-    return b"".join((_number.pack(number), *message.encode(0, value)))
+    return TYPES.value(record.type, record.value)
 
 
 def read_record(record: Record) -> ConsumerGroupRecord | None:
     """Decode a record of these; None for one of another type. Raises UnreadableRecordError."""
-    key = record.key or b""
-    if len(key) < _number.size:
+    found = TYPES.read(record)
+    if found is None:
         return None
-    (number,) = _number.unpack_from(key)
-    message = KEYS.get(number)
-    if message is None:
-        return None
-    type_ = RecordType(number)
-    names = _decoded(message, key)
-    found = ConsumerGroupRecord(type_, *names)
-    if record.value is None:
-        return found
-    if type_ is RecordType.OLD_METADATA:
-        return found._replace(value=True)  # its contents have no use any more
-    return found._replace(value=_decoded(VALUES[type_], record.value))
-
-
-def _decoded(message: Message, data: bytes) -> Any:
-    try:
-        if len(data) < _number.size:
-            raise UnreadableRecordError(f"a value of {len(data)} bytes")
-        return message.decode(0, data, _number.size)[0]
-    except KafkaProtocolError as error:
-        raise UnreadableRecordError(str(error)) from None
+    group_id, name = (*found.names, "")[:2]
+    return ConsumerGroupRecord(RecordType(found.type), group_id, name, found.value)

@@ -22,7 +22,7 @@ NEW_EPOCH = 0  # of a member that joins
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2  # of a static member that will come back
 
-CLASSIC, CONSUMER = "classic", "consumer"  # types of groups
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"  # types of groups
 CONSUMER_PROTOCOL_TYPE = "consumer"  # of groups of consumers, of either type
 
 EXACT, IS_DEFAULT, SPECIFIED = range(3)  # how a filter of quotas matches names

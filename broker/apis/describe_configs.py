@@ -21,7 +21,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.broker.config.settings.endpoints import base_name
-from minibroker.broker.group.group_configs import GROUP_CONFIGS, GroupConfigs
+from minibroker.broker.group.group_configs import GROUP_CONFIGS, TEXT_CONFIGS, GroupConfigs
 from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
@@ -81,14 +81,20 @@ def describe_group(
     """Describe all configs of a group, or the existing ones of `names` (as kafka 4.4 ConfigHelper)."""
     own = configs.of(group_id)
     rows = []
-    for name, row in GROUP_CONFIGS.items():
+    for name in (*GROUP_CONFIGS, *TEXT_CONFIGS):
         if names is not None and name not in names:
             continue
-        value = str(configs.value(group_id, name))
-        synonyms = synonyms_of(config, row.setting)
+        if name in TEXT_CONFIGS:
+            value, setting_type, doc = configs.text(group_id, name), TEXT_CONFIGS[name].type, TEXT_CONFIGS[name].problem
+            synonyms: tuple[ConfigSynonym, ...] = (
+                ConfigSynonym(name, TEXT_CONFIGS[name].default, ConfigSource.DEFAULT),
+            )
+        else:
+            setting = SETTINGS[GROUP_CONFIGS[name].setting]
+            value, setting_type, doc = str(configs.value(group_id, name)), setting.kind.name, setting.doc
+            synonyms = synonyms_of(config, GROUP_CONFIGS[name].setting)
         if name in own:
             synonyms = (ConfigSynonym(name, value, ConfigSource.GROUP), *synonyms)
-        setting = SETTINGS[row.setting]
         rows.append(
             config_row(
                 name=name,
@@ -98,8 +104,8 @@ def describe_group(
                 config_source=synonyms[0].source,
                 is_sensitive=False,
                 synonyms=synonyms if with_synonyms else (),
-                config_type=TYPE_CODES[setting.kind.name],
-                documentation=setting.doc if with_documentation else None,
+                config_type=TYPE_CODES[setting_type],
+                documentation=doc if with_documentation else None,
             )
         )
     return rows

@@ -38,6 +38,11 @@ class Features:
         self.supported = {name: SUPPORTED[name] for name in supported}
         self._state = state
 
+    def add(self, name: str, first: int, last: int) -> None:
+        """Support a feature of a wing too, unless this broker has none."""
+        if self.supported:
+            self.supported[name] = first, last
+
     @property
     def changed(self) -> FeatureLevels:
         """The levels that were changed; another object after each change."""

@@ -42,12 +42,16 @@ class OwnBroker:
         self._metadata_cache = metadata_cache
         self._state = state
         self._broker_id = broker_id
-        self._on_leadership = on_leadership
+        self._on_leadership = list(on_leadership)
         self._on_deleted: list[Callable[[Sequence[TopicPartition]], None]] = []
         self.knows_cluster = trio.Event()
         self.has_roles = trio.Event()
         self._decided: set[TopicPartition] = set()  # until `has_roles`
         self._controller_epoch = 0
+
+    def when_leading(self, notice: OnLeadership) -> None:
+        """Tell of the partitions that this broker begins or ends to lead, from now on."""
+        self._on_leadership.append(notice)
 
     def when_deleted(self, call: Callable[[Sequence[TopicPartition]], None]) -> None:
         """Call with the partitions that are gone from the cluster, from now on."""

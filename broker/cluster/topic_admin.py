@@ -21,7 +21,12 @@ from minibroker.broker.cluster.assignment import (
 )
 from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop, Failures
-from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, check_topic_name, colliding_names
+from minibroker.broker.cluster.metadata_cache import (
+    SHARE_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    check_topic_name,
+    colliding_names,
+)
 from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.sections import BEING_DELETED, BROKER_CONFIGS, CLIENT_METRICS, GROUP_CONFIGS, Configs
 from minibroker.broker.cluster.state import Change, ClusterState, TopicState, store
@@ -366,7 +371,20 @@ def internal_topics(config: KafkaConfig, *, is_alone: bool) -> dict[str, NewTopi
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
         },
     )
-    return {each.name: each for each in (offsets, transactions)}
+    shares = NewTopic(
+        SHARE_STATE_TOPIC,
+        config.share_coordinator_state_topic_num_partitions,
+        1 if is_alone else config.share_coordinator_state_topic_replication_factor,
+        {},
+        {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "compression.type": "producer",
+            "min.insync.replicas": "1" if is_alone else str(config.share_coordinator_state_topic_min_isr),
+            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+        },
+    )
+    return {each.name: each for each in (offsets, transactions, shares)}
 
 
 def replaced(kept: Mapping[str, Configs], name: str, configs: Configs) -> dict[str, Configs]:

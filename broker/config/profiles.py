@@ -49,8 +49,8 @@ SETTINGS_SINCE = {
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh. sasl.server.callback.handler.class
     """,
     LATER: """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms group.consumer.
-        log.cleaner.max.compaction.lag.ms replica.selector.class sasl.oauthbearer. sasl.server.max.receive.size
+        connection.failed.authentication.delay.ms connections.max.reauth.ms group.consumer. group.share.
+        log.cleaner.max.compaction.lag.ms replica.selector.class share. sasl.oauthbearer. sasl.server.max.receive.size
         ssl.principal.mapping.rules
         ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
     """,

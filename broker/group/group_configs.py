@@ -1,10 +1,11 @@
-"""The configs of one group: what its members of the consumer protocol have in place of the broker's settings.
+"""The configs of one group: what its members have in place of the broker's settings.
 
 As kafka 4.4 GroupConfig and GroupConfigManager. A group may have configs before it has members. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +17,16 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 SESSION_TIMEOUT_MS: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS: Final = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL_MS: Final = "consumer.assignment.interval.ms"
+SHARE_SESSION_TIMEOUT_MS: Final = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL_MS: Final = "share.heartbeat.interval.ms"
+RECORD_LOCK_MS: Final = "share.record.lock.duration.ms"
+DELIVERY_COUNT_LIMIT: Final = "share.delivery.count.limit"
+MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
+AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
+ISOLATION_LEVEL: Final = "share.isolation.level"
+RENEWS: Final = "share.renew.acknowledge.enable"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+COPIES_DEAD_LETTERS: Final = "errors.deadletterqueue.copy.record.enable"
 NO_CONFIGS: Mapping[str, str] = {}
 
 
@@ -27,6 +38,32 @@ class GroupConfig(NamedTuple):
     most: str
 
 
+class TextConfig(NamedTuple):
+    """A config that is no number: its default, and what a value has to match."""
+
+    default: str
+    pattern: str
+    problem: str
+    type: str = "STRING"
+
+
+TEXT_CONFIGS: Mapping[str, TextConfig] = {
+    AUTO_OFFSET_RESET: TextConfig(
+        "latest",
+        r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?",
+        "must be latest, earliest or by_duration:, followed by a duration such as PT1H",
+    ),
+    ISOLATION_LEVEL: TextConfig(
+        "read_uncommitted",
+        "read_committed|read_uncommitted",
+        "String must be one of (case insensitive): READ_COMMITTED, READ_UNCOMMITTED",
+    ),
+    RENEWS: TextConfig("true", "(?i)true|false", "Expected value to be either true or false", "BOOLEAN"),
+    DEAD_LETTER_TOPIC: TextConfig(
+        "", r"(?!__|\.\.?$)[a-zA-Z0-9._-]{0,249}", "must be a topic's name that does not start with '__'"
+    ),
+    COPIES_DEAD_LETTERS: TextConfig("false", "(?i)true|false", "Expected value to be either true or false", "BOOLEAN"),
+}
 GROUP_CONFIGS: Mapping[str, GroupConfig] = {
     ASSIGNMENT_INTERVAL_MS: GroupConfig(
         "group.consumer.assignment.interval.ms",
@@ -43,6 +80,16 @@ GROUP_CONFIGS: Mapping[str, GroupConfig] = {
         "group.consumer.min.session.timeout.ms",
         "group.consumer.max.session.timeout.ms",
     ),
+    **{
+        f"share.{name}": GroupConfig(f"group.share.{name}", f"group.share.min.{name}", f"group.share.max.{name}")
+        for name in (
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "record.lock.duration.ms",
+            "delivery.count.limit",
+            "partition.max.record.locks",
+        )
+    },
 }
 
 
@@ -69,20 +116,33 @@ class GroupConfigs:
         least, most = self._bounds(name)
         return min(max(int(text), least), most)
 
+    def text(self, group_id: str, name: str) -> str:
+        """The value of a config that is no number."""
+        return self.of(group_id).get(name, TEXT_CONFIGS[name].default)
+
+    def is_on(self, group_id: str, name: str) -> bool:
+        return self.text(group_id, name).lower() == "true"
+
     def check(self, configs: Mapping[str, str]) -> None:
         """Raises KafkaError(INVALID_CONFIG) for configs that a group cannot have."""
         for name in configs:
             check_name(name)
-        values = {name: parsed(name, text) for name, text in configs.items()}
+        values = {name: parsed(name, text) for name, text in configs.items() if name in GROUP_CONFIGS}
+        for name in configs.keys() & TEXT_CONFIGS.keys():
+            rule = TEXT_CONFIGS[name]
+            if not re.fullmatch(rule.pattern, configs[name]):
+                raise invalid(f"Invalid value {configs[name]} for configuration {name}: {rule.problem}")
         for name, value in values.items():
             least, most = self._bounds(name)
             if not least <= value <= most:
                 raise invalid(f"{name} must be in the range {least} to {most} inclusive.")
-        session, heartbeat = (
-            values.get(name, self._default(name)) for name in (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS)
-        )
-        if values and session <= heartbeat:
-            raise invalid(f"{SESSION_TIMEOUT_MS} must be greater than {HEARTBEAT_INTERVAL_MS}")
+        for names in (
+            (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS),
+            (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS),
+        ):
+            session, heartbeat = (values.get(name, self._default(name)) for name in names)
+            if values and session <= heartbeat:
+                raise invalid(f"{names[0]} must be greater than {names[1]}")
 
     def _default(self, name: str) -> int:
         return self._setting(GROUP_CONFIGS[name].setting)
@@ -97,7 +157,7 @@ class GroupConfigs:
 
 def check_name(name: str) -> None:
     """Raises KafkaError(INVALID_CONFIG) for an unknown config."""
-    if name not in GROUP_CONFIGS:
+    if name not in GROUP_CONFIGS and name not in TEXT_CONFIGS:
         raise invalid(f"Unknown group config name: {name}")
 
 

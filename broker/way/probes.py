@@ -64,6 +64,7 @@ class Probes:
     def __init__(self) -> None:
         self._looking: tuple[Probe, ...] = ()
         self._when_changed: list[Callable[[], None]] = []
+        self._when_closed: list[Callable[[Client, str], None]] = []
         self._find()
 
     def add(self, probe: Probe) -> None:
@@ -80,6 +81,11 @@ class Probes:
         """Call `call` when a probe has begun or ended to look."""
         self._when_changed.append(call)
 
+    def when_closed(self, call: Callable[[Client, str], None]) -> None:
+        """Call with each connection that is closed, and why, whoever looks."""
+        self._when_closed.append(call)
+        self._find()
+
     def _find(self) -> None:
         self.is_looking = bool(self._looking)
         self.opened = self._of("opened")
@@ -90,7 +96,7 @@ class Probes:
         self.handed = self._of("handed")
         self.refused = self._of("refused")
         self.sent = self._of("sent")
-        self.closed = self._of("closed")
+        self.closed = (*self._of("closed"), *self._when_closed)
         self._parked = self._of("parked")
         self._woken = self._of("woken")
         self._refused_append = self._of("refused_append")

@@ -106,10 +106,6 @@ NOT_OFFERED = {
     "Kafka offers them with a receiver of client metrics, which this broker has not": (
         (71, "GetTelemetrySubscriptions PushTelemetry"),
     ),
-    "there are no share groups": (
-        (76, "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge"),
-        (90, "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets"),
-    ),
     "there are no streams groups": (
         (88, "StreamsGroupHeartbeat StreamsGroupDescribe"),
         (93, "StreamsGroupTopologyDescriptionUpdate"),

@@ -1,27 +1,163 @@
-"""The APIs by which others' brokers describe share groups (KIP-932) and streams groups (KIP-1071), as kafka 4.4.0.
+"""Share groups (KIP-932), and how others' brokers describe streams groups (KIP-1071), as kafka 4.4.0.
 
-A broker of ours has none of these groups: its tools ask others.
+A broker of ours has no streams groups: its tools ask others.
 """
 
 from __future__ import annotations
 
-from minibroker.protocol.messages.groups import ASSIGNMENT
+from typing import Any
+
+from minibroker.protocol.messages.groups import ASSIGNMENT, PARTITIONS_BY_ID
 from minibroker.protocol.primitives import (
     Boolean,
     ErrorCode16,
     ErrorMessage,
     GroupId,
+    Int8sb,
     Int16sb,
     Int16ub,
     Int32sb,
     Int64sb,
+    Meaning,
     NullableString,
     PartitionIndex,
+    Semantic,
+    Sized,
     String,
     TopicId,
     TopicName,
 )
 from minibroker.protocol.schema import array, array_of, default, nullable_array, nullable_row, row, since, versions
+
+NullableGroupId = Semantic(NullableString, Meaning.GROUP)
+SharedRecords = Semantic(Sized("records", is_nullable=False), Meaning.RECORDS)
+
+ShareGroupHeartbeatRequest = versions("ShareGroupHeartbeatRequest", 1, 1,
+    "group_id" / GroupId,
+    "member_id" / String,
+    "member_epoch" / Int32sb,                                      # 0: joins; -1: leaves
+    "rack_id" / NullableString,
+    "subscribed_topic_names" / array_of(TopicName, is_nullable=True),
+    flexible=0,
+)  # fmt: skip
+
+ShareGroupHeartbeatResponse = versions("ShareGroupHeartbeatResponse", 1, 1,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "member_id" / NullableString,
+    "member_epoch" / Int32sb,
+    "heartbeat_interval_ms" / Int32sb,
+    "assignment" / nullable_row(                                   # null: as in the last response
+        "topic_partitions" / array(*PARTITIONS_BY_ID)),
+    flexible=0,
+)  # fmt: skip
+
+ACKNOWLEDGEMENTS = array(
+    "first_offset" / Int64sb,
+    "last_offset" / Int64sb,
+    "acknowledge_types" / array_of(Int8sb))  # fmt: skip
+LEADER = row("leader_id" / Int32sb, "leader_epoch" / Int32sb)
+ENDPOINTS = array("node_id" / Int32sb, "host" / String, "port" / Int32sb, "rack" / NullableString)
+
+# v2 acquires by records, and renews locks (KIP-1206, KIP-1222)
+ShareFetchRequest = versions("ShareFetchRequest", 1, 2,
+    "group_id" / NullableGroupId,
+    "member_id" / NullableString,
+    "share_session_epoch" / Int32sb,                               # 0: a new session; -1: its end
+    "max_wait_ms" / Int32sb,
+    "min_bytes" / Int32sb,
+    "max_bytes" / Int32sb @ default(2**31 - 1),
+    "max_records" / Int32sb,
+    "batch_size" / Int32sb,
+    "share_acquire_mode" / Int8sb @ since(2, default=0),           # 0: whole batches; 1: at most max_records
+    "is_renew_ack" / Boolean @ since(2, default=False),
+    "topics" / array(
+        "topic_id" / TopicId,
+        "partitions" / array(
+            "partition" / PartitionIndex,
+            "acknowledgement_batches" / ACKNOWLEDGEMENTS)),
+    "forgotten_topics" / array(
+        "topic_id" / TopicId,
+        "partitions" / array_of(PartitionIndex)),
+    flexible=0,
+)  # fmt: skip
+
+ShareFetchResponse = versions("ShareFetchResponse", 1, 2,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "acquisition_lock_timeout_ms" / Int32sb,
+    "responses" / array(
+        "topic_id" / TopicId,
+        "partitions" / array(
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16,
+            "error_message" / ErrorMessage,
+            "acknowledge_error_code" / ErrorCode16,
+            "acknowledge_error_message" / NullableString,
+            "current_leader" / LEADER @ default((0, 0)),
+            "records" / SharedRecords @ default(b""),
+            "acquired_records" / array(
+                "first_offset" / Int64sb,
+                "last_offset" / Int64sb,
+                "delivery_count" / Int16sb))),
+    "node_endpoints" / ENDPOINTS,
+    flexible=0,
+)  # fmt: skip
+
+
+def failed_share(body: Any, version: int, answer: Any) -> Any:
+    """The answer has an error code of its own, and no rows then."""
+    return answer._replace(responses=[])
+
+
+ShareAcknowledgeRequest = versions("ShareAcknowledgeRequest", 1, 2,
+    "group_id" / NullableGroupId,
+    "member_id" / NullableString,
+    "share_session_epoch" / Int32sb,
+    "is_renew_ack" / Boolean @ since(2, default=False),
+    "topics" / array(
+        "topic_id" / TopicId,
+        "partitions" / array(
+            "partition" / PartitionIndex,
+            "acknowledgement_batches" / ACKNOWLEDGEMENTS)),
+    flexible=0,
+)  # fmt: skip
+
+ShareAcknowledgeResponse = versions("ShareAcknowledgeResponse", 1, 2,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "acquisition_lock_timeout_ms" / Int32sb @ since(2, default=0),
+    "responses" / array(
+        "topic_id" / TopicId,
+        "partitions" / array(
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16,
+            "error_message" / ErrorMessage,
+            "current_leader" / LEADER @ default((0, 0)))),
+    "node_endpoints" / ENDPOINTS,
+    flexible=0,
+)  # fmt: skip
+
+DeleteShareGroupOffsetsRequest = versions("DeleteShareGroupOffsetsRequest", 0, 0,
+    "group_id" / GroupId,
+    "topics" / array("topic_name" / TopicName),
+    flexible=0,
+)  # fmt: skip
+
+DeleteShareGroupOffsetsResponse = versions("DeleteShareGroupOffsetsResponse", 0, 0,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
+    "responses" / array(
+        "topic_name" / TopicName,
+        "topic_id" / TopicId,
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage),
+    flexible=0,
+)  # fmt: skip
 
 ShareGroupDescribeRequest = versions("ShareGroupDescribeRequest", 1, 1,
     "group_ids" / array_of(GroupId),

@@ -19,6 +19,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.broker.group.group_kind import AnyGroup
+from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.group.offset_store import OffsetStore
@@ -26,7 +27,6 @@ from minibroker.broker.replica.decisions import PartitionState, TopicMetadata, U
 from minibroker.broker.wings.consumer.consumer_groups import ConsumerGroups
 from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.heartbeats import HeartbeatRequest, HeartbeatResult
-from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_protocol import read_assignment, write_assignment
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.purgatory.timing_wheel import Timer

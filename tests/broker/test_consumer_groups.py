@@ -20,6 +20,7 @@ import trio
 
 from minibroker.broker.cluster import topic_admin
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
+from minibroker.broker.group.group_topics import topic_hash
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
 from minibroker.broker.serve_options import ServeOptions
@@ -27,7 +28,6 @@ from minibroker.broker.wings.consumer.assignors import ASSIGNORS
 from minibroker.broker.wings.consumer.group import ConsumerGroupState
 from minibroker.broker.wings.consumer.member import ConsumerMember
 from minibroker.broker.wings.consumer.member_counts import MemberCounts
-from minibroker.broker.wings.consumer.topics import topic_hash
 from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode

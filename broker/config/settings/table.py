@@ -263,6 +263,28 @@ class KafkaSettings:
     group_consumer_migration_policy = setting(
         STRING, "bidirectional", MIGRATION_POLICY, "whether live groups change their protocol with their members"
     )
+    group_share_session_timeout_ms = setting(INT, 45_000, at_least(1), "of members of share groups, likewise")
+    group_share_min_session_timeout_ms = setting(INT, 45_000, at_least(1), "the least that a share group may have")
+    group_share_max_session_timeout_ms = setting(INT, 60_000, at_least(1), "and the greatest")
+    group_share_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "how often a member sends a heartbeat")
+    group_share_min_heartbeat_interval_ms = setting(INT, 5000, at_least(1), "likewise of its heartbeats")
+    group_share_max_heartbeat_interval_ms = setting(INT, 15_000, at_least(1), "and the greatest")
+    group_share_max_size = setting(SHORT, 200, at_least(1), "members of a share group")
+    group_share_record_lock_duration_ms = setting(INT, 30_000, at_least(1000), "a record is held so long")
+    group_share_min_record_lock_duration_ms = setting(INT, 15_000, at_least(1000), "the least of a share group")
+    group_share_max_record_lock_duration_ms = setting(INT, 60_000, at_least(30_000), "and the greatest")
+    group_share_delivery_count_limit = setting(INT, 5, at_least(2), "how often a record is delivered at most")
+    group_share_min_delivery_count_limit = setting(INT, 2, at_least(2), "the least of a share group")
+    group_share_max_delivery_count_limit = setting(INT, 10, at_least(2), "and the greatest")
+    group_share_partition_max_record_locks = setting(INT, 2000, at_least(100), "records in flight at most")
+    group_share_min_partition_max_record_locks = setting(INT, 100, at_least(1), "the least of a share group")
+    group_share_max_partition_max_record_locks = setting(INT, 4000, at_least(1), "and the greatest")
+    group_share_max_share_sessions = setting(INT, 2000, at_least(1), "share sessions at most")
+    share_coordinator_state_topic_num_partitions = setting(INT, 50, at_least(1), "of __share_group_state")
+    share_coordinator_state_topic_replication_factor = setting(SHORT, 3, at_least(1), "likewise, unless alone")
+    share_coordinator_state_topic_min_isr = setting(SHORT, 2, at_least(1), "likewise, unless alone")
+    share_coordinator_state_topic_segment_bytes = setting(INT, 104_857_600, at_least(1), "segments, likewise")
+    share_coordinator_snapshot_update_records_per_snapshot = setting(INT, 500, at_least(0), "updates to a snapshot")
     group_consumer_regex_refresh_interval_ms = setting(
         INT, 600_000, at_least(10_000), "between look-ups of the topics that a regular expression matches"
     )

@@ -15,6 +15,8 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.group_configs import ASSIGNMENT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupConfigs
+from minibroker.broker.group.group_topics import GroupTopics
+from minibroker.broker.group.member_timers import Deadline, MemberTimers
 from minibroker.broker.group.offset_store import OffsetStore, group_contents
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
@@ -24,8 +26,6 @@ from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.member import NOTHING, Assignment, ConsumerMember, MemberState
 from minibroker.broker.wings.consumer.migration import Migration
 from minibroker.broker.wings.consumer.reconciliation import Reported, Target, reconciled
-from minibroker.broker.wings.consumer.timers import Deadline, MemberTimers
-from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_group_records import ConsumerGroupRecord, RecordType
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
+from minibroker.broker.group.member_timers import Deadline
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.wings.consumer.changes import GroupChanges, has_failed
@@ -22,7 +23,6 @@ from minibroker.broker.wings.consumer.member import ClassicMetadata, ConsumerMem
 from minibroker.broker.wings.consumer.migration import Migration
 from minibroker.broker.wings.consumer.reconciliation import Reported
 from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
-from minibroker.broker.wings.consumer.timers import Deadline
 from minibroker.protocol.consumer_protocol import read_subscription
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE

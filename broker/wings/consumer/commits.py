@@ -6,10 +6,10 @@ been assigned in that epoch or before, and owns still. As kafka 4.4 ConsumerGrou
 
 from __future__ import annotations
 
+from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.group.offsets import Commit
 from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.member import ConsumerMember
-from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.errors import ErrorCode
 
 

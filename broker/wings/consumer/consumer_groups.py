@@ -14,6 +14,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.broker.group.group_kind import LeaveAnswer, LoadedGroups
+from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.group.offsets import Commit
@@ -27,7 +28,6 @@ from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.heartbeats import Heartbeats
 from minibroker.broker.wings.consumer.migration import Migration
 from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
-from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_group_records import key_of, read_record
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import CONSUMER

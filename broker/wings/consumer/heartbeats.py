@@ -13,6 +13,7 @@ from typing import NamedTuple
 from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_configs import HEARTBEAT_INTERVAL_MS
 from minibroker.broker.group.group_kind import AnyGroup
+from minibroker.broker.group.member_timers import Deadline
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.wings.consumer.changes import GroupChanges
 from minibroker.broker.wings.consumer.draft import Draft
@@ -20,7 +21,6 @@ from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.member import Assignment, ConsumerMember, new_member_id, rows_of
 from minibroker.broker.wings.consumer.migration import Migration
 from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
-from minibroker.broker.wings.consumer.timers import Deadline
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
 from minibroker.protocol.message_values import CLASSIC, LEAVE_EPOCH, NEW_EPOCH, STATIC_LEAVE_EPOCH

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group, GroupState
+from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.group.member import Member
 from minibroker.broker.group.membership import Membership
 from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.wings.consumer.group import ConsumerGroup
 from minibroker.broker.wings.consumer.member import ClassicMetadata, ConsumerMember, rows_of
-from minibroker.broker.wings.consumer.topics import GroupTopics
 from minibroker.protocol.consumer_protocol import read_assignment, read_subscription, version_of, write_assignment
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.message_values import CONSUMER_PROTOCOL_TYPE

@@ -9,6 +9,7 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group_configs import GroupConfigs
+from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.metric import Found, families
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.serve_options import ServeOptions
@@ -16,7 +17,6 @@ from minibroker.broker.wing import Wing
 from minibroker.broker.wings.consumer.consumer_group_apis import ConsumerGroupApis
 from minibroker.broker.wings.consumer.consumer_groups import ConsumerGroups
 from minibroker.broker.wings.consumer.group import ConsumerGroup, ConsumerGroupState
-from minibroker.broker.wings.consumer.topics import GroupTopics
 
 FAMILIES = families("""\
 groups = minibroker:type=ConsumerGroups (state)

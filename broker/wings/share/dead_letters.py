@@ -1,0 +1,106 @@
+"""The dead-letter queue of a share group (KIP-1191): records that are not delivered any more go to another topic.
+
+As kafka 4.4 ShareGroupDLQStateManager: headers say where a record was, and why it is here; its key and value are copied
+where the group's configs say so. A record goes to the partition of its number, modulo the topic's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.group.group_configs import COPIES_DEAD_LETTERS, DEAD_LETTER_TOPIC, GroupConfigs
+from minibroker.broker.pending import then
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.share.partition import Archived, Run
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.conversion import build_records
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.record import NO_SEQUENCE, Headers, Record
+from minibroker.storage.files.records_file import FileSlice
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 1024 * 1024  # of the records that are copied, at a time
+MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
+PREFIX = "__dlq.errors."
+TIMEOUT_MS = 30_000
+REJECTED = "The record was rejected by a consumer."
+TOO_OFTEN = "The record has reached its delivery count limit."
+
+
+class DeadLetters:
+    """Writes dead letters; one that cannot be written is logged, and lost to the queue."""
+
+    def __init__(self, replicas: ReplicaManager, topics: MetadataCache, configs: GroupConfigs, clock: Clock) -> None:
+        self._replicas = replicas
+        self._topics = topics
+        self._configs = configs
+        self._clock = clock
+
+    def put(self, group_id: str, topic_partition: TopicPartition, archived: Sequence[Archived]) -> None:
+        """Put these records into the group's queue, if it has one."""
+        name = self._configs.text(group_id, DEAD_LETTER_TOPIC)
+        if not name or not archived:
+            return
+        topic = self._topics.topics.get(name)
+        if topic is None:
+            logger.warning("group %s: its dead-letter topic %s does not exist", group_id, name)
+            return
+        target = TopicPartition(name, topic_partition.partition % len(topic.partitions))
+        try:
+            letters = [letter for each in archived for letter in self._letters(group_id, topic_partition, *each)]
+            led = self._replicas.partitions.led(target)
+            data = build_records(letters, magic=led.log.config.magic, base_offset=0)
+        except KafkaError as error:
+            logger.warning("group %s: cannot write dead letters to %s: %s", group_id, target, error)
+            return
+        written = self._replicas.append(
+            {target: memoryview(data)}, required_acks=-1, timeout_ms=TIMEOUT_MS, is_from_client=False
+        )
+
+        def check(results: object) -> None:
+            error = results[target].error  # type: ignore[index]
+            if error is not ErrorCode.NONE:
+                logger.warning("group %s: cannot write dead letters to %s: %s", group_id, target, error.name)
+
+        then(written, check)
+
+    def _letters(self, group_id: str, topic_partition: TopicPartition, run: Run, is_rejected: bool) -> list[Record]:
+        now_ms = self._clock.wall_ms()
+        copied = self._copied(topic_partition, run) if self._configs.is_on(group_id, COPIES_DEAD_LETTERS) else {}
+        letters = []
+        for number, offset in enumerate(range(run.first, run.last + 1)):
+            record = copied.get(offset)
+            headers: Headers = (
+                (PREFIX + "topic", topic_partition.topic.encode()),
+                (PREFIX + "partition", str(topic_partition.partition).encode()),
+                (PREFIX + "offset", str(offset).encode()),
+                (PREFIX + "group", group_id.encode()),
+                (PREFIX + "delivery.count", str(run.delivery_count).encode()),
+                (PREFIX + "message", (REJECTED if is_rejected else TOO_OFTEN).encode()),
+            )
+            key, value, own = (None, None, ()) if record is None else (record.key, record.value, record.headers)
+            letters.append(new(Record, (number, now_ms, key, value, (*own, *headers), NO_SEQUENCE)))
+        return letters
+
+    def _copied(self, topic_partition: TopicPartition, run: Run) -> dict[int, Record]:
+        """The records of a run that are still in the log, by offset."""
+        log = self._replicas.partitions.led(topic_partition).log
+        found: dict[int, Record] = {}
+        offset = max(run.first, log.log_start_offset)
+        while offset <= run.last:
+            records = log.read(offset, READ_BYTES, min_one_message=True).records
+            data = records.read() if isinstance(records, FileSlice) else records
+            if not data:
+                break
+            for view in scan_batches(data, 0, len(data)):
+                offset = max(offset, view.next_offset)
+                if not view.is_control:
+                    for record in iter_all_records(data, view, max_decompressed_bytes=MAX_BATCH_BYTES):
+                        if run.first <= record.offset <= run.last:
+                            found[record.offset] = record
+        return found

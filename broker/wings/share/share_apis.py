@@ -1,0 +1,466 @@
+"""Share groups for their members: ShareGroupHeartbeat, ShareFetch, ShareAcknowledge; and for administrators:
+ShareGroupDescribe, DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
+
+All of v1; ShareFetch and ShareAcknowledge v1-v2, DescribeShareGroupOffsets v0-v1, the last two v0. Version notes: v2
+acquires at most so many records, and renews locks. As kafka 4.4 KafkaApis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
+from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.groups import client_host
+from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.group.group_configs import RECORD_LOCK_MS, RENEWS, GroupConfigs
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.wings.share.group import ShareGroup
+from minibroker.broker.wings.share.groups import ASSIGNOR, HeartbeatRequest, HeartbeatResult, ShareGroups
+from minibroker.broker.wings.share.partition import Acknowledgement, Kind
+from minibroker.broker.wings.share.sessions import FINAL_EPOCH, FIRST_EPOCH, Partition, Sessions
+from minibroker.broker.wings.share.shared import Asked, Delivered, SharedPartitions
+from minibroker.broker.wings.share.states import Key, ShareStates
+from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.newer_groups import (
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponse,
+    ShareAcknowledgeResponse,
+    ShareFetchResponse,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatResponse,
+)
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation
+
+Body = Any
+Outcome = ErrorCode | Pending[ErrorCode]
+NO_LEADER = (0, 0)  # in place of another broker's name
+NO_TOPIC_ID = bytes(16)
+RECORD_LIMIT = 1  # of the ways to acquire records
+MOST_ACKNOWLEDGEMENTS = 10_000  # ranges of a request
+
+
+class Acknowledged(NamedTuple):
+    """The answer for a partition whose records were acknowledged."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class ShareApis:
+    """Handlers of share groups."""
+
+    def __init__(
+        self,
+        groups: ShareGroups,
+        sessions: Sessions,
+        partitions: SharedPartitions,
+        states: ShareStates,
+        configs: GroupConfigs,
+        topics: MetadataCache,
+    ) -> None:
+        self._groups = groups
+        self._sessions = sessions
+        self._partitions = partitions
+        self._states = states
+        self._configs = configs
+        self._topics = topics
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.SHARE_GROUP_HEARTBEAT: self.share_group_heartbeat,
+            ApiKey.SHARE_GROUP_DESCRIBE: self.share_group_describe,
+            ApiKey.SHARE_FETCH: self.share_fetch,
+            ApiKey.SHARE_ACKNOWLEDGE: self.share_acknowledge,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self.describe_share_group_offsets,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self.alter_share_group_offsets,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self.delete_share_group_offsets,
+        }
+
+    # -- heartbeats -------------------------------------------------------------------------------------------
+
+    def share_group_heartbeat(self, request: Request, client: Client) -> Body | Pending[Body]:
+        body = request.body
+        may_describe = client.decisions(Operation.DESCRIBE, ResourceType.TOPIC)
+        if not all(may_describe[name] for name in body.subscribed_topic_names or ()):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        names = body.subscribed_topic_names
+        result = self._groups.beat(
+            HeartbeatRequest(
+                body.group_id,
+                body.member_id,
+                body.member_epoch,
+                body.rack_id,
+                names,
+                request.client_id or "",
+                client_host(client),
+            )
+        )
+        return then(result, answered)
+
+    # -- fetches and acknowledgements -------------------------------------------------------------------------
+
+    def share_fetch(self, request: Request, client: Client) -> Body | Pending[Body]:
+        body = request.body
+        group_id, member_id, epoch = named(body, client)
+        rows = rows_of(body.topics)
+        acknowledged = {each: batches for each, batches in rows.items() if batches}
+        if epoch == FIRST_EPOCH and acknowledged:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if body.is_renew_ack and (body.max_wait_ms or body.min_bytes or body.max_bytes or body.max_records):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if epoch == FIRST_EPOCH:
+            session = self._sessions.open(group_id, member_id, client.number, rows)
+            fresh = set(rows)
+        else:
+            session = self._sessions.go_on(group_id, member_id, epoch)
+            fresh = rows.keys() - session.partitions.keys()
+            if epoch != FINAL_EPOCH:
+                session.partitions.update(dict.fromkeys(rows))
+            for topic_id, numbers in body.forgotten_topics:
+                for number in numbers:
+                    session.partitions.pop((topic_id, number), None)
+        answers = self._acknowledge(group_id, member_id, acknowledged, client, renews=body.is_renew_ack)
+        if epoch == FINAL_EPOCH:
+            self._end_session(group_id, member_id)
+            return then(answers, partial(self._fetched, body, {}, set(), []))
+        ordered = list(session.partitions)
+        if ordered:
+            turn = epoch % len(ordered)
+            ordered = ordered[turn:] + ordered[:turn]
+        readable: list[tuple[TopicPartition, Key]] = []
+        failed: dict[Partition, ErrorCode] = {}
+        for each in ordered:
+            name, error = self._name_of(each, client)
+            if error is not ErrorCode.NONE:
+                failed[each] = error
+            else:
+                readable.append((name, Key(group_id, *each)))
+        asked = Asked(
+            group_id,
+            member_id,
+            readable,
+            0 if failed else body.max_wait_ms,
+            body.min_bytes,
+            body.max_bytes,
+            body.max_records,
+            body.batch_size,
+            body.share_acquire_mode == RECORD_LIMIT,
+        )
+
+        def fetch(answered: Mapping[Partition, Acknowledged]) -> Body | Pending[Body]:
+            found = self._partitions.fetch(asked)
+            return then(found, lambda delivered: self._fetched(body, failed, fresh, delivered, answered))
+
+        return then(answers, fetch)
+
+    def _fetched(
+        self,
+        body: Body,
+        failed: Mapping[Partition, ErrorCode],
+        fresh: set[Partition],
+        delivered: Sequence[Delivered],
+        answered: Mapping[Partition, Acknowledged],
+    ) -> Body:
+        make_row = ShareFetchResponse.row("responses.partitions")
+        found = {(each.key.topic_id, each.key.partition): each for each in delivered}
+        topics: dict[bytes, list[Body]] = {}
+        for each in (*failed, *sorted(fresh - failed.keys()), *found, *answered):
+            topic_id, number = each
+            rows = topics.setdefault(topic_id, [])
+            if any(row.partition == number for row in rows):
+                continue
+            records = found.get(each)
+            acknowledgement = answered.get(each, Acknowledged())
+            error = failed.get(each, ErrorCode.NONE if records is None else records.error)
+            rows.append(
+                make_row(
+                    partition=number,
+                    error_code=error,
+                    error_message=None,
+                    acknowledge_error_code=acknowledgement.error,
+                    acknowledge_error_message=acknowledgement.message,
+                    current_leader=NO_LEADER,
+                    records=b"" if records is None else records.records,
+                    acquired_records=[]
+                    if records is None
+                    else [(run.first, run.last, run.delivery_count) for run in records.acquired],
+                )
+            )
+        return ShareFetchResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            acquisition_lock_timeout_ms=self._configs.value(body.group_id, RECORD_LOCK_MS),
+            responses=list(topics.items()),
+            node_endpoints=[],
+        )
+
+    def share_acknowledge(self, request: Request, client: Client) -> Body | Pending[Body]:
+        body = request.body
+        group_id, member_id, epoch = named(body, client)
+        if epoch == FIRST_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        self._sessions.go_on(group_id, member_id, epoch)
+        answers = self._acknowledge(group_id, member_id, rows_of(body.topics), client, renews=body.is_renew_ack)
+        if epoch == FINAL_EPOCH:
+            self._end_session(group_id, member_id)
+
+        def answer(answered: Mapping[Partition, Acknowledged]) -> Body:
+            topics: dict[bytes, list[tuple[int, ErrorCode, str | None, tuple[int, int]]]] = {}
+            for (topic_id, number), (error, message) in answered.items():
+                topics.setdefault(topic_id, []).append((number, error, message, NO_LEADER))
+            return ShareAcknowledgeResponse(
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                acquisition_lock_timeout_ms=self._configs.value(group_id, RECORD_LOCK_MS),
+                responses=list(topics.items()),
+                node_endpoints=[],
+            )
+
+        return then(answers, answer)
+
+    def _end_session(self, group_id: str, member_id: str) -> None:
+        self._sessions.close(group_id, member_id)
+        self._partitions.release(group_id, member_id)
+
+    def on_fenced(self, group_id: str, member_id: str) -> None:
+        """End the share session of a member that the group has removed."""
+        self._end_session(group_id, member_id)
+
+    def on_closed(self, client: Client, reason: str) -> None:
+        """End the sessions of a connection that has ended."""
+        for group_id, member_id in self._sessions.of_connection(client.number):
+            self._end_session(group_id, member_id)
+
+    def _name_of(self, each: Partition, client: Client) -> tuple[TopicPartition, ErrorCode]:
+        """The partition by name, or why the client cannot have it."""
+        topic_id, number = each
+        name = self._groups.topics.name_of(topic_id)
+        if name is None:
+            return TopicPartition("", number), ErrorCode.UNKNOWN_TOPIC_ID
+        if not client.may(Operation.READ, ResourceType.TOPIC, name):
+            return TopicPartition(name, number), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if number not in self._topics.topics[name].partitions:
+            return TopicPartition(name, number), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return TopicPartition(name, number), ErrorCode.NONE
+
+    def _acknowledge(
+        self, group_id: str, member_id: str, rows: Mapping[Partition, Sequence[Any]], client: Client, *, renews: bool
+    ) -> dict[Partition, Acknowledged] | Pending[dict[Partition, Acknowledged]]:
+        """Acknowledge records in each partition; return the answers once they are stored."""
+        answers: dict[Partition, Acknowledged] = {}
+        waiting: dict[Partition, Outcome] = {}
+        renews = renews and self._configs.is_on(group_id, RENEWS)
+        for each, batches in rows.items():
+            name, error = self._name_of(each, client)
+            if error is not ErrorCode.NONE:
+                answers[each] = Acknowledged(error)
+                continue
+            try:
+                acknowledgements = checked(batches, renews=renews)
+                waiting[each] = self._partitions.acknowledge(name, Key(group_id, *each), member_id, acknowledgements)
+            except KafkaError as refusal:
+                answers[each] = Acknowledged(refusal.code, refusal.message)
+
+        def collect(left: list[Partition], _: ErrorCode = ErrorCode.NONE) -> Any:
+            if not left:
+                return {each: answers[each] for each in rows}
+
+            def note(error: ErrorCode) -> Any:
+                answers[left[0]] = Acknowledged(error)
+                return collect(left[1:])
+
+            return then(waiting[left[0]], note)
+
+        return collect(list(waiting))  # type: ignore[no-any-return]
+
+    # -- for administrators -----------------------------------------------------------------------------------
+
+    def share_group_describe(self, request: Request, client: Client) -> Body:
+        body = request.body
+        return ShareGroupDescribeResponse(groups=[self._described(each, body, client) for each in body.group_ids])
+
+    def _described(self, group_id: str, body: Body, client: Client) -> Body:
+        make_row = ShareGroupDescribeResponse.row("groups")
+        make_member = ShareGroupDescribeResponse.row("groups.members")
+        try:
+            group = self._groups.described(group_id)
+            members = [
+                make_member(
+                    member_id=member.member_id,
+                    rack_id=member.rack_id,
+                    member_epoch=member.member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=sorted(member.topic_names),
+                    assignment=(self._named(member.assigned, client),),
+                )
+                for member in group.members.values()
+            ]
+        except KafkaError as error:
+            return make_row(error_code=error.code, error_message=error.message, group_id=group_id)
+        return make_row(
+            error_code=ErrorCode.NONE,
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=ASSIGNOR,
+            members=members,
+            authorized_operations=on_group(client, group_id) if body.include_authorized_operations else NOT_REQUESTED,
+        )
+
+    def _named(self, assignment: Mapping[bytes, Iterable[int]], client: Client) -> list[tuple[bytes, str, list[int]]]:
+        """An assignment with the names of its topics. Raises KafkaError for one that the client may not describe."""
+        rows = []
+        for topic_id, partitions in assignment.items():
+            name = self._groups.topics.name_of(topic_id)
+            if name is None:
+                continue
+            if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                raise KafkaError(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    "The group has described topic(s) that the client is not authorized to describe.",
+                )
+            rows.append((topic_id, name, sorted(partitions)))
+        return rows
+
+    def describe_share_group_offsets(self, request: Request, client: Client) -> Body:
+        make_row = DescribeShareGroupOffsetsResponse.row("groups")
+        rows = []
+        for group_id, topics in request.body.groups:
+            group = self._groups.find(group_id)
+            if topics is None:
+                wanted = [
+                    (name, sorted(numbers)) for name, numbers in (() if group is None else group.initialized.values())
+                ]
+                wanted = [each for each in wanted if client.may(Operation.DESCRIBE, ResourceType.TOPIC, each[0])]
+            else:
+                wanted = [(name, numbers) for name, numbers in topics]
+            described = [self._offsets_of(group_id, group, name, numbers, client) for name, numbers in wanted]
+            rows.append(make_row(group_id=group_id, topics=described, error_code=ErrorCode.NONE, error_message=None))
+        return DescribeShareGroupOffsetsResponse(groups=rows)
+
+    def _offsets_of(
+        self, group_id: str, group: ShareGroup | None, name: str, numbers: Sequence[int], client: Client
+    ) -> Body:
+        make_topic = DescribeShareGroupOffsetsResponse.row("groups.topics")
+        make_row = DescribeShareGroupOffsetsResponse.row("groups.topics.partitions")
+        topic_id = self._groups.topics.id_of(name)
+        if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.NONE
+        rows = []
+        for number in numbers:
+            found = make_row(
+                partition_index=number, start_offset=-1, leader_epoch=0, lag=-1, error_code=error, error_message=None
+            )
+            if error is ErrorCode.NONE and topic_id is not None:
+                kept = self._states.find(Key(group_id, topic_id, number))
+                if kept is not None:
+                    each = TopicPartition(name, number)
+                    found = found._replace(
+                        start_offset=kept.partition.start_offset,
+                        leader_epoch=self._partitions.leader_epoch(each),
+                        lag=self._partitions.lag(each, kept.partition),
+                    )
+            rows.append(found)
+        return make_topic(topic_name=name, topic_id=topic_id or NO_TOPIC_ID, partitions=rows)
+
+    def alter_share_group_offsets(self, request: Request, client: Client) -> Body:
+        body = request.body
+        make_row = AlterShareGroupOffsetsResponse.row("responses")
+        self._groups.without_members(body.group_id, makes=True)
+        rows = []
+        for name, partitions in body.topics:
+            topic_id = self._groups.topics.id_of(name)
+            results: list[tuple[int, ErrorCode, str | None]] = []
+            for number, offset in partitions:
+                each = TopicPartition(name, number)
+                try:
+                    if not client.may(Operation.READ, ResourceType.TOPIC, name):
+                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if topic_id is None or number not in self._topics.topics[name].partitions:
+                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    self._partitions.begin(each, Key(body.group_id, topic_id, number), offset)
+                    group = self._groups.without_members(body.group_id)
+                    self._groups.set_initialized(group, topic_id, name, (number,))
+                    results.append((number, ErrorCode.NONE, None))
+                except KafkaError as error:
+                    results.append((number, error.code, error.message))
+            rows.append(make_row(topic_name=name, topic_id=topic_id or NO_TOPIC_ID, partitions=results))
+        return AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, error_message=None, responses=rows)
+
+    def delete_share_group_offsets(self, request: Request, client: Client) -> Body:
+        body = request.body
+        make_row = DeleteShareGroupOffsetsResponse.row("responses")
+        self._groups.without_members(body.group_id)
+        rows = []
+        for (name,) in body.topics:
+            topic_id = self._groups.topics.id_of(name)
+            code, message = ErrorCode.NONE, None
+            try:
+                if not client.may(Operation.READ, ResourceType.TOPIC, name):
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                group = self._groups.without_members(body.group_id)
+                if topic_id is None or topic_id not in group.initialized:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for number in group.initialized[topic_id][1]:
+                    self._partitions.forget(Key(body.group_id, topic_id, number))
+                self._groups.set_initialized(group, topic_id, name, None)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            rows.append(
+                make_row(topic_name=name, topic_id=topic_id or NO_TOPIC_ID, error_code=code, error_message=message)
+            )
+        return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, error_message=None, responses=rows)
+
+
+def answered(result: HeartbeatResult) -> Body:
+    assignment = result.assignment
+    return ShareGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=None if assignment is None else (assignment,),
+    )
+
+
+def named(body: Body, client: Client) -> tuple[str, str, int]:
+    """Group, member and epoch of a request. Raises KafkaError."""
+    if not client.may(Operation.READ, ResourceType.GROUP, body.group_id or ""):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not body.group_id or not body.member_id or body.share_session_epoch < FINAL_EPOCH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return body.group_id, body.member_id, body.share_session_epoch
+
+
+def rows_of(topics: Sequence[Any]) -> dict[Partition, Sequence[Any]]:
+    """The acknowledgements of each partition of a request."""
+    return {(topic_id, number): batches for topic_id, partitions in topics for number, batches in partitions}
+
+
+def checked(batches: Sequence[Any], *, renews: bool) -> list[Acknowledgement]:
+    """Acknowledgements that are in order. Raises KafkaError(INVALID_REQUEST)."""
+    found = []
+    end = -1
+    last_kind = Kind.RENEW if renews else Kind.REJECT
+    if len(batches) > MOST_ACKNOWLEDGEMENTS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    for first, last, kinds in batches:
+        is_complete = len(kinds) in (1, last - first + 1)
+        if first > last or first < end or not is_complete or not all(0 <= each <= last_kind for each in kinds):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        end = last
+        found.append(Acknowledgement(first, last, kinds))
+    return found

@@ -1,0 +1,138 @@
+"""Share groups (KIP-932): a kind of group, its APIs, and the state of the partitions that groups share."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from minibroker.broker.apis.routes import Routes
+from minibroker.broker.cluster.metadata_cache import SHARE_STATE_TOPIC
+from minibroker.broker.cluster.sections import GROUP_CONFIGS
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import EVERYTHING
+from minibroker.broker.group.group_configs import GroupConfigs
+from minibroker.broker.group.group_topics import GroupTopics
+from minibroker.broker.metric import Found, families
+from minibroker.broker.parts import BrokerParts
+from minibroker.broker.replica.coordinator_log import CoordinatorLog
+from minibroker.broker.replica.leading import ACKS_ALL
+from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.wing import Wing
+from minibroker.broker.wings.share.dead_letters import DeadLetters
+from minibroker.broker.wings.share.group import ShareGroup, ShareGroupState
+from minibroker.broker.wings.share.groups import ShareGroups
+from minibroker.broker.wings.share.partition import State
+from minibroker.broker.wings.share.sessions import Sessions
+from minibroker.broker.wings.share.share_apis import ShareApis
+from minibroker.broker.wings.share.shared import SharedPartitions
+from minibroker.broker.wings.share.states import ShareStates
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+FAMILIES = families("""\
+groups = minibroker:type=ShareGroups (state)
+  Count | self | gauge groups | of members that share partitions, in this state | minibroker_share_groups
+""")
+FEATURE = "share.version"
+STATE_TIMEOUT_MS = 5000
+
+
+class ShareWing(Wing):
+    """One broker keeps a partition and the state of those who share it, so a cluster of several has no share groups."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        config, clock, timer = parts.config, parts.timers.clock, parts.timers.timer
+        state = parts.state
+        self._parts = parts
+        configs = GroupConfigs(config, lambda: state.get(GROUP_CONFIGS))
+        log = CoordinatorLog(
+            SHARE_STATE_TOPIC,
+            replica_manager=parts.replica_manager,
+            partition_count=partial(parts.metadata_cache.partition_count, SHARE_STATE_TOPIC),
+            clock=clock,
+            codec=Codec.NONE,
+            required_acks=ACKS_ALL,
+            timeout_ms=STATE_TIMEOUT_MS,
+        )
+        self._states = ShareStates(
+            log,
+            clock,
+            updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+            run_steps=parts.background.run_steps,
+        )
+        dead_letters = DeadLetters(parts.replica_manager, parts.metadata_cache, configs, clock)
+        self._partitions = SharedPartitions(
+            parts.replica_manager, self._states, dead_letters, configs=configs, clock=clock, timer=timer
+        )
+        self._sessions = Sessions(config.group_share_max_share_sessions)
+        self._groups = ShareGroups(
+            parts.groups,
+            GroupTopics(parts.metadata_cache),
+            config=config,
+            configs=configs,
+            clock=clock,
+            timer=timer,
+            prepare=self._prepare,
+            on_fenced=lambda group_id, member_id: self._apis.on_fenced(group_id, member_id),
+            on_deleted=self._forget,
+        )
+        self._apis = ShareApis(
+            self._groups, self._sessions, self._partitions, self._states, configs, parts.metadata_cache
+        )
+        parts.groups.cache.add_kind(self._groups)
+        parts.own.when_leading(self._states.on_leadership)
+        parts.features.add(FEATURE, 0, 1)
+        parts.probes.when_closed(self._apis.on_closed)
+
+    @classmethod
+    def is_asked_for(cls, config: KafkaConfig, options: ServeOptions) -> bool:
+        return options.zookeeper is None and options.cluster_dir is None and config.profile is EVERYTHING
+
+    def _prepare(self) -> None:
+        """Have the topic of the state, before a group needs it."""
+        if self._parts.metadata_cache.partition_count(SHARE_STATE_TOPIC) is None:
+            self._parts.topic_admin.ensure_internal_topic(SHARE_STATE_TOPIC)
+
+    def _forget(self, group_id: str) -> None:
+        """Delete the state of a group that is deleted."""
+        for key in self._states.keys_of(group_id):
+            try:
+                self._partitions.forget(key)
+            except KafkaError as error:
+                logger.warning("group %s: cannot delete its state of partition %s: %s", group_id, key, error)
+
+    def routes(self) -> Routes:
+        return self._apis.routes()
+
+    def metrics(self) -> Iterator[Found]:
+        states = Counter(group.state for group in self._parts.groups.all() if isinstance(group, ShareGroup))
+        for state in ShareGroupState:
+            yield FAMILIES["groups"].row((state.value,), states[state])
+
+    def calls(self) -> Mapping[str, Callable[..., object]]:
+        return {"shared_records": self.shared_records}
+
+    def shared_records(self, group_id: str) -> list[tuple[str, int, int, int, str, int, str, int, int]]:
+        """The records of a group in flight: topic, partition, first and last offset, state, deliveries, who holds them,
+        since and for how long still, in ms."""
+        now_ms = self._parts.timers.clock.monotonic_ms()
+        return [
+            (
+                name.topic,
+                name.partition,
+                run.first,
+                run.last,
+                run.state.name.lower(),
+                run.delivery_count,
+                run.member_id if run.state is State.ACQUIRED else "",
+                now_ms - run.since_ms if run.state is State.ACQUIRED else 0,
+                run.until_ms - now_ms if run.state is State.ACQUIRED else 0,
+            )
+            for key, name, partition in self._partitions.held()
+            if key.group_id == group_id
+            for run in partition.runs
+        ]
