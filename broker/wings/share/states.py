@@ -24,6 +24,7 @@ from minibroker.protocol.share_group_records import STATE_RECORDS, ShareSnapshot
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
+STORED = (State.AVAILABLE, State.ACKNOWLEDGED, State.ARCHIVED)
 
 
 class Key(NamedTuple):
@@ -197,6 +198,8 @@ def take(found: dict[Key, Kept], record: Record) -> None:
         kept.snapshot_epoch, kept.state_epoch = value.snapshot_epoch, value.state_epoch
         kept.snapshot_offset = record.offset
     else:
+        if key not in found:
+            return  # before the first snapshot that is left
         kept = found[key]
         kept.updates += 1
         if value.start_offset != NO_OFFSET:
@@ -204,6 +207,8 @@ def take(found: dict[Key, Kept], record: Record) -> None:
                 kept.partition.begin(value.start_offset)
             kept.partition.skip_to(value.start_offset)
     for first, last, state, count in value.state_batches:
+        if state not in STORED:
+            raise UnreadableRecordError(f"delivery state {state}")
         kept.partition.load(Run(first, last, State(state), count))
 
 
