@@ -110,6 +110,7 @@ nightly: $(VENV)/.dev
 	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants
+	@$(BIN)/python -m tests.simulation.small_scope
 	@$(BIN)/minibroker simulate --brokers 3 --seeds $(SEEDS)
 	@$(BIN)/minibroker simulate --brokers 1 --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
