@@ -31,7 +31,9 @@ def at_least_one(text: str) -> int:
 
 
 def places(text: str) -> list[int]:
-    """Read the places of events in a plan. Raises ArgumentTypeError."""
+    """Read the places of events in a plan; none in an empty text. Raises ArgumentTypeError."""
+    if not text:
+        return []
     if not all(each.isdecimal() for each in text.split(",")):
         raise argparse.ArgumentTypeError(f"{text!r} is not N,N as --shrink prints it")
     return [int(each) for each in text.split(",")]
@@ -120,7 +122,7 @@ def print_shrunk(plan: Any, kind: str, brokers: int) -> None:
     from minibroker.simulation.shrinking import places_of, shrink
 
     shrunk = shrink(plan, lambda smaller: any(each.kind == kind for each in run(smaller).findings), SHRINK_SECONDS)
-    places = ",".join(map(str, places_of(shrunk, draw(plan.seed, brokers))))
+    places = ",".join(map(str, places_of(shrunk, draw(plan.seed, brokers)))) or "''"
     print(f"shrunk to {len(shrunk.events)} events; again, with what is planted:")
     print(f"  minibroker simulate --brokers {brokers} --seed {plan.seed} --only {places}")
     print(shrunk)

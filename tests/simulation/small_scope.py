@@ -113,7 +113,7 @@ class Epochs(LeaderEpochCache):
 
 
 class ModelLog:
-    """What roles use of a log."""
+    """A log in memory, as far as roles use it."""
 
     topic_partition = PLACE
     config = SimpleNamespace(min_insync_replicas=1)
@@ -416,7 +416,7 @@ def decided_by(plan: ControllerPlan, before: PartitionState) -> PartitionState:
 
 
 def judge(world: World, *, is_unclean: bool) -> tuple[str, World]:
-    """What is wrong here, empty for nothing; and the world with what its leaders show."""
+    """Return what is wrong here, empty for nothing; and the world with what its leaders show."""
     for broker_id, node in enumerate(world.nodes, 1):
         lead = node.role
         if node.high_watermark > len(node.records):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from minibroker.simulation.__main__ import arguments
 from minibroker.simulation.memory_disk import SECTOR, File
 from minibroker.simulation.plan import Fault, draw
 
@@ -59,6 +60,12 @@ def test_power_fails_only_where_records_are_synced_before_they_count(brokers: in
     assert plans == [draw(seed, brokers) for seed in range(200)]
     synced = {plan.settings["log.flush.interval.messages"] for plan in plans if losing_power(plan.faults)}
     assert synced == {1}
+
+
+def test_a_plan_may_be_shrunk_to_no_event_at_all() -> None:
+    read = [arguments().parse_args(["--seed", "1", "--only", text]).only for text in ("", "0,12")]
+
+    assert read == [[], [0, 12]]
 
 
 def losing_power(faults: Iterable[Fault]) -> list[Fault]:
