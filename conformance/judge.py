@@ -25,7 +25,7 @@ from minibroker.conformance.steps import KEYS, PREFIX_MARK, Script, Step
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.primitives import ZERO_UUID
 
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS = 5.0
 SETTINGS_SECONDS = 0.3  # until a broker has surely applied altered configs
 COORDINATOR_SECONDS = 30.0
 POLL_SECONDS = 0.05
