@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1 or 4.4.0 itself, from its jars and without ZooKeeper: for what 2.0.1 does not have."""
+"""Apache Kafka 3.9.1, 4.0.0 or 4.4.0 itself, from its jars and without ZooKeeper: for what 2.0.1 does not have."""
 
 from __future__ import annotations
 

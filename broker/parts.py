@@ -184,7 +184,7 @@ class BrokerParts:
             run_steps=self.background.run_steps,
         )
         is_beside_kafka = self.state.is_beside_kafka
-        self.features = Features(self.state, SUPPORTED if config.profile is EVERYTHING and not is_beside_kafka else ())
+        self.features = Features(self.state, SUPPORTED if config.profile.has_features and not is_beside_kafka else ())
 
         def coordinator_of(transactional_id: str) -> int | None:
             number = log.partition_for(transactional_id)
@@ -320,7 +320,7 @@ def offered(profile: Profile, *, is_cluster_broker: bool) -> dict[int, Api]:
     if profile is EVERYTHING:
         listed = {key: api for key, api in API_TABLE.items() if not api.is_unlisted}
     else:
-        listed = {key: API_TABLE[key].until(last) for key, last in versions_of(profile.name).items()}
+        listed = {key: API_TABLE[key].between(*each) for key, each in versions_of(profile.name).items()}
     unlisted = {key: api for key, api in API_TABLE.items() if api.is_unlisted and is_cluster_broker}
     return dict(sorted((listed | unlisted).items()))
 

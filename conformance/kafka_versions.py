@@ -1,7 +1,8 @@
 """The versions of each API in Apache Kafka 2.0.1, and the settings that it does not have."""
 
-from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE, TOPIC_CONFIGS_SINCE
+from minibroker.broker.config.profiles import profile_of
 
+OF_2_0 = profile_of("2.0")
 # From kafka 2.0.1 ApiKeys: the last version of each API it has.
 LAST_VERSIONS_OF_KAFKA_2_0 = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 17: 1, 18: 2, 19: 3, 20: 2,
@@ -12,7 +13,4 @@ LAST_VERSIONS_OF_KAFKA_2_0 = {
 
 def is_later(setting: str) -> bool:
     """Whether a setting, or a config of topics, came after 2.0.1."""
-    later = SETTINGS_SINCE[LATER].split()
-    return setting in TOPIC_CONFIGS_SINCE[LATER].split() or any(
-        setting.startswith(each) if each.endswith(".") else setting == each for each in later
-    )
+    return setting in OF_2_0.unknown_topic_configs or not OF_2_0.has_setting(setting)

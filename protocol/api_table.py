@@ -38,8 +38,36 @@ ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
 IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
 
-# The releases of Kafka whose versions `since` has: those that `--act-as` names.
-RELEASES = ("0.10", "0.11", "1.1", "2.0")
+# The releases of Kafka whose versions `since` has, and the later ones that `--act-as` names: the last version of each
+# API, or the first and the last. Those of 2.8 are from a table of kafka-python; 3.9.1, 4.0.0 and 4.4.0 answered theirs.
+RELEASES_UNTIL_2_0 = ("0.10", "0.11", "1.1", "2.0")
+LATER_RELEASES = {
+    "2.8": """
+        0:9 1:12 2:6 3:11 8:8 9:7 10:3 11:7 12:4 13:4 14:5 15:5 16:4 17:1 18:3 19:7 20:6 21:2 22:4 23:4 24:3
+        25:3 26:3 27:1 28:3 29:2 30:2 31:2 32:4 33:2 34:2 35:2 36:2 37:3 38:2 39:2 40:2 41:2 42:2 43:2 44:1
+        45:0 46:0 47:0 48:1 49:1 50:0 51:0 57:0 60:0 61:0
+    """,
+    "3.9": """
+        0:11 1:17 2:9 3:12 8:9 9:9 10:6 11:9 12:4 13:5 14:5 15:5 16:5 17:1 18:4 19:7 20:6 21:2 22:5 23:4
+        24:5 25:4 26:4 27:1 28:4 29:3 30:3 31:3 32:4 33:2 34:2 35:4 36:2 37:3 38:3 39:2 40:2 41:3 42:2 43:2
+        44:1 45:0 46:0 47:0 48:1 49:1 50:0 51:0 55:2 57:1 60:1 61:0 64:0 65:0 66:1 68:0 69:0 74:0 75:0 80:0
+        81:0
+    """,
+    "4.0": """
+        0:12 1:4-17 2:1-10 3:13 8:2-9 9:1-9 10:6 11:2-9 12:4 13:5 14:5 15:6 16:5 17:1 18:4 19:2-7 20:1-6
+        21:2 22:5 23:2-4 24:5 25:4 26:5 27:1-1 28:5 29:1-3 30:1-3 31:1-3 32:1-4 33:2 34:1-2 35:1-4 36:2 37:3
+        38:1-3 39:1-2 40:1-2 41:1-3 42:2 43:2 44:1 45:0 46:0 47:0 48:1 49:1 50:0 51:0 55:2 57:2 60:2 61:0
+        64:0 65:0 66:1 68:1 69:1 74:0 75:0 80:0 81:0
+    """,
+    "4.4": """
+        0:13 1:4-18 2:1-11 3:13 8:2-10 9:1-10 10:6 11:9 12:4 13:5 14:5 15:6 16:5 17:1 18:5 19:2-7 20:1-6
+        21:2 22:5 23:2-4 24:5 25:4 26:5 27:1-2 28:6 29:1-3 30:1-3 31:1-3 32:1-4 33:2 34:1-2 35:1-5 36:2 37:3
+        38:1-3 39:1-2 40:1-2 41:1-3 42:3 43:2 44:1 45:1 46:0 47:0 48:1 49:1 50:0 51:0 55:2 57:2 60:2 61:0
+        64:0 65:0 66:2 68:1 69:1 74:1 75:0 76:1-1 77:1-1 78:1-2 79:1-2 80:1 81:0 83:0 84:0 85:1 86:0 87:1
+        88:1 89:1 90:1 91:0 92:0 93:0 94:0
+    """,
+}
+RELEASES = (*RELEASES_UNTIL_2_0, *LATER_RELEASES)
 # Kafka 2.0.1 shows the insides of the broker in place of it.
 NOT_AUTHORIZED = "Request is not authorized."
 
@@ -122,8 +150,8 @@ class ApiKey(IntEnum):
 
 
 class Since(NamedTuple):
-    """The release that brought an API, of RELEASES the first that has it; its last version in that and in each later
-    one of them."""
+    """The release that brought an API, of RELEASES_UNTIL_2_0 the first that has it; its last version in that and in
+    each later one of them."""
 
     release: str
     last_versions: tuple[int, ...]
@@ -140,7 +168,7 @@ class LaterCode(NamedTuple):
 class Api(NamedTuple):
     """One row of the table.
 
-    since               the release of Kafka that brought it; its versions in RELEASES
+    since               the release of Kafka that brought it; its versions in RELEASES_UNTIL_2_0
     rights              what an authorizer asks for, in its order: as kafka 2.0.1 KafkaApis, later ones as the Kafka
                         that brought them. A right on a group, a transactional id or the cluster is for the whole
                         request, if the request does not name them in rows. A right on resources that only the answer
@@ -182,9 +210,10 @@ class Api(NamedTuple):
         """The last version that kafka 2.0.1 has, whose answers the versions up to it get; -1 for none."""
         return self.since.last_versions[-1] if self.since.last_versions else -1
 
-    def until(self, last: int) -> Api:
-        """Return the API without the versions after `last`."""
-        return self._replace(request=self.request.until(last), response=self.response.until(last))
+    def between(self, first: int, last: int) -> Api:
+        """Return the API without the versions before `first` and after `last`."""
+        request, response = (each.between(first, last) for each in (self.request, self.response))
+        return self._replace(request=request, response=response)
 
 
 def since(release: str, *last_versions: int) -> Since:
@@ -388,11 +417,18 @@ for _api in ASKED_TABLE.values():
     assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
 
 
-def versions_of(release: str) -> dict[int, int]:
-    """The last version of each API that one of RELEASES lists and this broker has, by API key."""
-    place = RELEASES.index(release) - len(RELEASES)
+def versions_of(release: str) -> dict[int, tuple[int, int]]:
+    """The first and the last version of each API that one of RELEASES lists and this broker has, by API key."""
+    if release in LATER_RELEASES:
+        found = {}
+        for each in LATER_RELEASES[release].split():
+            key, _, versions = each.partition(":")
+            first, _, last = versions.rpartition("-")
+            found[int(key)] = int(first or 0), int(last)
+        return {key: found[key] for key, api in API_TABLE.items() if key in found and not api.is_unlisted}
+    place = RELEASES_UNTIL_2_0.index(release) - len(RELEASES_UNTIL_2_0)
     return {
-        key: api.since.last_versions[place]
+        key: (0, api.since.last_versions[place])
         for key, api in API_TABLE.items()
         if len(api.since.last_versions) >= -place and not api.is_unlisted
     }

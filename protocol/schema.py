@@ -324,9 +324,9 @@ class Message:
     def is_flexible(self, version: int) -> bool:
         return version >= self.first_flexible
 
-    def until(self, last: int) -> Message:
-        """The same message without the versions after `last`: the same types, and the same codecs."""
-        limited = Message(self.name, self.first_version, last, self.fields, self.first_flexible)
+    def between(self, first: int, last: int) -> Message:
+        """The same message without the versions before `first` and after `last`: the same types and codecs."""
+        limited = Message(self.name, first, last, self.fields, self.first_flexible)
         limited._rows, limited._decoders, limited._encoders = self._rows, self._decoders, self._encoders
         return limited
 

@@ -47,7 +47,7 @@ from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config import client_metrics
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.profiles import EVERYTHING, Habit
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.config.settings.changeable import InvalidDynamicConfig
 from minibroker.broker.config.settings.types import INT, InvalidValueError
 from minibroker.broker.group.group_configs import GroupConfigs
@@ -91,7 +91,10 @@ class ConfigApis:
         self._group_configs = group_configs
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
-        self._known_types = (*RESOURCE_NAMES, *(LATER_TYPES if config.profile is EVERYTHING else ()))
+        self._known_types = (
+            *RESOURCE_NAMES,
+            *(() if Habit.HIDES_UNKNOWN_TYPES in config.profile.habits else LATER_TYPES),
+        )
 
     def routes(self) -> Routes:
         return {

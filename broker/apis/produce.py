@@ -71,6 +71,8 @@ class ProduceApis:
         participation: Participation,
         profile: Profile = EVERYTHING,
     ) -> None:
+        refuses_old = Habit.REFUSES_OLD_PRODUCE in profile.habits
+        self._first_version = FIRST_VERSION_WITH_RECORD_BATCHES if refuses_old else 0
         self._knows_batches = Habit.KNOWS_NO_BATCHES not in profile.habits
         self._participation = participation
         self._replica_manager = replica_manager
@@ -81,6 +83,8 @@ class ProduceApis:
 
     def produce(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
+        if request.api_version < self._first_version:
+            raise KafkaProtocolError(f"Produce has no version {request.api_version}")
         entries, refused = self._split_refused(request)
         if body.acks not in VALID_ACKS:
             refused = self._refused_for_acks((*entries, *refused))

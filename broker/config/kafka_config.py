@@ -215,7 +215,7 @@ class KafkaConfig(KafkaSettings):
         for name in VERSIONS:
             if not self._is_known_version(name):
                 problems.append(f"Version `{self._values[name]}` is not a valid version{self._where(name)}")
-        for name in ("compression.type", "log.message.format.version"):
+        for name in filter(self.profile.has_setting, ("compression.type", "log.message.format.version")):
             problem = self.profile.problem_with_topic_config(name.removeprefix("log."), self._values[name])
             if problem is not None:
                 problems.append(problem + self._where(name))

@@ -16,22 +16,32 @@ from enum import Enum
 from typing import NamedTuple
 
 # The release of each name, oldest first: the columns of the tables below.
-RELEASES = {"0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1", "2.0": "2.0.1"}
-LATER = "later"
+RELEASES = {
+    "0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1", "2.0": "2.0.1",
+    "2.8": "2.8.2", "3.9": "3.9.1", "4.0": "4.0.0", "4.4": "4.4.0",
+}  # fmt: skip
+FIRST_WITH_FEATURES = "4.0"
 ABSENT = "-"
+REMOVED = "removed"  # a setting that the release no longer has
+FIRST_WITH_ZSTD = (2, 1)
 UNKNOWN_SERVER_ERROR = -1
 VERSION_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 # Defaults that differ in some release, from those of another one or from the broker's own.
 DEFAULTS = """
-    delete.topic.enable                     false        false        true      true
-    group.initial.rebalance.delay.ms        0            3000         3000      3000
-    inter.broker.protocol.version           0.10.2-IV0   0.11.0-IV2   1.1-IV0   2.0-IV1
-    log.message.format.version              0.10.2-IV0   0.11.0-IV2   1.1-IV0   2.0-IV1
-    offsets.retention.minutes               1440         1440         1440      10080
-    ssl.endpoint.identification.algorithm   -            -            -         https
-    transaction.abort.timed.out.transaction.cleanup.interval.ms  60000 60000 60000 60000
-    unclean.leader.election.enable          true         false        false     false
+    delete.topic.enable                    false false true true true true true true
+    group.initial.rebalance.delay.ms       0 3000 3000 3000 3000 3000 3000 3000
+    group.max.session.timeout.ms           300000 300000 300000 300000 1800000 1800000 1800000 1800000
+    inter.broker.protocol.version          0.10.2-IV0 0.11.0-IV2 1.1-IV0 2.0-IV1 2.8-IV1 3.9-IV0 removed removed
+    log.message.format.version             0.10.2-IV0 0.11.0-IV2 1.1-IV0 2.0-IV1 2.8-IV1 3.0-IV1 removed removed
+    message.max.bytes                      1000012 1000012 1000012 1000012 1048588 1048588 1048588 1048588
+    num.recovery.threads.per.data.dir      1 1 1 1 1 1 2 2
+    offsets.retention.minutes              1440 1440 1440 10080 10080 10080 10080 10080
+    replica.lag.time.max.ms                10000 10000 10000 10000 30000 30000 30000 30000
+    ssl.endpoint.identification.algorithm  - - - https https https https https
+    transaction.abort.timed.out.transaction.cleanup.interval.ms 60000 60000 60000 60000 10000 10000 10000 10000
+    unclean.leader.election.enable         true false false false false false false false
+    zookeeper.session.timeout.ms           6000 6000 6000 6000 18000 18000 removed removed
 """
 
 # Settings, and prefixes of settings, by the release that brought them.
@@ -48,18 +58,39 @@ SETTINGS_SINCE = {
         client.quota.callback.class log.message.downconversion.enable sasl.client.callback.handler.class
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh. sasl.server.callback.handler.class
     """,
-    LATER: """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms group.consumer. group.share.
-        log.cleaner.max.compaction.lag.ms replica.selector.class share. sasl.oauthbearer. sasl.server.max.receive.size
-        ssl.principal.mapping.rules
-        ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
+    "2.8": """
+        connection.failed.authentication.delay.ms connections.max.reauth.ms log.cleaner.max.compaction.lag.ms
+        replica.selector.class ssl.principal.mapping.rules ssl.keystore.key ssl.keystore.certificate.chain
+        ssl.truststore.certificates
+    """,
+    "3.9": """
+        group.consumer. sasl.oauthbearer. sasl.server.max.receive.size
+    """,
+    "4.4": """
+        group.share. share.
     """,
 }
-TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", LATER: "max.compaction.lag.ms"}
+# Settings, and prefixes, that a release removed; those of topics.
+SETTINGS_UNTIL = {
+    "3.9": """
+        advertised.host.name advertised.port host.name port quota.consumer.default quota.producer.default
+        zookeeper.sync.time.ms
+    """,
+    "4.0": """
+        broker.id.generation.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+        delegation.token.master.key inter.broker.protocol.version leader.imbalance.per.broker.percentage
+        log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
+        offsets.commit.required.acks password.encoder. reserved.broker.max.id zookeeper.
+    """,
+}
+TOPIC_CONFIGS_UNTIL = {
+    "4.0": "message.downconversion.enable message.format.version message.timestamp.difference.max.ms"
+}
+TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", "2.8": "max.compaction.lag.ms"}
 
 # The greatest error code of each release. ERRORS_INSTEAD replaces some of the later codes, UNKNOWN_SERVER_ERROR the
 # others.
-LAST_ERRORS = {"0.10": 44, "0.11": 55, "1.1": 71, "2.0": 72}
+LAST_ERRORS = {"0.10": 44, "0.11": 55, "1.1": 71, "2.0": 72, "2.8": 104, "3.9": 127, "4.0": 129, "4.4": 136}
 ERRORS_INSTEAD = {59: 45}  # UNKNOWN_PRODUCER_ID, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -77,6 +108,7 @@ class Habit(Enum):
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
     HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
     FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
+    REFUSES_OLD_PRODUCE = "Produce before v3 closes the connection, though ApiVersions lists it from v0 on"
     HAS_NO_DEFAULT_COUNTS = (
         "CreateTopics of -1 partitions or replicas is INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR"
     )
@@ -92,11 +124,15 @@ HABITS_UNTIL = {
     Habit.HOLDS_ANSWERS_BACK: "2.0",
     Habit.COMMITS_TO_MISSING_PARTITIONS: "2.0",
     Habit.DESCRIBES_MISSING_TOPICS: "2.0",
-    Habit.DELETION_TIMES_OUT: LATER,
-    Habit.HIDES_UNKNOWN_TYPES: LATER,
-    Habit.FAILS_FOR_MISSING_TOPICS: LATER,
-    Habit.HAS_NO_DEFAULT_COUNTS: LATER,
+    Habit.DELETION_TIMES_OUT: "2.8",
+    Habit.HIDES_UNKNOWN_TYPES: "2.8",
+    Habit.FAILS_FOR_MISSING_TOPICS: "2.8",
+    Habit.HAS_NO_DEFAULT_COUNTS: "2.8",
 }
+
+
+# The first release with the habit.
+HABITS_SINCE = {Habit.REFUSES_OLD_PRODUCE: "4.0"}
 
 
 class Profile(NamedTuple):
@@ -109,6 +145,7 @@ class Profile(NamedTuple):
     unknown_settings: tuple[str, ...]
     unknown_topic_configs: frozenset[str]
     habits: frozenset[Habit]
+    has_features: bool  # whether it answers ApiVersions with features that transactions and groups have
 
     def error_code_for(self, code: int) -> int:
         """The error code that this release answers in place of `code`."""
@@ -125,7 +162,8 @@ class Profile(NamedTuple):
             return f"Unknown topic config name: {name}"
         if self.release is None:
             return None
-        if name == "compression.type" and text.strip() == "zstd":
+        knows_zstd = message_format(self.release) >= FIRST_WITH_ZSTD
+        if name == "compression.type" and text.strip() == "zstd" and not knows_zstd:
             allowed = "uncompressed, snappy, lz4, gzip, producer"
             return f"Invalid value zstd for configuration {name}: String must be one of: {allowed}"
         if name == "message.format.version" and message_format(text) > message_format(self.release):
@@ -133,7 +171,7 @@ class Profile(NamedTuple):
         return None
 
 
-EVERYTHING = Profile("", None, None, {}, (), frozenset(), frozenset())
+EVERYTHING = Profile("", None, None, {}, (), frozenset(), frozenset(), has_features=True)
 
 
 def profile_of(name: str) -> Profile:
@@ -144,14 +182,25 @@ def profile_of(name: str) -> Profile:
         release,
         last_error=LAST_ERRORS[name],
         defaults={
-            setting: None if values[column] == ABSENT else values[column] for setting, *values in rows_of(DEFAULTS)
+            setting: None if values[column] == ABSENT else values[column]
+            for setting, *values in rows_of(DEFAULTS)
+            if values[column] != REMOVED
         },
-        unknown_settings=tuple(each for since in after(name) for each in SETTINGS_SINCE.get(since, "").split()),
-        unknown_topic_configs=frozenset(
-            TOPIC_CONFIGS_SINCE[since] for since in after(name) & TOPIC_CONFIGS_SINCE.keys()
+        unknown_settings=tuple(since_or_until(name, SETTINGS_SINCE, SETTINGS_UNTIL)),
+        unknown_topic_configs=frozenset(since_or_until(name, TOPIC_CONFIGS_SINCE, TOPIC_CONFIGS_UNTIL)),
+        habits=frozenset(
+            [habit for habit, until in HABITS_UNTIL.items() if until in after(name)]
+            + [habit for habit, since in HABITS_SINCE.items() if since not in after(name)]
         ),
-        habits=frozenset(habit for habit, until in HABITS_UNTIL.items() if until in after(name)),
+        has_features=FIRST_WITH_FEATURES not in after(name),
     )
+
+
+def since_or_until(name: str, since: Mapping[str, str], until: Mapping[str, str]) -> list[str]:
+    """Return the names that a release lacks: later ones brought them, or earlier ones removed them."""
+    later = after(name)
+    brought = [each for release, names in since.items() if release in later for each in names.split()]
+    return brought + [each for release, names in until.items() if release not in later for each in names.split()]
 
 
 def rows_of(table: str) -> list[list[str]]:
@@ -159,8 +208,8 @@ def rows_of(table: str) -> list[list[str]]:
 
 
 def after(name: str) -> set[str]:
-    """The releases after one, and LATER."""
-    return {*list(RELEASES)[list(RELEASES).index(name) + 1 :], LATER}
+    """The releases after one."""
+    return {*list(RELEASES)[list(RELEASES).index(name) + 1 :]}
 
 
 def message_format(version: str) -> tuple[int, ...]:

@@ -132,7 +132,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "minibroker_act_as",
         type="string",
         default="",
-        help="the release of Apache Kafka as which the session's broker acts: 0.10, 0.11, 1.1 or 2.0",
+        help="the release of Apache Kafka as which the session's broker acts: 0.10, 0.11, 1.1, 2.0, 2.8, ..., 4.4",
     )
     parser.addini(
         "minibroker_control",

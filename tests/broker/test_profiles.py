@@ -5,6 +5,7 @@ Versions and settings, error codes of the release's time, and its habits.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ import pytest
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.config import profiles
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
-from minibroker.broker.config.profiles import HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
+from minibroker.broker.config.profiles import HABITS_SINCE, HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
 from minibroker.broker.config.settings.changeable import SETTINGS
 from minibroker.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
-from minibroker.conformance.requests import frame
 from minibroker.protocol import api_table
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
 from minibroker.protocol.api_table import versions_of
@@ -47,12 +47,15 @@ def test_the_versions_of_an_api_only_grow_from_release_to_release() -> None:
     assert tuple(RELEASES) == api_table.RELEASES
     for api in API_TABLE.values():
         assert sorted(api.since.last_versions) == [*api.since.last_versions]
-        assert (api.since.release in RELEASES) == bool(api.since.last_versions)
+        assert (api.since.release in api_table.RELEASES_UNTIL_2_0) == bool(api.since.last_versions)
         assert api.last_of_2_0 <= api.versions[1]
 
 
 def test_every_setting_of_the_tables_is_one() -> None:
-    named = {name for name, *_ in rows_of(profiles.DEFAULTS)} | set(" ".join(profiles.SETTINGS_SINCE.values()).split())
+    tables = (profiles.SETTINGS_SINCE, profiles.SETTINGS_UNTIL)
+    named = {name for name, *_ in rows_of(profiles.DEFAULTS)} | set(
+        " ".join(text for each in tables for text in each.values()).split()
+    )
 
     assert [each for each in named if not any(known.startswith(each) for known in SETTINGS)] == []
     assert set(profiles.TOPIC_CONFIGS_SINCE.values()) <= TOPIC_CONFIGS.keys()
@@ -61,7 +64,7 @@ def test_every_setting_of_the_tables_is_one() -> None:
 def test_2_0_is_the_release_that_all_answers_are_compared_with_and_has_the_defaults_of_none() -> None:
     acting, own = KafkaConfig({}, profile=profile_of("2.0")), KafkaConfig({})
 
-    assert versions_of("2.0") == LAST_VERSIONS_OF_KAFKA_2_0
+    assert {key: last for key, (_, last) in versions_of("2.0").items()} == LAST_VERSIONS_OF_KAFKA_2_0
     other = [name for name, *_ in rows_of(profiles.DEFAULTS) if acting.text_of(name) != own.text_of(name)]
     assert other == ["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
 
@@ -69,18 +72,30 @@ def test_2_0_is_the_release_that_all_answers_are_compared_with_and_has_the_defau
 def tables() -> Iterable[str]:
     """The tables of docs/profiles.md."""
     releases = [versions_of(name) for name in RELEASES]
-    apis = sorted(versions_of("2.0"))
-    rows = ([str(int(key)), API_TABLE[key].name, *(str(each.get(key, "-")) for each in releases)] for key in apis)
+    apis = sorted({key for each in releases for key in each})
+    rows = ([str(int(key)), API_TABLE[key].name, *(shown(each.get(key)) for each in releases)] for key in apis)
     yield table(["key", "API", *RELEASES], rows)
     yield table(["setting", *RELEASES], ([f"`{name}`", *values] for name, *values in rows_of(profiles.DEFAULTS)))
     since = profiles.SETTINGS_SINCE.items()
     yield table(["since", "settings"], ([each, " ".join(map(starred, names.split()))] for each, names in since))
+    until = profiles.SETTINGS_UNTIL.items()
+    yield table(["until", "settings"], ([each, " ".join(map(starred, names.split()))] for each, names in until))
     of_topics = profiles.TOPIC_CONFIGS_SINCE.items()
     yield table(["since", "config of topics"], ([each, f"`{name}`"] for each, name in of_topics))
-    last_codes = ([name, f"{last} {ErrorCode(last).name}"] for name, last in profiles.LAST_ERRORS.items())
+    gone = profiles.TOPIC_CONFIGS_UNTIL.items()
+    yield table(["until", "config of topics"], ([each, " ".join(map(starred, names.split()))] for each, names in gone))
+    names = {int(each): each.name for each in ErrorCode}  # of those that this broker answers
+    last_codes = ([name, f"{last} {names.get(last, '')}".rstrip()] for name, last in profiles.LAST_ERRORS.items())
     yield table(["release", "last error code"], last_codes)
     instead = ([ErrorCode(code).name for code in codes] for codes in profiles.ERRORS_INSTEAD.items())
     yield table(["error code", "before it was known"], instead)
+
+
+def shown(versions: tuple[int, int] | None) -> str:
+    if versions is None:
+        return "-"
+    first, last = versions
+    return f"{first}-{last}" if first else str(last)
 
 
 def table(heads: list[str], rows: Iterable[Iterable[str]]) -> str:
@@ -104,7 +119,7 @@ def test_the_document_has_every_habit_and_its_releases(habit: Habit) -> None:
     marks = " | ".join("yes" if habit in profile_of(name).habits else "-" for name in RELEASES)
 
     assert f"| {habit.value} | {marks} | " in DOCUMENT.read_text(encoding="utf-8")
-    assert habit in HABITS_UNTIL
+    assert (habit in HABITS_UNTIL) is not (habit in HABITS_SINCE)
 
 
 async def offer(broker: InMemoryBroker, version: int = 0) -> dict[int, tuple[int, int]]:
@@ -117,17 +132,21 @@ async def offer(broker: InMemoryBroker, version: int = 0) -> dict[int, tuple[int
 async def test_a_release_offers_its_own_versions_of_the_apis(make_broker: MakeBroker, name: str) -> None:
     offered = await offer(make_broker(profile=profile_of(name)))
 
-    assert offered == {key: (0, last) for key, last in versions_of(name).items()}
+    assert offered == versions_of(name)
 
 
 @pytest.mark.parametrize("name", RELEASES)
-async def test_an_api_or_version_after_the_release_closes_the_connection(make_broker: MakeBroker, name: str) -> None:
+async def test_an_api_or_version_that_the_release_lacks_closes_the_connection(
+    make_broker: MakeBroker, name: str
+) -> None:
     broker = make_broker(profile=profile_of(name))
-    last_versions = versions_of(name)
+    offered = versions_of(name)
 
-    for key, api in API_TABLE.items():
-        version = last_versions.get(key, -1) + 1
-        if key == ApiKey.API_VERSIONS or version > api.versions[1]:
+    asked = [(key, offered.get(key, (0, -1))[1] + 1) for key in API_TABLE if key != ApiKey.API_VERSIONS]
+    asked += [(key, first - 1) for key, (first, _) in offered.items() if first]
+    for key, version in asked:
+        api = API_TABLE[key]
+        if not api.versions[0] <= version <= api.versions[1]:
             continue
         frame = encode_request(key, version, 1, "test", sample_body(ApiKey(key), version))
         with pytest.raises(KafkaProtocolError, match=f"{api.name} (is not served|has no version {version})"):
@@ -138,9 +157,12 @@ async def test_an_api_or_version_after_the_release_closes_the_connection(make_br
 async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name))
 
-    response = await broker.answer(frame(ApiKey.API_VERSIONS, versions_of(name)[ApiKey.API_VERSIONS] + 1, 7)[4:])
+    _, last = versions_of(name)[ApiKey.API_VERSIONS]
 
-    assert response == b"\0\0\0\7" + b"\0\x23" + b"\0\0\0\0"  # correlation id, UNSUPPORTED_VERSION, no APIs
+    response = await broker.answer(struct.pack(">hhih", ApiKey.API_VERSIONS, last + 1, 7, -1))
+
+    own = struct.pack(">ihhh", 1, ApiKey.API_VERSIONS, 0, last) if last >= 3 else bytes(4)  # KIP-511, of kafka 2.4
+    assert response == b"\0\0\0\7" + b"\0\x23" + own  # correlation id, UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize(("name", "magic"), [("0.10", 1), ("0.11", 2), ("1.1", 2), ("2.0", 2)])

@@ -20,7 +20,7 @@ import trio
 from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
 from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.requests import fetch_body, frame
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.api_table import versions_of
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -205,9 +205,8 @@ async def both(talk: Talk) -> None:
 
 async def timed(talk: Talk) -> None:
     """Every API in every version of 2.0.1, each on a connection of its own."""
-    last_versions = versions_of("2.0")
-    for key in API_TABLE:
-        for version in range(last_versions.get(key, -1) + 1):
+    for key, (_, last) in versions_of("2.0").items():
+        for version in range(last + 1):
             if key not in UNSENT:
                 body = sample_body(ApiKey(key), version)._asdict()
                 if key == ApiKey.FETCH:

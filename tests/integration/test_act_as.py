@@ -6,18 +6,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
+from benchmarks.later_kafka import LaterKafka
 from minibroker.broker.config.profiles import RELEASES, Habit, profile_of
 from minibroker.conformance.answers import Plain, differences
 from minibroker.conformance.conversation import CLOSED, SocketPeer
 from minibroker.conformance.holding import wait_for_coordinator
 from minibroker.conformance.steps import Script, Step, call
 from minibroker.protocol.api import API_TABLE, ApiKey
-from minibroker.protocol.api_table import versions_of
+from minibroker.protocol.api_table import LATER_RELEASES, RELEASES_UNTIL_2_0, versions_of
 from tests.conformance.scripts import conversations
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.clients import JAVA_OF_RELEASES, Client, ClientError
@@ -26,7 +28,7 @@ from tests.integration.members import wait_until_read
 from tests.integration.records import Record, numbered
 from tests.integration.wire import connection_to
 
-PROFILES = tuple(RELEASES)
+PROFILES = RELEASES_UNTIL_2_0
 CLIENTS = ("kafka-python-3.0", "confluent-kafka", "aiokafka")
 GROUP_LIBRARIES = ("kafka-python", "confluent-kafka", "aiokafka")
 # The last before the one that every comparison is with.
@@ -60,7 +62,7 @@ class Pair(NamedTuple):
     def differences(self, script: Script) -> list[str]:
         """In what is answered to those steps whose APIs the release has; messages for people aside."""
         last = versions_of(self.name)
-        steps = [replace(step, version=min(step.version, last[step.key])) for step in script if step.key in last]
+        steps = [replace(step, version=min(step.version, last[step.key][1])) for step in script if step.key in last]
         theirs, ours = (hold(broker, steps) for broker in (self.release, self.minibroker))
         return [
             f"{step!r}: {each}"
@@ -70,7 +72,7 @@ class Pair(NamedTuple):
         ]
 
 
-def hold(broker: BrokerProcess, script: Script) -> list[Plain]:
+def hold(broker: BrokerProcess | LaterKafka, script: Script) -> list[Plain]:
     with closing(SocketPeer(broker.host, broker.port)) as peer:
         return peer.hold(script, "of-")
 
@@ -114,8 +116,8 @@ def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
 def test_both_close_at_an_api_after_the_release_and_refuse_a_later_api_versions(pair: Pair) -> None:
     last = versions_of(pair.name)
     apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS and not api.is_unlisted]
-    script = [Step(api.name, last.get(api.key, -1) + 1, raw=bytes(40), connection=api.name) for api in apis]
-    versions = [Step("ApiVersions", version, raw=b"") for version in (last[ApiKey.API_VERSIONS] + 1, 99)]
+    script = [Step(api.name, last.get(api.key, (0, -1))[1] + 1, raw=bytes(40), connection=api.name) for api in apis]
+    versions = [Step("ApiVersions", version, raw=b"") for version in (last[ApiKey.API_VERSIONS][1] + 1, 99)]
 
     for broker in pair[1:]:
         assert [CLOSED] * len(script) == hold(broker, script)
@@ -159,7 +161,7 @@ def test_its_authorizer_answers_as_that_of_the_release(pair: Pair) -> None:
 def test_it_throttles_a_client_beyond_its_quota_as_the_release(pair: Pair, client: str) -> None:
     last = versions_of(pair.name)
     steps = [
-        replace(step, version=min(step.version, last[step.key])) for step in ASKED[f"a {client} beyond its quota"]()
+        replace(step, version=min(step.version, last[step.key][1])) for step in ASKED[f"a {client} beyond its quota"]()
     ]
 
     theirs, ours = (timed(broker, steps) for broker in pair[1:])
@@ -194,6 +196,45 @@ def timed(broker: BrokerProcess, steps: Script) -> Timed:
 
 def without_throttle(answer: Any) -> Any:
     return {name: value for name, value in answer.items() if name != "throttle_time_ms"}
+
+
+# Settings of later releases that have a default by the machine, or of what minibroker does otherwise in every release.
+NOT_ALIKE_LATER = NOT_ALIKE | {
+    "group.min.session.timeout.ms",
+    "group.initial.rebalance.delay.ms",
+    "metric.reporters",
+    "ssl.enabled.protocols",
+    "ssl.protocol",
+}
+
+
+@pytest.mark.sample(of=lambda name: name == "4.4")
+@pytest.mark.parametrize("name", [each for each in LATER_RELEASES if each != "2.8"])
+def test_a_later_release_has_its_versions_its_refusals_and_its_defaults(name: str, acting: Any, tmp_path: Path) -> None:
+    kafka = LaterKafka(tmp_path, release=RELEASES[name], heap="256m")
+    ours = acting(name)
+    first_refused = [
+        Step(API_TABLE[key].name, 2 if key == ApiKey.PRODUCE else first - 1, raw=bytes(40), connection=str(key))
+        for key, (first, _) in versions_of(name).items()
+        if first or (key == ApiKey.PRODUCE and name.startswith("4"))
+    ]
+    described = [call("DescribeConfigs", 2, resources=[(4, "0", None)])]
+    try:
+        theirs = kafka.start()
+        offered = offer(theirs.bootstrap)
+        rows = [
+            {row["name"]: row["value"] for row in hold(each, described)[0]["results"][0]["configs"]}
+            for each in (theirs, ours)
+        ]
+
+        assert offer(ours.bootstrap) == {key: offered[key] for key in versions_of(name)}
+        for each in (theirs, ours):
+            assert hold(each, first_refused) == [CLOSED] * len(first_refused)
+        common = rows[0].keys() & rows[1].keys() - NOT_ALIKE_LATER
+        assert {key: rows[1][key] for key in common} == {key: rows[0][key] for key in common}
+        assert rows[1].keys() - rows[0].keys() <= NOT_ALIKE_LATER
+    finally:
+        kafka.kill()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import SHARE_STATE_TOPIC
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.profiles import EVERYTHING
 from minibroker.broker.group.group_configs import GroupConfigs
 from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.metric import Found, families
@@ -90,7 +89,7 @@ class ShareWing(Wing):
 
     @classmethod
     def is_asked_for(cls, config: KafkaConfig, options: ServeOptions) -> bool:
-        return options.zookeeper is None and options.cluster_dir is None and config.profile is EVERYTHING
+        return options.zookeeper is None and options.cluster_dir is None and config.profile.has_setting("share.")
 
     def _prepare(self) -> None:
         """Have the topic of the state, before a group needs it."""
