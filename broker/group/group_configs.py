@@ -80,16 +80,29 @@ GROUP_CONFIGS: Mapping[str, GroupConfig] = {
         "group.consumer.min.session.timeout.ms",
         "group.consumer.max.session.timeout.ms",
     ),
-    **{
-        f"share.{name}": GroupConfig(f"group.share.{name}", f"group.share.min.{name}", f"group.share.max.{name}")
-        for name in (
-            "session.timeout.ms",
-            "heartbeat.interval.ms",
-            "record.lock.duration.ms",
-            "delivery.count.limit",
-            "partition.max.record.locks",
-        )
-    },
+    "share.session.timeout.ms": GroupConfig(
+        "group.share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"
+    ),
+    "share.heartbeat.interval.ms": GroupConfig(
+        "group.share.heartbeat.interval.ms",
+        "group.share.min.heartbeat.interval.ms",
+        "group.share.max.heartbeat.interval.ms",
+    ),
+    "share.record.lock.duration.ms": GroupConfig(
+        "group.share.record.lock.duration.ms",
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    "share.delivery.count.limit": GroupConfig(
+        "group.share.delivery.count.limit",
+        "group.share.min.delivery.count.limit",
+        "group.share.max.delivery.count.limit",
+    ),
+    "share.partition.max.record.locks": GroupConfig(
+        "group.share.partition.max.record.locks",
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
 }
 
 

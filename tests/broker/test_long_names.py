@@ -72,7 +72,7 @@ def with_texts(value: Any, text: str) -> Any:
 async def test_texts_that_are_not_utf8_are_answered_in_every_version(
     broker: InMemoryBroker, api: Api, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for version in range(api.versions[1] + 1):
+    for version in range(api.versions[0], api.versions[1] + 1):
         body = with_texts(sample(api.request, version), LONGEST_THAT_GROWS)
         frame = encode_request(api.key, version, 1, None, body).replace(LONGEST_THAT_GROWS.encode(), b"\xff" * 10_922)
         outcome = "waits"

@@ -350,6 +350,16 @@ SEEN_ELSEWHERE = {
     "integration/test_mixed_controllers.py": "inter.broker.protocol.version",
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "golden/conversations/consumer_groups.txt": "group.consumer.migration.policy",
+    "golden/conversations/share_groups.txt": "group.share.max.size group.share.max.share.sessions"
+    " group.share.heartbeat.interval.ms group.share.min.heartbeat.interval.ms group.share.max.heartbeat.interval.ms"
+    " group.share.session.timeout.ms group.share.min.session.timeout.ms group.share.max.session.timeout.ms"
+    " group.share.record.lock.duration.ms group.share.min.record.lock.duration.ms"
+    " group.share.max.record.lock.duration.ms group.share.delivery.count.limit"
+    " group.share.min.delivery.count.limit group.share.max.delivery.count.limit"
+    " group.share.partition.max.record.locks group.share.min.partition.max.record.locks"
+    " group.share.max.partition.max.record.locks share.coordinator.state.topic.num.partitions"
+    " share.coordinator.state.topic.replication.factor share.coordinator.state.topic.min.isr"
+    " share.coordinator.state.topic.segment.bytes share.coordinator.snapshot.update.records.per.snapshot",
     "broker/test_consumer_groups.py": "group.consumer.regex.refresh.interval.ms"
     " group.consumer.min.session.timeout.ms group.consumer.max.session.timeout.ms"
     " group.consumer.min.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms"
