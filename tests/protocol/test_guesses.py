@@ -42,7 +42,7 @@ def test_without_a_guess_there_is_another_step() -> None:
         ("orders", "unrecognized arguments: orders; see"),
         ("--log-level info", "'ERROR'); did you mean INFO? See"),
         ("--parent-pid x", "argument --parent-pid: 'x' is not a whole number; see"),
-        ("--act-as 4.0", "'2.0'); see"),
+        ("--act-as 5.0", "'4.4'); see"),
     ],
 )
 def test_a_wrong_option_of_serve_is_one_line_with_the_one_that_was_meant(
