@@ -122,7 +122,6 @@ def test_a_row_that_is_missing_is_a_difference() -> None:
 
 
 def test_an_answer_that_cannot_be_read_is_not_asked_for_again() -> None:
-    """librdkafka's mock cluster answers FindCoordinator v1 without its last fields."""
     step, cut_short = call("FindCoordinator", 1, retry=(15,), key="g"), (77).to_bytes(4, "big") + bytes(8)
     transcript = Transcript("r000001-")
 
