@@ -73,7 +73,8 @@ FETCH_APACHE_KAFKA = """
 from benchmarks.apache_kafka import kafka_jars
 from minibroker.broker.config.profiles import RELEASES
 from benchmarks.later_kafka import later_jars
-print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()), later_jars("4.4.0").name)
+older = [release for release in RELEASES.values() if release <= "2.0.1"]  # they run with ZooKeeper
+print(*(kafka_jars(release=release).name for release in older), later_jars("4.4.0").name)
 """
 FETCH_CONNECTOR = """
 from minibroker.spark_jobs.session import connector_jars

@@ -25,6 +25,7 @@ from minibroker.broker.config.settings.unused import ONLY_CHECKED, UNUSED, UNUSE
 from minibroker.broker.wings.consumer import wing as consumer
 from minibroker.broker.wings.looking import families as looking
 from minibroker.broker.wings.quotas import wing as quotas
+from minibroker.broker.wings.share import wing as share
 from minibroker.cli.app import GROUPS
 from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of, entries_of_cluster
 from minibroker.protocol.api_table import API_TABLE, Api
@@ -292,7 +293,7 @@ def fixtures() -> Iterator[tuple[str, str, str]]:
 def metrics_page() -> str:
     parts = [METRICS_HEAD, "## Of a cluster", METRICS_OF_CLUSTER, cluster_table(), "## Of a minibroker"]
     parts.append(METRICS_OF_BROKER)
-    families = [each for catalogue in (looking, quotas, consumer) for each in catalogue.FAMILIES.values()]
+    families = [each for catalogue in (looking, quotas, consumer, share) for each in catalogue.FAMILIES.values()]
     entries = [entry for family in families for entry in entries_of(family.head()) if entry.kind]
     for mbean_type in dict.fromkeys(entry.type for entry in entries):
         parts += [f"### {mbean_type}", broker_table([entry for entry in entries if entry.type == mbean_type])]

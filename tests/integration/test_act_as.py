@@ -255,7 +255,8 @@ def test_clients_write_and_read(name: str, acting: Any, drivers: Drivers) -> Non
     broker = acting(name)
     records = numbered(20)
 
-    for library in CLIENTS:
+    # aiokafka 0.14 sends batches of magic 2 to any broker, and Apache Kafka 0.10.2.2 refuses them too.
+    for library in CLIENTS if name != "0.10" else CLIENTS[:2]:
         client = drivers.get(library, broker.bootstrap)
         client.produce(library, records, codec="gzip")
         assert [record.value for record in records] == [each.value for each in client.consume(library, len(records))]
