@@ -12,7 +12,7 @@ ListGroups v0-v5 (v4 states, v5 types), DeleteGroups v0-v3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.group_kind import LeaveAnswer
+from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
@@ -46,6 +47,8 @@ from minibroker.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from minibroker.protocol.primitives import new
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
@@ -254,6 +257,24 @@ def has_left(version: int, answer: LeaveAnswer) -> Body:
 def client_host(client: Client) -> str:
     """The client's address as java.net.InetAddress prints it without a host name."""
     return "/" + client.address.rpartition(":")[0]
+
+
+def named_assignment(
+    assignment: Mapping[bytes, Iterable[int]], topics: GroupTopics, client: Client
+) -> list[tuple[bytes, str, list[int]]]:
+    """An assignment with the names of its topics. Raises KafkaError for one that the client may not describe."""
+    rows = []
+    for topic_id, partitions in assignment.items():
+        name = topics.name_of(topic_id)
+        if name is None:
+            continue
+        if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The group has described topic(s) that the client is not authorized to describe.",
+            )
+        rows.append((topic_id, name, sorted(partitions)))
+    return rows
 
 
 def identity_of(body: Body) -> MemberIdentity:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from minibroker.broker.group.group import Group
 from minibroker.broker.group.group_kind import AnyGroup, GroupKind
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import CLASSIC
 
 G = TypeVar("G")
@@ -49,6 +49,17 @@ class GroupCache:
         """A group of this class."""
         group = self._groups.get(group_id)
         return group if isinstance(group, kind) else None
+
+    def described(self, kind: type[G], group_id: str, what: str) -> G:
+        """A group of this class, which is `what`, for administrators. Raises KafkaError."""
+        refusal = self.check(group_id)
+        if refusal is not ErrorCode.NONE:
+            raise KafkaError(refusal)
+        group = self._groups.get(group_id)
+        if not isinstance(group, kind):
+            why = "not found" if group is None else f"is not {what}"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
+        return group
 
     def add_kind(self, kind: GroupKind) -> None:
         """Serve groups of this kind too."""

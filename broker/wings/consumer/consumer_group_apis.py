@@ -6,12 +6,11 @@ ConsumerGroupDescribe v0-v1. Version notes: v1 the protocol of each member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
-from minibroker.broker.apis.groups import client_host
+from minibroker.broker.apis.groups import client_host, named_assignment
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.wings.consumer.consumer_groups import ConsumerGroups
@@ -101,6 +100,7 @@ class ConsumerGroupApis:
         owned = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
         for topic_id, partitions in member.pending_revocation.items():
             owned.setdefault(topic_id, set()).update(partitions)
+        topics = self._groups.topics
         make_row = ConsumerGroupDescribeResponse.row("groups.members")
         return make_row(
             member_id=member.member_id,
@@ -111,25 +111,10 @@ class ConsumerGroupApis:
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.topic_names),
             subscribed_topic_regex=member.topic_regex,
-            assignment=(self._named(owned, client),),
-            target_assignment=(self._named(group.target_of(member.member_id), client),),
+            assignment=(named_assignment(owned, topics, client),),
+            target_assignment=(named_assignment(group.target_of(member.member_id), topics, client),),
             member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
         )
-
-    def _named(self, assignment: Mapping[bytes, Iterable[int]], client: Client) -> list[tuple[bytes, str, list[int]]]:
-        """An assignment with the names of its topics. Raises KafkaError for one that the client may not describe."""
-        rows = []
-        for topic_id, partitions in assignment.items():
-            name = self._groups.topics.name_of(topic_id)
-            if name is None:
-                continue
-            if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                raise KafkaError(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    "The group has described topic(s) that the client is not authorized to describe.",
-                )
-            rows.append((topic_id, name, sorted(partitions)))
-        return rows
 
 
 def answered(result: HeartbeatResult) -> Body:

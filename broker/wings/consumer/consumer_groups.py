@@ -29,7 +29,7 @@ from minibroker.broker.wings.consumer.heartbeats import Heartbeats
 from minibroker.broker.wings.consumer.migration import Migration
 from minibroker.broker.wings.consumer.regex_refresh import RegexRefresh
 from minibroker.protocol.consumer_group_records import key_of, read_record
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_values import CONSUMER
 from minibroker.protocol.record import Record
 from minibroker.purgatory.timing_wheel import Timer
@@ -154,14 +154,7 @@ class ConsumerGroups:
 
     def described(self, group_id: str) -> ConsumerGroup:
         """A group, for ConsumerGroupDescribe. Raises KafkaError."""
-        refusal = self._groups.check(group_id)
-        if refusal is not ErrorCode.NONE:
-            raise KafkaError(refusal)
-        group = self._groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
-            why = "not found" if group is None else "is not a consumer group"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
-        return group
+        return self._groups.described(ConsumerGroup, group_id, "a consumer group")
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """The assignor that the group's next assignment is made by."""

@@ -254,14 +254,7 @@ class ShareGroups:
 
     def described(self, group_id: str) -> ShareGroup:
         """A group, for ShareGroupDescribe. Raises KafkaError."""
-        refusal = self._groups.check(group_id)
-        if refusal is not ErrorCode.NONE:
-            raise KafkaError(refusal)
-        group = self._groups.get(group_id)
-        if not isinstance(group, ShareGroup):
-            why = "not found" if group is None else "is not a share group"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
-        return group
+        return self._groups.described(ShareGroup, group_id, "a share group")
 
     def without_members(self, group_id: str, *, makes: bool = False) -> ShareGroup:
         """A group without members, whose offsets may be changed; with `makes` a new one if there is none.

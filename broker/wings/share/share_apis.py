@@ -7,13 +7,13 @@ acquires at most so many records, and renews locks. As kafka 4.4 KafkaApis.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
-from minibroker.broker.apis.groups import client_host
+from minibroker.broker.apis.groups import client_host, named_assignment
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.group_configs import RECORD_LOCK_MS, RENEWS, GroupConfigs
@@ -300,7 +300,7 @@ class ShareApis:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     subscribed_topic_names=sorted(member.topic_names),
-                    assignment=(self._named(member.assigned, client),),
+                    assignment=(named_assignment(member.assigned, self._groups.topics, client),),
                 )
                 for member in group.members.values()
             ]
@@ -316,21 +316,6 @@ class ShareApis:
             members=members,
             authorized_operations=on_group(client, group_id) if body.include_authorized_operations else NOT_REQUESTED,
         )
-
-    def _named(self, assignment: Mapping[bytes, Iterable[int]], client: Client) -> list[tuple[bytes, str, list[int]]]:
-        """An assignment with the names of its topics. Raises KafkaError for one that the client may not describe."""
-        rows = []
-        for topic_id, partitions in assignment.items():
-            name = self._groups.topics.name_of(topic_id)
-            if name is None:
-                continue
-            if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                raise KafkaError(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    "The group has described topic(s) that the client is not authorized to describe.",
-                )
-            rows.append((topic_id, name, sorted(partitions)))
-        return rows
 
     def describe_share_group_offsets(self, request: Request, client: Client) -> Body:
         make_row = DescribeShareGroupOffsetsResponse.row("groups")
