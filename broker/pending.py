@@ -9,7 +9,7 @@ the function `then` distinguishes the two.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 U = TypeVar("U")
+K = TypeVar("K", bound=Hashable)
 
 
 class Abandonable(Protocol):
@@ -191,6 +192,29 @@ def unchanged(value: T) -> T:
 
 def ignore() -> None:
     """The follower of an abandoned Pending: its value, or its error, concerns no client any more."""
+
+
+def gather(outcomes: Mapping[K, T | Pending[T]]) -> dict[K, T] | Pending[dict[K, T]]:
+    """Return all values by key: at once if they are known, else a Pending of them, which fails with the first error."""
+    waiting = {key: each for key, each in outcomes.items() if type(each) is Pending}
+    values = cast("dict[K, T]", dict(outcomes))
+    if not waiting:
+        return values
+    gathered: Pending[dict[K, T]] = Pending()
+    left = set(waiting)
+
+    def take(key: K) -> None:
+        try:
+            values[key] = waiting[key].result()
+        except Exception as error:
+            gathered.fail(error)
+        left.discard(key)
+        if not left:
+            gathered.resolve(values)
+
+    for key, each in waiting.items():
+        each.when_known(partial(take, key))
+    return gathered.outcome()
 
 
 def then(outcome: T | Pending[T], follow: Callable[[T], U | Pending[U]]) -> U | Pending[U]:

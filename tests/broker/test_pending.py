@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.pending import Pending, then
+from minibroker.broker.pending import Pending, gather, then
 
 
 class Source:
@@ -175,6 +175,33 @@ def test_a_wait_leaves_no_cycle_for_the_garbage_collector() -> None:
         assert freed() is None
     finally:
         gc.enable()
+
+
+def test_values_are_gathered_however_many_are_known() -> None:
+    first: Pending[int] = Pending()
+    last: Pending[int] = Pending()
+    outcomes: dict[int, int | Pending[int]] = {**dict.fromkeys(range(10_000), 1), 3: first, 5: last}
+
+    assert gather({}) == {}
+    assert gather({1: 2, 3: 4}) == {1: 2, 3: 4}
+    gathered = gather(outcomes)
+    assert isinstance(gathered, Pending)
+    last.resolve(6)
+    assert not gathered.is_known
+    first.resolve(4)
+
+    assert gathered.result() == {**dict.fromkeys(range(10_000), 1), 3: 4, 5: 6}
+
+
+def test_what_is_gathered_fails_with_the_first_error() -> None:
+    first: Pending[int] = Pending()
+    outcomes: dict[int, int | Pending[int]] = {1: first, 2: Pending()}
+    gathered = gather(outcomes)
+    assert isinstance(gathered, Pending)
+    first.fail(ValueError("no"))
+
+    with pytest.raises(ValueError, match="no"):
+        gathered.result()
 
 
 async def test_a_task_waits_until_the_value_is_known(nursery: trio.Nursery) -> None:

@@ -17,7 +17,7 @@ from minibroker.broker.apis.groups import client_host, named_assignment
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.group_configs import RECORD_LOCK_MS, RENEWS, GroupConfigs
-from minibroker.broker.pending import Pending, then
+from minibroker.broker.pending import Pending, gather, then
 from minibroker.broker.wings.share.group import ShareGroup
 from minibroker.broker.wings.share.groups import ASSIGNOR, HeartbeatRequest, HeartbeatResult, ShareGroups
 from minibroker.broker.wings.share.partition import Acknowledgement, Kind
@@ -172,15 +172,12 @@ class ShareApis:
         make_row = ShareFetchResponse.row("responses.partitions")
         found = {(each.key.topic_id, each.key.partition): each for each in delivered}
         topics: dict[bytes, list[Body]] = {}
-        for each in (*failed, *sorted(fresh - failed.keys()), *found, *answered):
+        for each in dict.fromkeys((*failed, *sorted(fresh - failed.keys()), *found, *answered)):
             topic_id, number = each
-            rows = topics.setdefault(topic_id, [])
-            if any(row.partition == number for row in rows):
-                continue
             records = found.get(each)
             acknowledgement = answered.get(each, Acknowledged())
             error = failed.get(each, ErrorCode.NONE if records is None else records.error)
-            rows.append(
+            topics.setdefault(topic_id, []).append(
                 make_row(
                     partition=number,
                     error_code=error,
@@ -269,17 +266,10 @@ class ShareApis:
             except KafkaError as refusal:
                 answers[each] = Acknowledged(refusal.code, refusal.message)
 
-        def collect(left: list[Partition], _: ErrorCode = ErrorCode.NONE) -> Any:
-            if not left:
-                return {each: answers[each] for each in rows}
+        def answer(errors: Mapping[Partition, ErrorCode]) -> dict[Partition, Acknowledged]:
+            return {each: answers.get(each) or Acknowledged(errors[each]) for each in rows}
 
-            def note(error: ErrorCode) -> Any:
-                answers[left[0]] = Acknowledged(error)
-                return collect(left[1:])
-
-            return then(waiting[left[0]], note)
-
-        return collect(list(waiting))  # type: ignore[no-any-return]
+        return then(gather(waiting), answer)
 
     # -- for administrators -----------------------------------------------------------------------------------
 

@@ -304,22 +304,26 @@ class SharedPartitions:
 class DelayedShareFetch(DelayedOperation):
     """A ShareFetch that waits for records: for new ones, or for some that others give back."""
 
-    __slots__ = ("_asked", "_partitions", "pending")
+    __slots__ = ("_asked", "_found", "_partitions", "pending")
 
     def __init__(self, partitions: SharedPartitions, asked: Asked) -> None:
         super().__init__(asked.max_wait_ms)
         self.pending: Pending[list[Delivered]] = Pending(self)
         self._partitions = partitions
         self._asked = asked
+        self._found: list[tuple[Key, FetchedPartition | ErrorCode]] | None = None  # what completes it
 
     def try_complete(self) -> bool:
-        if is_enough(self._asked, self._partitions.readable(self._asked)):
+        found = self._partitions.readable(self._asked)
+        if is_enough(self._asked, found):
+            self._found = found
             return self.force_complete()
         return False
 
     def on_complete(self) -> None:
         try:
-            self.pending.resolve(self._partitions.deliver(self._asked, self._partitions.readable(self._asked)))
+            found = self._partitions.readable(self._asked) if self._found is None else self._found
+            self.pending.resolve(self._partitions.deliver(self._asked, found))
         except Exception as error:  # fails this fetch, not the append that completes it
             self.pending.fail(error)
 
