@@ -250,9 +250,9 @@ def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> b
     if not frame[4] & LZ4_INDEPENDENT_BLOCKS or frame[4] & LZ4_RESERVED:
         raise corrupt("lz4 blocks that depend on each other or on a dictionary are not supported")
     end = _lz4_descriptor_end(frame)
-    checksum = _header_checksum(frame[4:end]) if magic == 0 else frame[end : end + 1]
-    # As Kafka's reader, ignore what follows the frame.
-    frame = b"".join((frame[:end], checksum, frame[end + 1 : _lz4_frame_end(frame, end + 1)]))
+    frame = frame[: _lz4_frame_end(frame, end + 1)]  # as Kafka's reader, ignore what follows the frame
+    if magic == 0:
+        frame = b"".join((frame[:end], _header_checksum(frame[4:end]), frame[end + 1 :]))
     return _decompressed_into_room(lz4.decompress_into, frame, max_size, "lz4 frame")
 
 
