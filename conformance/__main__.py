@@ -18,6 +18,7 @@ from minibroker.conformance.judge import BrokerUnusableError, Judge
 from minibroker.conformance.recordings import NAMES, read_recording
 from minibroker.conformance.report import Report
 from minibroker.conformance.steps import KEYS
+from minibroker.protocol.arguments import Arguments
 
 CONVERSATIONS = 2000
 EPILOG = """examples:
@@ -45,12 +46,13 @@ def seed_number(text: str) -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="minibroker conform",
         description="Hold conversations with a broker whose answers of Apache Kafka are recorded, and print what it"
         " answers otherwise: the fewest requests that show it, and both answers field by field.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("address", nargs="?", metavar="HOST:PORT", help="a listener without TLS and login")
     parser.add_argument("--as", dest="release", choices=NAMES, default="2.0", help="the release to compare with (2.0)")

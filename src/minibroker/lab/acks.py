@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from minibroker.cluster import Cluster
 from minibroker.errors import BrokerError
-from minibroker.lab.program import Grade, LabFailed, Program, each_once, some_of, waited
+from minibroker.lab.program import Grade, LabFailed, Program, more, none_twice, some_of, waited
 
 TITLE = "What is acknowledged is kept: acks, min.insync.replicas, idempotence"
 TASK = """\
@@ -74,8 +74,7 @@ def graded(cluster: Cluster, program: Program) -> list[Grade]:
     orders: list[str] = []
 
     def give(count: int, *, seconds: float) -> None:
-        new = [f"order {len(orders) + number + 1}" for number in range(count)]
-        orders.extend(new)
+        new = more(orders, "order", count)
         program.give(new)
         waited(lambda: set(new) <= set(program.claims) or program.has_ended, seconds)
 
@@ -131,7 +130,7 @@ def graded(cluster: Cluster, program: Program) -> list[Grade]:
             "every order arrives in the end" if not unsent else f"never sent again: {some_of(unsent)}",
             "What was refused, or not answered, is to be sent again: see retries and delivery.timeout.ms.",
         ),
-        each_once(done, orders, "no order", "", TWICE)[1],
+        none_twice(done, orders, "order", TWICE),
         Grade(has_ended, "the program ends after the last order", "It should end when its standard input does."),
     ]
 

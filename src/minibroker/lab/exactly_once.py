@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from minibroker.lab.program import Grade, LabFailed, Program, each_once, waited
+from minibroker.lab.program import Grade, LabFailed, Program, more, none_lost, none_twice, waited
 from minibroker.process import Broker
 
 TITLE = "Exactly once: transactions from topic to topic"
@@ -38,6 +38,7 @@ PAYMENTS, RECEIPTS = "payments", "receipts"
 COUNT = 10
 PATIENCE_SECONDS = 30.0
 STRIKE_SECONDS = 15.0
+MOMENT_SECONDS = 0.5  # for what a program does beside the request that was refused
 SESSION_SECONDS = 50  # longer than what clients take for a session
 LOST = "It committed an offset before the receipt was in the log: then a program that dies has promised too much."
 TWICE = (
@@ -54,9 +55,7 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
         paid: list[str] = []
 
         def pay() -> None:
-            new = [f"payment {len(paid) + number + 1}" for number in range(COUNT)]
-            paid.extend(new)
-            broker.produce(PAYMENTS, new)
+            broker.produce(PAYMENTS, more(paid, "payment", COUNT))
 
         def is_copied() -> bool:
             return {f"receipt of {each}" for each in paid[-COUNT:]} <= set(receipts(broker))
@@ -71,7 +70,7 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
                 with broker.faults.disconnect(api=apis, topic=PAYMENTS if len(apis) > 1 else RECEIPTS) as fault:
                     pay()
                     waited(lambda fault=fault: fault.count > 0, STRIKE_SECONDS)  # type: ignore[misc]
-                    time.sleep(0.5)
+                    time.sleep(MOMENT_SECONDS)
                     program.kill()
                 broker.clock.advance(SESSION_SECONDS)  # its membership ends
                 program = start(broker.bootstrap_servers)
@@ -81,8 +80,10 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
             has_ended = program.ends()
         finally:
             program.kill()
+        done, wanted = receipts(broker), [f"receipt of {each}" for each in paid]
         return [
-            *each_once(receipts(broker), [f"receipt of {each}" for each in paid], "no receipt", LOST, TWICE),
+            none_lost(done, wanted, "receipt", LOST),
+            none_twice(done, wanted, "receipt", TWICE),
             Grade(
                 is_alive,
                 "the program goes on where it was killed",

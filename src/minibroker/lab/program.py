@@ -128,12 +128,21 @@ def some_of(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def each_once(done: Sequence[str], wanted: Sequence[str], what: str, lost_hint: str, twice_hint: str) -> list[Grade]:
-    """Grades for that each wanted thing is done, and none more than once."""
+def more(names: list[str], what: str, count: int) -> list[str]:
+    """Add so many names, `what` with its number from 1 on, and return the new ones."""
+    new = [f"{what} {len(names) + number + 1}" for number in range(count)]
+    names.extend(new)
+    return new
+
+
+def none_lost(done: Sequence[str], wanted: Sequence[str], what: str, hint: str) -> Grade:
+    """The grade for that each wanted thing is done."""
+    lost = [each for each in wanted if each not in done]
+    return Grade(not lost, f"no {what} is lost" if not lost else f"lost: {some_of(lost)}", hint)
+
+
+def none_twice(done: Sequence[str], wanted: Sequence[str], what: str, hint: str) -> Grade:
+    """The grade for that no wanted thing is done more than once."""
     counts = Counter(done)
-    lost = [each for each in wanted if not counts[each]]
     twice = [each for each in wanted if counts[each] > 1]
-    return [
-        Grade(not lost, f"{what} is lost" if not lost else f"lost: {some_of(lost)}", lost_hint),
-        Grade(not twice, f"{what} is there twice" if not twice else f"twice: {some_of(twice)}", twice_hint),
-    ]
+    return Grade(not twice, f"no {what} is there twice" if not twice else f"twice: {some_of(twice)}", hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from minibroker.lab.program import Grade, LabFailed, Program, each_once, waited
+from minibroker.lab.program import Grade, LabFailed, Program, more, none_lost, none_twice, waited
 from minibroker.process import Broker
 
 TITLE = "Members come, leave and die: rebalances, and when to commit"
@@ -77,9 +77,7 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
     given: list[str] = []
 
     def give(count: int, milliseconds: int) -> None:
-        new = [f"job {len(given) + number + 1}" for number in range(count)]
-        given.extend(new)
-        broker.produce(TOPIC, [f"{each} {milliseconds}" for each in new])
+        broker.produce(TOPIC, [f"{each} {milliseconds}" for each in more(given, "job", count)])
 
     def done() -> list[str]:
         return [claim for each in programs for claim in each.claims]
@@ -99,9 +97,9 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
     give(COUNT, SHORT_MS)
     waited(lambda: len(programs[0].claims) >= before + FEW, PATIENCE_SECONDS)
     has_ended = programs[0].ends()
-    time.sleep(SESSION_MS / 1000 + 1)
+    time.sleep(SESSION_MS / 1000 + 1)  # only then do others get what it has not left
     waited(is_done, PATIENCE_SECONDS)
-    in_order = each_once(done(), given, "no job", LOST, TWICE)
+    in_order = none_twice(done(), given, "job", TWICE)
     # A job for each partition, so that one is at work; the member dies in it.
     give(PARTITIONS, LONG_MS)
     time.sleep(WORKED_SECONDS)
@@ -114,9 +112,9 @@ def graded(broker: Broker, programs: list[Program], start: Callable[[str], Progr
             "two members share the jobs",
             "Members of one group.id share the partitions: subscribe to the topic.",
         ),
-        in_order[1],
+        in_order,
         Grade(has_ended, "a member ends on SIGTERM", "Handle SIGTERM, and close the consumer."),
-        each_once(done(), given, "no job", LOST, "")[0],
+        none_lost(done(), given, "job", LOST),
     ]
 
 

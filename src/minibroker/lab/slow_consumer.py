@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minibroker.lab.program import Grade, LabFailed, Program, each_once, waited
+from minibroker.lab.program import Grade, LabFailed, Program, more, none_lost, none_twice, waited
 from minibroker.process import Broker
 
 TITLE = "Slow work: max.poll.interval.ms, and polling while you work"
@@ -73,9 +73,7 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
         photos: list[str] = []
 
         def give(count: int, milliseconds: int) -> None:
-            new = [f"photo {len(photos) + number + 1}" for number in range(count)]
-            photos.extend(new)
-            broker.produce(TOPIC, [f"{each} {milliseconds}" for each in new])
+            broker.produce(TOPIC, [f"{each} {milliseconds}" for each in more(photos, "photo", count)])
 
         try:
             give(FEW, SHORT_MS)
@@ -94,11 +92,12 @@ def run(start: Callable[[str], Program]) -> list[Grade]:
                 bool(joins) and max(intervals_ms, default=0) <= ALLOWED_MS,
                 f"max.poll.interval.ms is at most {ALLOWED_MS}"
                 if intervals_ms
-                else "the program is no member of a group",
+                else "the program is not a member of a group",
                 "A group that waits for minutes for a program that hangs is no help: leave the interval short.",
             ),
             Grade(not left, "the member stays in its group" if not left else "the member has left its group", HINT),
-            *each_once(done, photos, "no photo", HINT, HINT),
+            none_lost(done, photos, "photo", HINT),
+            none_twice(done, photos, "photo", HINT),
             Grade(has_ended, "the program ends on SIGTERM", "Handle SIGTERM, and close the consumer."),
         ]
 
