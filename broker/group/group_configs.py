@@ -39,7 +39,7 @@ class GroupConfig(NamedTuple):
 
 
 class TextConfig(NamedTuple):
-    """A config that is no number: its default, and what a value has to match."""
+    """A config whose value is text: its default, and the pattern of a value."""
 
     default: str
     pattern: str
@@ -130,7 +130,7 @@ class GroupConfigs:
         return min(max(int(text), least), most)
 
     def text(self, group_id: str, name: str) -> str:
-        """The value of a config that is no number."""
+        """The value of a config whose value is text."""
         return self.of(group_id).get(name, TEXT_CONFIGS[name].default)
 
     def is_on(self, group_id: str, name: str) -> bool:

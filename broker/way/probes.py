@@ -82,7 +82,7 @@ class Probes:
         self._when_changed.append(call)
 
     def when_closed(self, call: Callable[[Client, str], None]) -> None:
-        """Call with each connection that is closed, and why, whoever looks."""
+        """Have this called with each connection that ends, and with the reason, also while no probe looks."""
         self._when_closed.append(call)
         self._find()
 
