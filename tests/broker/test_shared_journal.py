@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -36,7 +37,8 @@ class Killed(BaseException):
 class Paused:
     """Does something before one of the calls to the system in its block, of which the first has the number 1.
 
-    To the broker of the block it is as if it had been stopped (SIGSTOP) for that time.
+    To the broker of the block it is as if it had been stopped (SIGSTOP) for that time. Python collects no garbage
+    meanwhile: files of earlier tests would be closed by calls that count here.
     """
 
     def __init__(self, number: int, meanwhile: Callable[[], object]) -> None:
@@ -45,6 +47,7 @@ class Paused:
         self._real = [(module, name, getattr(module, name)) for module, name in CALLS]
 
     def __enter__(self) -> Paused:
+        gc.disable()
         for module, name, real in self._real:
             setattr(module, name, partial(self._call, real))
         return self
@@ -52,6 +55,7 @@ class Paused:
     def __exit__(self, *error: object) -> None:
         for module, name, real in self._real:
             setattr(module, name, real)
+        gc.enable()
 
     def _call(self, real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self.left -= 1

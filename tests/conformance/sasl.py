@@ -326,8 +326,11 @@ def size_scripts() -> dict[str, Script]:
 # -- conversations --------------------------------------------------------------------------------------------
 
 
-def hold(script: Script, port: int) -> list[Json]:
-    """Hold one conversation; each step's outcome: the answers in it, and `closed` if the broker closed then."""
+def hold(script: Script, port: int, *, end_seconds: float = END_SECONDS) -> list[Json]:
+    """Hold one conversation; each step's outcome: the answers in it, and `closed` if the broker closed then.
+
+    A connection that the broker has not closed `end_seconds` after the last answer is `open`.
+    """
     with RawConnection("127.0.0.1", port, answer_seconds=ANSWER_SECONDS) as connection:
         tokens: list[bytes] = []
         outcomes: list[Json] = []
@@ -346,7 +349,7 @@ def hold(script: Script, port: int) -> list[Json]:
             if CLOSED in outcome:
                 return outcomes
         # A connection that is open answers nothing more.
-        has_ended = connection.has_answer(within_seconds=END_SECONDS) and connection.receive_frame() is None
+        has_ended = connection.has_answer(within_seconds=end_seconds) and connection.receive_frame() is None
         return [*outcomes, CLOSED if has_ended else OPEN]
 
 
