@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from minibroker.admin.acls import Rule, Wanted, creation_of, filter_of, no_right, refusal, rule_of
 from minibroker.admin.outcomes import Outcome
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client.client import Client
 from minibroker.client.errors import ClientError, check
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
+T = TypeVar("T")
 OF_ZOOKEEPER = "kafka.security.auth.SimpleAclAuthorizer"  # and of minibroker
 OF_KRAFT = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -40,6 +43,13 @@ def are_hidden(client: Client) -> bool:
     except ClientError:  # a release without it
         return False
     return bool(answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def hidden_unless(rows: T, client: Client, what: str) -> T:
+    """The rows. Where there are none, it is noted if ACLs may hide them from this user."""
+    if not rows and are_hidden(client):
+        lacks(f"no {what} that this user may see; ask the cluster's administrator for Describe")
+    return rows
 
 
 def rules(client: Client, wanted: Iterable[Wanted]) -> list[Rule]:

@@ -199,16 +199,6 @@ def release_of(client: Client) -> tuple[int, ...]:
     return ()
 
 
-def hidden_unless(rows: T, client: Client, what: str) -> T:
-    """The rows. Where there are none, it is noted if ACLs may hide them from this user."""
-    if not rows:
-        from minibroker.any_cluster.acl_admin import are_hidden
-
-        if are_hidden(client):
-            lacks(f"no {what} that this user may see; ask the cluster's administrator for Describe")
-    return rows
-
-
 # -- several questions at once ----------------------------------------------------------------------------------
 
 

@@ -21,7 +21,8 @@ from minibroker.admin.groups import (
     streams_group,
     type_of,
 )
-from minibroker.any_cluster.cluster import at_coordinators, hidden_unless, lacks_answer, of_each
+from minibroker.any_cluster.acl_admin import hidden_unless
+from minibroker.any_cluster.cluster import at_coordinators, lacks_answer, of_each
 from minibroker.client.client import Client, Question
 from minibroker.client.coordinators import when_there
 from minibroker.client.errors import NoAnswer, check

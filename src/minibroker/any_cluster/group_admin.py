@@ -15,7 +15,8 @@ from minibroker.admin.outcomes import Outcome, in_order
 from minibroker.admin.positions import Position
 from minibroker.any_cluster.cluster import at_coordinators, both, lacks_answer, of_each, topics_of
 from minibroker.any_cluster.described_groups import described, group_ids, groups_listed
-from minibroker.any_cluster.partition_offsets import latest_of, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.partition_offsets import latest_of, partitions_of, ranges_of
+from minibroker.any_cluster.record_distances import offsets_at
 from minibroker.client.client import Client, Question
 from minibroker.client.coordinators import by_coordinator, committed_offsets, when_there
 from minibroker.client.topic_partition import TopicPartition, by_topic

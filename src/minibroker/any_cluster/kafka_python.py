@@ -16,10 +16,9 @@ from minibroker.any_cluster import codecs
 from minibroker.any_cluster.bootstrap import Properties
 from minibroker.any_cluster.client_properties import for_kafka_python, unknown_of
 from minibroker.any_cluster.logins import login_of
-from minibroker.any_cluster.record_clients import CannotReadOn
 from minibroker.any_cluster.record_lines import NewRecord, is_utf8
 from minibroker.any_cluster.record_text import ATTRIBUTES
-from minibroker.client.errors import ClientError, NoAnswer, check
+from minibroker.client.errors import CannotReadOn, ClientError, NoAnswer, check
 from minibroker.client.topic_partition import TopicPartition as OurPartition
 from minibroker.errors import BadValue
 from minibroker.protocol.errors import ErrorCode, KafkaError

@@ -19,10 +19,9 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from minibroker.any_cluster.logins import for_librdkafka
-from minibroker.any_cluster.record_clients import CannotReadOn, OwnHeaders
-from minibroker.any_cluster.record_lines import Headers, NewRecord, is_utf8
+from minibroker.any_cluster.record_lines import Headers, NewRecord, OwnHeaders, is_utf8
 from minibroker.any_cluster.record_text import Access
-from minibroker.client.errors import NoAnswer, error_name
+from minibroker.client.errors import CannotReadOn, NoAnswer, error_name
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.protocol.errors import ErrorCode, known_error
 from minibroker.protocol.errors import KafkaError as Refusal

@@ -1,4 +1,4 @@
-"""Asks the leaders of partitions for their first and last offsets, and for the offset of a position.
+"""Asks the leaders of partitions for their first and last offsets, and for those of times.
 
 A partition whose leader does not answer, or that has none, is left out of each answer, and noted as a shortfall. A time
 means the first record that is not older; past the last record it means the end, as in Kafka's own tools.
@@ -11,8 +11,7 @@ from typing import Any
 
 from minibroker import patience
 from minibroker.admin.outcomes import DENIED
-from minibroker.admin.partitions import OffsetRange, clamped, named
-from minibroker.admin.positions import Position
+from minibroker.admin.partitions import OffsetRange, named
 from minibroker.any_cluster.cluster import lacks_answer, of_each, topics_of
 from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client.client import Client, Question
@@ -87,42 +86,6 @@ def ends_of(
     """The first offset of each partition whose leader answers, and the next one."""
     earliest, latest = found_at(client, partitions, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, committed_only=committed_only)
     return earliest, latest
-
-
-def offsets_at(
-    client: Client, position: Position, ranges: dict[TopicPartition, OffsetRange], *, committed_only: bool = False
-) -> Offsets:
-    """The offset of that position in each partition, never outside it.
-
-    A distance is one of records, with `committed_only` of those that read_committed returns.
-    """
-    if position.kind == "time":
-        found = asked(client, ranges, position.value)
-        wanted = {partition: found[partition] for partition in ranges if partition in found}
-    else:
-        wanted = {}
-        for at, inside in ranges.items():
-            try:
-                wanted[at] = offset_of(client, position, at, inside, committed_only=committed_only)
-            except NoAnswer as error:
-                lacks_answer(error, named([at]))
-    return {partition: clamped(offset, ranges[partition]) for partition, offset in wanted.items()}
-
-
-def offset_of(
-    client: Client, position: Position, at: TopicPartition, inside: OffsetRange, *, committed_only: bool
-) -> int:
-    """The offset of a position that is not a time."""
-    from minibroker.any_cluster.record_distances import Counting
-
-    if position.kind == "offset":
-        return position.value
-    if position.value == 0 or inside.earliest == inside.latest:
-        return inside.earliest if position.kind == "beginning" else inside.latest
-    counting = Counting(client, at.topic, at.partition, inside, committed_only=committed_only)
-    if position.kind == "beginning":
-        return counting.behind_first(position.value)
-    return counting.before_last(-position.value)
 
 
 def latest_of(client: Client, partitions: Collection[TopicPartition], *, committed_only: bool = False) -> Offsets:

@@ -14,7 +14,7 @@ from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.client_properties import normalized
 from minibroker.any_cluster.cluster import failures_explained, first_reachable
 from minibroker.any_cluster.record_appends import ExactAppends
-from minibroker.any_cluster.record_lines import Headers, NewRecord
+from minibroker.any_cluster.record_lines import NewRecord, OwnHeaders
 from minibroker.any_cluster.record_text import Access
 from minibroker.client.address import Address
 from minibroker.client.topic_partition import TopicPartition
@@ -27,13 +27,6 @@ RECONNECT_MS = 1_000  # at most, between two tries to connect to a broker that i
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 BATCH_BYTES = 1_000_000
 QUEUE_KBYTES = 128 * 1024
-
-
-OwnHeaders = Callable[[str, int, int], Headers]  # of a topic, a partition and an offset
-
-
-class CannotReadOn(Exception):
-    """A client library fails at a batch, perhaps without its partition; its own error is the cause."""
 
 
 class RecordConsumer(Protocol):

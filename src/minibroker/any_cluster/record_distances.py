@@ -1,4 +1,4 @@
-"""The offset that is a number of records from the beginning or the end of a partition.
+"""The offset of a position: of a time, or a number of records from the beginning or the end of a partition.
 
 Offsets are not enough: markers of transactions and compaction leave offsets without a record, and read_committed leaves
 out aborted ones. Batches are counted by their headers; only the one that the offset is in is decoded.
@@ -10,15 +10,54 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from minibroker.admin.partitions import OffsetRange
+from minibroker.admin.partitions import OffsetRange, clamped, named
+from minibroker.admin.positions import Position
 from minibroker.any_cluster.batch_fetching import refused, rows_of
-from minibroker.any_cluster.partition_offsets import leaders_of
+from minibroker.any_cluster.cluster import lacks_answer
+from minibroker.any_cluster.partition_offsets import asked, leaders_of
 from minibroker.client.client import Client
+from minibroker.client.errors import NoAnswer
+from minibroker.client.offsets import Offsets
 from minibroker.client.reading import ANSWER_BYTES, batches_in, fetching, records_in
+from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import KafkaError
 
 WINDOW_MIN = 100
+
+
+def offsets_at(
+    client: Client, position: Position, ranges: dict[TopicPartition, OffsetRange], *, committed_only: bool = False
+) -> Offsets:
+    """The offset of that position in each partition, never outside it.
+
+    A distance is one of records, with `committed_only` of those that read_committed returns.
+    """
+    if position.kind == "time":
+        found = asked(client, ranges, position.value)
+        wanted = {partition: found[partition] for partition in ranges if partition in found}
+    else:
+        wanted = {}
+        for at, inside in ranges.items():
+            try:
+                wanted[at] = offset_of(client, position, at, inside, committed_only=committed_only)
+            except NoAnswer as error:
+                lacks_answer(error, named([at]))
+    return {partition: clamped(offset, ranges[partition]) for partition, offset in wanted.items()}
+
+
+def offset_of(
+    client: Client, position: Position, at: TopicPartition, inside: OffsetRange, *, committed_only: bool
+) -> int:
+    """The offset of a position that is not a time."""
+    if position.kind == "offset":
+        return position.value
+    if position.value == 0 or inside.earliest == inside.latest:
+        return inside.earliest if position.kind == "beginning" else inside.latest
+    counting = Counting(client, at.topic, at.partition, inside, committed_only=committed_only)
+    if position.kind == "beginning":
+        return counting.behind_first(position.value)
+    return counting.before_last(-position.value)
 
 
 class Counted(NamedTuple):

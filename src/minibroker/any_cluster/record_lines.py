@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -27,6 +27,7 @@ FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers"
 NO_VALUE = 'no "value"; write "value": null for a tombstone'
 NOT_JSON = "leave --json out if the lines are the values"
 Headers = list[tuple[str, bytes | None]]
+OwnHeaders = Callable[[str, int, int], Headers]  # of a topic, a partition and an offset
 Encoding = Literal["text", "hex", "base64"]  # of keys and values in lines
 
 

@@ -24,17 +24,18 @@ from minibroker.admin.topics import (
     refusal,
     refusal_of_deletion,
 )
-from minibroker.any_cluster.cluster import both, hidden_unless, lacks_answer, of_each, topics_of
+from minibroker.any_cluster.acl_admin import hidden_unless
+from minibroker.any_cluster.cluster import both, lacks_answer, of_each, topics_of
 from minibroker.any_cluster.config_admin import configs_of
 from minibroker.any_cluster.partition_offsets import (
     by_leader,
     bytes_of,
     ends_of,
     missing_topic,
-    offsets_at,
     partitions_of,
     ranges_of,
 )
+from minibroker.any_cluster.record_distances import offsets_at
 from minibroker.client.client import Client, Question
 from minibroker.client.errors import NoAnswer
 from minibroker.client.topic_partition import TopicPartition

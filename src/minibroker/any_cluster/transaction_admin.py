@@ -12,7 +12,8 @@ from typing import Any
 
 from minibroker.admin.partitions import chosen
 from minibroker.admin.transactions import ActiveProducer, Described, Listed
-from minibroker.any_cluster.cluster import at_coordinators, hidden_unless, of_each
+from minibroker.any_cluster.acl_admin import hidden_unless
+from minibroker.any_cluster.cluster import at_coordinators, of_each
 from minibroker.any_cluster.partition_offsets import by_leader, partitions_of
 from minibroker.client.client import RETRY_SECONDS, Client, Question
 from minibroker.client.coordinators import OF_TRANSACTIONS, when_there

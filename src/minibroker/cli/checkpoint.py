@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -159,8 +160,6 @@ def next_step(found: Checkpoint, readings: list[Reading]) -> str:
 
 def stores_of(folder: Path) -> list[dict[str, Any]]:
     """Have Spark read the state. Raises CommandFailed."""
-    from minibroker.cli.jobs import require_spark
-
     require_spark()
     command = [sys.executable, "-m", "minibroker.spark_jobs.checkpoint", str(folder), "--json"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
@@ -232,3 +231,9 @@ def time_of(ms: int) -> str:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (OverflowError, ValueError):  # a year that Python does not have
         return f"{ms} ms"
+
+
+def require_spark() -> None:
+    """Raises CommandFailed with the next step if there is no Spark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise CommandFailed("Spark is not installed; in the clone of minibroker: pip install -e '.[spark]'")

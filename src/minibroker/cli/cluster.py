@@ -17,8 +17,9 @@ import typer
 
 from minibroker import patience
 from minibroker.admin.outcomes import Outcome
+from minibroker.any_cluster.acl_admin import hidden_unless
 from minibroker.any_cluster.bootstrap import BOOTSTRAP_VARIABLE, Cluster
-from minibroker.any_cluster.cluster import connected, described_cluster, hidden_unless
+from minibroker.any_cluster.cluster import connected, described_cluster
 from minibroker.any_cluster.cluster_description import ClusterDescription, described
 from minibroker.any_cluster.cluster_status import ClusterStatus
 from minibroker.cli.completion import topic_names

@@ -10,6 +10,7 @@ import typer
 from minibroker.admin.partitions import chosen, first_of
 from minibroker.admin.positions import Position
 from minibroker.any_cluster import transaction_admin
+from minibroker.any_cluster.acl_admin import hidden_unless
 from minibroker.any_cluster.api_names import api_name
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import (
@@ -17,11 +18,11 @@ from minibroker.any_cluster.cluster import (
     both,
     connected,
     described_cluster,
-    hidden_unless,
     of_each,
     topics_of,
 )
-from minibroker.any_cluster.partition_offsets import configs_of_topics, offsets_at, partitions_of, ranges_of
+from minibroker.any_cluster.partition_offsets import configs_of_topics, partitions_of, ranges_of
+from minibroker.any_cluster.record_distances import offsets_at
 from minibroker.cli.completion import topic_names
 from minibroker.cli.options import numbers_of
 from minibroker.cli.parameters import PartitionsOption, TopicArgument, on_cluster, position_option

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from minibroker.any_cluster.bootstrap import Cluster
+from minibroker.any_cluster.bootstrap import Cluster, cluster_of
 from minibroker.errors import BadValue, CommandFailed
 
 ONE_LINE = 1000
@@ -86,9 +86,8 @@ def assignments(context: typer.Context, incomplete: str) -> list[str]:
 
 def cluster_in(context: typer.Context) -> Cluster:
     """The cluster that the words so far name. Raises BadValue."""
-    from minibroker.cli.parameters import ON_CLUSTER, cluster_of
-
-    return cluster_of(*(context.params.get(name) for name in ON_CLUSTER))
+    given = context.params.get
+    return cluster_of(given("bootstrap"), given("properties"), given("command_config"))
 
 
 def rejoin_words(environment: MutableMapping[str, str]) -> None:

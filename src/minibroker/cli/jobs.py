@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import sys
 from typing import Annotated
@@ -11,11 +10,11 @@ from typing import Annotated
 import typer
 
 from minibroker.cli.checkpoint import EPILOG as CHECKPOINT_EPILOG
-from minibroker.cli.checkpoint import checkpoint
+from minibroker.cli.checkpoint import checkpoint, require_spark
 from minibroker.cli.options import noun
 from minibroker.cli.parameters import OutputOption, showing
 from minibroker.cli.shown import Shown
-from minibroker.errors import BadValue, CommandFailed
+from minibroker.errors import BadValue
 from minibroker.protocol.arguments import refuse
 
 RUN_EPILOG = """`minibroker jobs run NAME --help` shows a job's options, `--dry-run` its plan.
@@ -68,12 +67,6 @@ def run(
     # In place of this process: a signal for the command is one for the job.
     command = [sys.executable, "-m", f"minibroker.spark_jobs.{job.module}", *(arguments or [])]
     os.execv(sys.executable, command + ["--json"] * (output == "json"))
-
-
-def require_spark() -> None:
-    """Raises CommandFailed with the next step if there is no Spark."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise CommandFailed("Spark is not installed; in the clone of minibroker: pip install -e '.[spark]'")
 
 
 app.command("checkpoint", epilog=CHECKPOINT_EPILOG)(checkpoint)

@@ -19,13 +19,14 @@ from minibroker.admin.positions import Position
 from minibroker.any_cluster.batch_reader import BatchReader
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.cluster import brokers_of, check_group_protocol, connected, lacks_answer
-from minibroker.any_cluster.partition_offsets import by_leader, offsets_at, partitions_of, ranges_of
-from minibroker.any_cluster.record_clients import CannotReadOn, RecordConsumer, consuming
+from minibroker.any_cluster.partition_offsets import by_leader, partitions_of, ranges_of
+from minibroker.any_cluster.record_clients import RecordConsumer, consuming
+from minibroker.any_cluster.record_distances import offsets_at
 from minibroker.any_cluster.record_text import ATTRIBUTES, Access
 from minibroker.cli.terminal import complain
 from minibroker.client.address import Address
 from minibroker.client.client import Client
-from minibroker.client.errors import ClientError, TooSlow
+from minibroker.client.errors import CannotReadOn, ClientError, TooSlow
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.errors import CommandFailed
 from minibroker.protocol.errors import ErrorCode, KafkaError

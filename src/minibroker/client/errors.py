@@ -75,3 +75,7 @@ def check(code: int, message: str | None = None) -> None:
     """Raises KafkaError unless the code is that of success."""
     if code != ErrorCode.NONE:
         raise KafkaError(known_error(code), message or error_name(code))
+
+
+class CannotReadOn(Exception):
+    """A client library fails at a batch, perhaps without its partition; its own error is the cause."""

@@ -17,7 +17,7 @@ from minibroker.admin.partitions import OffsetRange, clamped
 from minibroker.admin.positions import Position, parse_position
 from minibroker.any_cluster.batch_fetching import Found
 from minibroker.any_cluster.cluster import both, connected
-from minibroker.any_cluster.partition_offsets import offsets_at
+from minibroker.any_cluster.record_distances import offsets_at
 from minibroker.any_cluster.record_text import ShownRecord, as_json
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.answers import (

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import trio
 
 from minibroker.any_cluster import config_admin
-from minibroker.any_cluster.cluster import controller_of, hidden_unless, release_of
+from minibroker.any_cluster.acl_admin import hidden_unless
+from minibroker.any_cluster.cluster import controller_of, release_of
 from minibroker.any_cluster.shortfalls import lacks, noting
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.errors import CommandFailed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from minibroker.any_cluster.acl_admin import hidden_unless
 from minibroker.any_cluster.bootstrap import Cluster
-from minibroker.any_cluster.cluster import both, connected, hidden_unless, lacks_answer, topics_of
+from minibroker.any_cluster.cluster import both, connected, lacks_answer, topics_of
 from minibroker.any_cluster.described_groups import described, group_ids
 from minibroker.any_cluster.group_admin import committed_of
 from minibroker.any_cluster.partition_offsets import ends_of
