@@ -83,7 +83,7 @@ TOOLKIT_LAYERS = layers("""
     __main__ > lab > cli console demo pytest_plugin > cluster decorator history > process served_cluster
     > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
     cluster_verbs explain faults records topic_offsets unknown_arguments
-    > administration waiting > acl fetching_groups metrics story > any_cluster control > admin > client
+    > administration waiting > shared_records > acl fetching_groups metrics story > any_cluster control > admin > client
     > errors patience
 """)
 SPARK_LAYERS = layers("""

@@ -116,4 +116,7 @@ class GroupKind(Protocol):
         """The protocol that the members have agreed on, or the assignor of the next assignment."""
 
     def progress_of(self, group: Any, member_id: str) -> tuple[Any, ...]:
-        """A member's epoch, the partitions that it revokes, and the ones that another member has yet to release."""
+        """A member's epoch, the partitions that it revokes, and the ones that another member has yet to release.
+
+        Of a share group also the first records in flight.
+        """

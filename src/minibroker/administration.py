@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 30_000
 FIRST_WITH_DEFAULTS = 4  # of CreateTopics
+# The groups whose members leave by a heartbeat, by the API that describes them.
+NEWER_GROUPS = {
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_DESCRIBE: ApiKey.SHARE_GROUP_HEARTBEAT,
+}
 
 
 @contextmanager
@@ -106,16 +111,21 @@ def delete_groups(client: Client, broker: int) -> None:
 
 
 def remove_members(client: Client, broker: int, groups: Sequence[str]) -> None:
-    """Remove the members of groups of the consumer protocol."""
-    for group in client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, broker=broker, group_ids=groups).groups:
-        for member in group.members:
-            client.ask(
-                ApiKey.CONSUMER_GROUP_HEARTBEAT,
-                broker=broker,
-                group_id=group.group_id,
-                member_id=member.member_id,
-                member_epoch=LEAVE_EPOCH,
-            )
+    """Remove the members of groups of the consumer protocol, and of share groups."""
+    for describe, heartbeat in NEWER_GROUPS.items():
+        if describe not in client.versions:
+            continue
+        for group in client.ask(describe, broker=broker, group_ids=groups).groups:
+            for member in group.members:
+                client.ask(
+                    heartbeat,
+                    broker=broker,
+                    group_id=group.group_id,
+                    member_id=member.member_id,
+                    member_epoch=LEAVE_EPOCH,
+                    rack_id=None,
+                    subscribed_topic_names=None,
+                )
 
 
 def create_scram_users(client: Client, users: Mapping[str, str], mechanisms: Sequence[str]) -> None:

@@ -208,10 +208,31 @@ def group_step(group: Mapping[str, Any], us: int | None) -> Step:
         holders.setdefault(holder, []).append((topic, partition))
     for holder, partitions in holders.items():
         detail.append(f"the member waits for {named_partitions(partitions)}, which {holder} has yet to give up")
+    detail += [in_flight(*row) for row in group["records"][:ROWS_TOLD]]
+    if len(group["records"]) > ROWS_TOLD:
+        detail.append("and more records in flight; `minibroker groups describe` with --control lists them all")
     for topic, partition, offset, lag in group["offsets"][:ROWS_TOLD]:
         behind = f", its lag {number(lag)}" if lag >= 0 else ""
         detail.append(f"{topic}-{partition} is committed at {number(offset)}{behind}")
     return Step(us, "group", f"Group {group['group_id']}: {state}", detail)
+
+
+def in_flight(
+    topic: str,
+    partition: int,
+    first: int,
+    last: int,
+    state: str,
+    deliveries: int,
+    member: str,
+    held_ms: int,
+    left_ms: int,
+) -> str:
+    """`orders-0: 3 to 5 are acquired by m1 for 1,200 ms, and 2,800 ms more; delivery 2`."""
+    records = f"{number(first)} is" if first == last else f"{number(first)} to {number(last)} are"
+    holder = f" by {member} for {number(held_ms)} ms, and {number(left_ms)} ms more" if member else ""
+    times = f"; delivery {number(deliveries)}" if deliveries else ""
+    return f"{topic}-{partition}: {records} {state}{holder}{times}"
 
 
 def login_step(login: Mapping[str, Any], us: int) -> Step:

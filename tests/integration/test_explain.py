@@ -5,6 +5,7 @@ Blocks, waits and the forms of the command are in tests/minibroker/test_explain.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from minibroker import Broker
 from minibroker.explain import FetchedPartition, ProducedPartition
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.minibroker.commands import minibroker, running
+from tests.minibroker.records_by_hand import Records
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
 POLL_MS = 10_000
@@ -76,6 +78,28 @@ def test_an_explained_fetch_names_the_producer_that_woke_it(broker: Broker, topi
     assert f"of #{produce.connection} orders-api appended 1 record to orders-0" in repr(fetch)
     assert fetch.json["sent"]["how"] == "sendfile"
     assert 0 < wait.waited_ms < fetch.took_ms
+
+
+def test_an_explained_share_fetch_says_who_holds_which_records(broker: Broker, topic: str) -> None:
+    broker.produce(topic, [b"x"] * 9)
+    with (
+        broker.explain(api=("ShareFetch", "ShareAcknowledge")) as explained,
+        Records(broker.bootstrap_servers).share("billing", topic, (0, 0, 1), (2, 2, 2), (4, 4, 3)),
+    ):
+        fetch, acknowledgement = explained.wait(2)
+
+    assert re.search(
+        r"orders-0: 0 to 8 are acquired by m1 for \d ms, and (29,9\d\d|30,000) ms more; delivery 1", str(fetch)
+    )
+    assert [each[2:7] for each in acknowledgement.json["group"]["records"]] == [
+        [1, 1, "acquired", 1, "m1"],
+        [2, 2, "available", 1, ""],
+        [3, 3, "acquired", 1, "m1"],
+        [4, 4, "archived", 1, ""],
+        [5, 8, "acquired", 1, "m1"],
+    ]
+    assert "orders-0: 2 is available; delivery 1" in str(acknowledgement)
+    assert "and more records in flight" in str(acknowledgement)
 
 
 def test_the_command_explains_while_requests_go_by(broker: Broker, topic: str) -> None:

@@ -66,6 +66,8 @@ MASKS = (
     (re.compile(r'(?<="producer_id": )\d+'), "ID"),
     (re.compile(r'(?<="leader_epoch": )\d+|(?<=leader {8})\d|(?<=follower {6})\d'), "E"),
     (re.compile(r'(?<="seconds": )[\d.]+'), "SECONDS"),
+    (re.compile(r'(?<="held_ms": )\d+|(?<="left_ms": )\d+'), "MILLISECONDS"),
+    (re.compile(r"\b\d\.\d s +(2[5-9]|30)\.\d s"), "HELD  LEFT"),
     (re.compile(r'(?<="rate": )(null|[\d.]+)'), "RATE"),
     (re.compile(r'(?<="points": )\[\[.*?\]\]'), "POINTS"),
     (re.compile(r'(?<="cluster_id": ")[\w-]{22}'), "ID"),

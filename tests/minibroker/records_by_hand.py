@@ -88,6 +88,26 @@ class Records:
             yield
 
     @contextmanager
+    def share(self, group: str, topic: str, *said: tuple[int, int, int]) -> Iterator[None]:
+        """The member `m1` of a share group, which has fetched partition 0 from its start, and said this of records:
+        first offset, last offset, kind."""
+        from_start = [(32, group, [("share.auto.offset.reset", 0, "earliest")])]
+        own: dict[str, Any] = {"group_id": group, "member_id": "m1"}
+        first: dict[str, Any] = {"member_epoch": 0, "rack_id": None, "subscribed_topic_names": [topic]}
+        size = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
+        with Connection(parse_address(self._bootstrap), client_id="sharing") as connection:
+            connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=from_start, validate_only=False)
+            topic_id = connection.ask(ApiKey.METADATA, 12, topics=[(bytes(16), topic)]).topics[0].topic_id
+            connection.ask(ApiKey.FIND_COORDINATOR, 1, key=group)  # which makes the topic of groups
+            assert connection.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **own, **first).error_code == 0
+            wanted: list[Any] = [(topic_id, [(0, [])])]
+            connection.ask(ApiKey.SHARE_FETCH, 2, **own, **size, share_session_epoch=0, topics=wanted)
+            if said:
+                rows = [(topic_id, [(0, [(begin, end, [kind]) for begin, end, kind in said])])]
+                connection.ask(ApiKey.SHARE_ACKNOWLEDGE, 2, **own, share_session_epoch=1, topics=rows)
+            yield
+
+    @contextmanager
     def other_groups(self, prefix: str) -> Iterator[None]:
         """`OTHER_GROUPS` with a member each, named with this prefix; the coordinator is there already."""
         join, sync = (API_TABLE[key].request.row for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NEVER = -1
 
@@ -91,7 +91,8 @@ class GroupFacts(NamedTuple):
     """A group, as a request finds it, and the offsets that it commits: topic, partition, offset, lag.
 
     Of a member of the consumer protocol: `epoch` is its own, `revokes` has the partitions that it has to give up first,
-    `lacks` those of its target that another member has yet to give up, with that member's id.
+    `lacks` those of its target that another member has yet to give up, with that member's id. Of a share group,
+    `records` has the first runs of records in flight, as the control call `shared_records` has them.
     """
 
     group_id: str
@@ -107,6 +108,7 @@ class GroupFacts(NamedTuple):
     epoch: int | None = None
     revokes: tuple[tuple[str, int], ...] = ()
     lacks: tuple[tuple[str, int, str], ...] = ()
+    records: tuple[tuple[Any, ...], ...] = ()
 
 
 class LoginFacts(NamedTuple):

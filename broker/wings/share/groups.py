@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -45,6 +46,7 @@ from minibroker.purgatory.timing_wheel import Timer
 logger = logging.getLogger(__name__)
 
 ASSIGNOR = "simple"
+RECORDS_SHOWN = 32  # runs of records in flight, of a group that is explained
 RETRY_MS = 500  # after the end of a session that could not be stored
 
 Outcome = ErrorCode | Pending[ErrorCode]
@@ -76,6 +78,7 @@ class ShareGroups:
 
     `prepare` is called before a member joins. Raises KafkaError to refuse it.
     `on_fenced` is told of members whose session has ended, by group and member id; `on_deleted` of groups, by id.
+    `records_of` has the records in flight of a group, for those who look.
     """
 
     name: str = SHARE
@@ -93,6 +96,7 @@ class ShareGroups:
         prepare: Callable[[], object],
         on_fenced: Callable[[str, str], None],
         on_deleted: Callable[[str], None],
+        records_of: Callable[[str], Iterable[tuple[Any, ...]]],
     ) -> None:
         self.topics = topics
         self._groups = coordinator.cache
@@ -105,6 +109,7 @@ class ShareGroups:
         self._prepare = prepare
         self._on_fenced = on_fenced
         self._on_deleted = on_deleted
+        self._records_of = records_of
 
     # -- heartbeats -------------------------------------------------------------------------------------------
 
@@ -292,8 +297,10 @@ class ShareGroups:
         return ASSIGNOR
 
     def progress_of(self, group: ShareGroup, member_id: str) -> tuple[Any, ...]:
-        """Nothing: a member has its assignment whole."""
-        return ()
+        """A member's epoch, and the first records in flight; it has its assignment whole."""
+        member = group.members.get(member_id)
+        records = tuple(islice(self._records_of(group.group_id), RECORDS_SHOWN))
+        return None if member is None else member.member_epoch, (), (), records
 
     # -- requests of the classic protocol, and offsets, which share groups do not have ----------------------
 

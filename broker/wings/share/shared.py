@@ -293,12 +293,13 @@ class SharedPartitions:
         self._names.pop(key, None)
         return self._states.delete(key)
 
-    def held(self) -> Iterator[tuple[Key, TopicPartition, SharePartition]]:
-        """All partitions that groups share here, by name."""
-        for key, kept in self._states.all():
-            name = self._names.get(key)
-            if name is not None:
-                yield key, name, kept.partition
+    def shared_by(self, group_id: str) -> Iterator[tuple[TopicPartition, SharePartition]]:
+        """The partitions that a group shares here, in order."""
+        named = ((self._names.get(key), key) for key in self._states.keys_of(group_id))
+        for name, key in sorted((name, key) for name, key in named if name is not None):
+            kept = self._states.find(key)
+            if kept is not None:
+                yield name, kept.partition
 
 
 class DelayedShareFetch(DelayedOperation):

@@ -82,9 +82,6 @@ class ShareStates:
     def keys_of(self, group_id: str) -> list[Key]:
         return [each for each in self._kept if each.group_id == group_id]
 
-    def all(self) -> Iterable[tuple[Key, Kept]]:
-        return self._kept.items()
-
     # -- records ----------------------------------------------------------------------------------------------
 
     def save(self, key: Key, leader_epoch: int, *, begins: bool = False) -> ErrorCode | Pending[ErrorCode]:

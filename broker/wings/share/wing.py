@@ -78,6 +78,7 @@ class ShareWing(Wing):
             prepare=self._prepare,
             on_fenced=lambda group_id, member_id: self._apis.on_fenced(group_id, member_id),
             on_deleted=self._forget,
+            records_of=self.shared_records,
         )
         self._apis = ShareApis(
             self._groups, self._sessions, self._partitions, self._states, configs, parts.metadata_cache
@@ -116,8 +117,8 @@ class ShareWing(Wing):
         return {"shared_records": self.shared_records}
 
     def shared_records(self, group_id: str) -> list[tuple[str, int, int, int, str, int, str, int, int]]:
-        """The records of a group in flight: topic, partition, first and last offset, state, deliveries, who holds them,
-        since and for how long still, in ms."""
+        """The runs of records in flight of a group, in order: topic, partition, first and last offset, state,
+        deliveries; and while a member has them, its id, since when and for how long still, in ms."""
         now_ms = self._parts.timers.clock.monotonic_ms()
         return [
             (
@@ -131,7 +132,6 @@ class ShareWing(Wing):
                 now_ms - run.since_ms if run.state is State.ACQUIRED else 0,
                 run.until_ms - now_ms if run.state is State.ACQUIRED else 0,
             )
-            for key, name, partition in self._partitions.held()
-            if key.group_id == group_id
+            for name, partition in self._partitions.shared_by(group_id)
             for run in partition.runs
         ]

@@ -8,6 +8,7 @@ With a minibroker's control socket, `fetching_groups` has what clients only fetc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,7 @@ from minibroker.errors import BadValue, BrokerError, CommandFailed
 from minibroker.fetching_groups import ONLY_FETCHES, FetchedPartition, fetching_groups, only_fetching
 from minibroker.protocol.message_values import CLASSIC, CONSUMER_PROTOCOL_TYPE
 from minibroker.protocol.text import as_utc, counted, ranges
+from minibroker.shared_records import SharedRecords, shared_records
 
 app = noun(help="List, describe, reset, export and delete consumer groups.")
 
@@ -73,8 +75,21 @@ def fetched_by(client: Client, control: Path | None) -> dict[str, list[FetchedPa
     """Ask for what groups only fetch, if there is a control socket. Raises CommandFailed."""
     if control is None:
         return {}
-    try:
+    with at_a_socket():
         return fetching_groups(client, Control(control))
+
+
+def in_flight(control: Path, group: str) -> list[SharedRecords]:
+    """Ask for the records of a share group in flight. Raises CommandFailed."""
+    with at_a_socket():
+        return shared_records(Control(control), group)
+
+
+@contextmanager
+def at_a_socket() -> Iterator[None]:
+    """Raises CommandFailed, with what to do, where a control socket does not answer."""
+    try:
+        yield
     except BrokerError as error:
         raise CommandFailed(
             f"{error}; name the socket of a running broker, which `minibroker serve --control PATH` makes, or leave "
@@ -88,20 +103,29 @@ def fetched_by(client: Client, control: Path | None) -> dict[str, list[FetchedPa
 
 minibroker groups describe reports
 
-minibroker groups describe spark-kafka-source-1f0c-executor --control broker.control  (it only fetches)""",
+minibroker groups describe spark-kafka-source-1f0c-executor --control broker.control  (it only fetches)
+
+minibroker groups describe billing --control broker.control  (a share group: who has which records since when)""",
 )
 @on_cluster
 def describe_group(group: GroupArgument, cluster: Cluster, control: FetchingControlOption = None) -> Shown:
-    """Show a group's members, committed offsets and lag; of one that only fetches, where its last fetches were."""
+    """Show a group's members, committed offsets and lag; of one that only fetches, where its last fetches were.
+
+    Of a share group, with --control, show the records in flight: who has them since when, and the deliveries.
+    """
     with connected(cluster) as client:
         fetched = fetched_by(client, control).get(group, [])
         if fetched and not described(client, [group])[group].exists:
             found = only_fetching(group)
         else:
             found = group_admin.describe(client, group)
+        is_shared = control is not None and found.group.type == SHARE
+        records = in_flight(control, group) if control is not None and is_shared else []
     document = as_document(found)
     if fetched:
         document |= {"lag": lag_of(found, fetched), "fetched": [each._asdict() for each in fetched]}
+    if is_shared:
+        document["records"] = [each._asdict() for each in records]
 
     def print_text() -> None:
         only_fetches = found.group.state == ONLY_FETCHES
@@ -111,6 +135,8 @@ def describe_group(group: GroupArgument, cluster: Cluster, control: FetchingCont
                 print("\nfetched, without a commit:")
         if fetched:
             print_fetched(group, fetched, has_title=only_fetches)
+        if is_shared:
+            print_in_flight(records)
 
     return Shown(document, print_text)
 
@@ -124,6 +150,30 @@ def print_fetched(group: str, fetched: list[FetchedPartition], *, has_title: boo
         ("TOPIC", "PARTITION", "FETCHED", "END", "LAG", "LAST FETCH", "HOST", "CLIENT"),
         [(*each[:5], as_utc(each.fetched_ms), each.host, each.client_id or "-") for each in fetched],
         left=("TOPIC", "LAST FETCH", "HOST", "CLIENT"),
+    )
+
+
+def print_in_flight(records: Sequence[SharedRecords]) -> None:
+    print()
+    if not records:
+        print("no records in flight")
+        return
+    print_table(
+        ("TOPIC", "PARTITION", "RECORDS", "STATE", "DELIVERIES", "HELD FOR", "LOCK LEFT", "MEMBER"),
+        [
+            (
+                each.topic,
+                each.partition,
+                each.offsets,
+                each.state,
+                each.delivery_count,
+                f"{each.held_ms / 1000:.1f} s" if each.member_id else "-",
+                f"{each.left_ms / 1000:.1f} s" if each.member_id else "-",
+                each.member_id or "-",
+            )
+            for each in records
+        ],
+        left=("TOPIC", "STATE", "MEMBER"),
     )
 
 

@@ -78,7 +78,8 @@ FetchingControlOption = Annotated[
         "--control",
         metavar="PATH",
         envvar=CONTROL_VARIABLE,
-        help="The control socket of a minibroker: also what only fetches, such as Spark's source, and its lag.",
+        help="The control socket of a minibroker: also what only fetches, such as Spark's source, and its lag; of a "
+        "share group the records in flight.",
         show_default=False,
     ),
 ]

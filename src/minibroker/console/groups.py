@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.admin.group_offsets import GroupDescription, Move, Scope, whole_lag
-from minibroker.admin.groups import Group
+from minibroker.admin.groups import SHARE, Group
 from minibroker.admin.positions import parse_position
 from minibroker.any_cluster import group_admin
 from minibroker.any_cluster.cluster import both
@@ -35,7 +35,10 @@ from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.console.topics import existing_topic, names_in, text_of
+from minibroker.control import Control
+from minibroker.errors import BrokerError
 from minibroker.fetching_groups import ONLY_FETCHES, FetchedPartition, only_fetching
+from minibroker.shared_records import SharedRecords, shared_records
 
 Place = tuple[TopicPartition, int]  # and an offset
 
@@ -45,6 +48,7 @@ TIMED_MAX = 20  # partitions whose oldest unread message is looked at, for one p
 REMEMBERED = 5_000  # places
 TOPICS_MAX = 100  # whose lag a page shows
 TOPIC_NAME_MAX = 249
+RECORDS_MAX = 1_000  # runs of records in flight, on a page
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -130,14 +134,20 @@ class Groups:
     async def one(self, request: Request) -> Any:
         group = in_path(request, "group")
 
-        def describe(client: Any) -> tuple[GroupDescription | None, Sequence[FetchedPartition]]:
+        def describe(
+            client: Any,
+        ) -> tuple[GroupDescription | None, Sequence[FetchedPartition], Sequence[SharedRecords] | None]:
             fetching, found = both(
                 lambda: fetching_by(client, self._console.control), lambda: group_admin.description_of(client, group)
             )
             fetched = fetching.get(group, ())
-            return found or (only_fetching(group) if fetched else None), fetched
+            return (
+                found or (only_fetching(group) if fetched else None),
+                fetched,
+                in_flight(found, self._console.control),
+            )
 
-        description, fetched = await self._console.kafka.ask(describe)
+        description, fetched, records = await self._console.kafka.ask(describe)
         if description is None:
             raise Refused(404, f"group {group} does not exist; the page Groups lists those that do")
         found = description.group
@@ -169,6 +179,8 @@ class Groups:
             "fetched": [
                 each._asdict() | timed_row(seconds, each.topic, each.partition, each.fetched) for each in fetched
             ],
+            "records": None if records is None else [each._asdict() for each in records[:RECORDS_MAX]],
+            "records_more": 0 if records is None else max(0, len(records) - RECORDS_MAX),
         }
 
     async def _seconds(self, read: Sequence[tuple[str, int, int | None, int | None]]) -> dict[Place, float | None]:
@@ -231,6 +243,16 @@ class Groups:
             await self._console.kafka.act(lambda client: group_admin.delete(client, [group], may_be_absent=False)),
             "group",
         )
+
+
+def in_flight(found: GroupDescription | None, control: Control | None) -> Sequence[SharedRecords] | None:
+    """The records of a share group in flight; None of another group, and where no broker tells."""
+    if found is None or found.group.type != SHARE or control is None:
+        return None
+    try:
+        return shared_records(control, found.group.group)
+    except BrokerError:  # as in `fetching_by`
+        return None
 
 
 def topics_in(request: Request) -> set[str]:

@@ -47,7 +47,9 @@ export function show(view) {
   const members = h('div', {})
   const partitions = h('div', {})
   const fetches = h('div', {})
-  const state = { from: Number(view.query.get('from') ?? 0) || 0, fetchedFrom: 0 }
+  const records = h('div', {})
+  const moreRecords = h('span', {})
+  const state = { from: Number(view.query.get('from') ?? 0) || 0, fetchedFrom: 0, recordsFrom: 0 }
   /** @type {any} */
   let shown = null
   const ofAnyMember = [
@@ -109,15 +111,38 @@ export function show(view) {
       { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : row.lag === null ? '–' : waited(row.seconds)) },
     ],
   })
+  const recordTable = new Table({
+    label: 'Records in flight',
+    noun: 'run of records',
+    key: (row) => `${row.topic}-${row.partition}-${row.first_offset}`,
+    sort: { column: 'topic', descending: false },
+    opens: (row) => withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.first_offset }),
+    onSort: () => draw(),
+    onPage: (from) => { state.recordsFrom = from; draw() },
+    columns: [
+      { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'name', cell: (row) => ({ node: partitionName(row.topic, row.partition, { href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.first_offset }), 'data-row-link': true }), key: String(row.first_offset) }) },
+      { name: 'first_offset', label: 'first', number: true, sorts: true, cell: (row) => number(row.first_offset) },
+      { name: 'last_offset', label: 'last', number: true, cell: (row) => number(row.last_offset) },
+      { name: 'state', label: 'state', sorts: true, cell: (row) => row.state },
+      { name: 'delivery_count', label: 'deliveries', number: true, sorts: true, cell: (row) => number(row.delivery_count) },
+      { name: 'member_id', label: 'held by', kind: 'clip', cell: (row) => ({ text: row.member_id === '' ? '–' : holder(row.member_id), title: row.member_id }) },
+      { name: 'held_ms', label: 'held for', number: true, sorts: true, cell: (row) => (row.member_id === '' ? '–' : duration(row.held_ms / 1000)) },
+      { name: 'left_ms', label: 'lock ends in', number: true, cell: (row) => (row.member_id === '' ? '–' : duration(Math.max(0, row.left_ms) / 1000)) },
+    ],
+  })
+  /** The client of a member, or else its id. @param {string} id */
+  const holder = (id) => shown.members?.find((each) => each.member_id === id)?.client_id || id
   const ofMembers = panel('Members', {}, members)
   const ofPartitions = panel('Partitions', {}, partitions)
   const ofFetches = panel('Fetches', { about: h('span', {}, 'the group ', termLink('fetches only'), ': what its clients got ends there') }, fetches)
-  ofFetches.hidden = true
+  const ofRecords = panel('Records in flight', { about: h('span', {}, 'delivered, and not yet done with ', moreRecords) }, records)
+  ofFetches.hidden = ofRecords.hidden = true
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
     panel('Lag', { about: h('span', {}, 'of the last ten minutes; for days: ', longer) }, h('div', { class: 'body lag' }, facts, line)),
     h('div', { class: 'panels roomy' }, ofMembers, ofPartitions),
+    ofRecords,
     ofFetches,
   )
   const refresh = view.every(REFRESH_MS, async () => {
@@ -132,6 +157,7 @@ export function show(view) {
     actions.inert = ofMembers.hidden = ofPartitions.hidden = onlyFetches
     actions.hidden = onlyFetches || !view.mayChange
     ofFetches.hidden = shown.fetched.length === 0
+    ofRecords.hidden = !shown.records
     setText(about, [onlyFetches ? `${ONLY_FETCHES}, commits nothing` : shown.state, ...(shown.members && !onlyFetches ? [counted(shown.members.length, 'member')] : []), ...nature(shown), ...(shown.protocol ? [shown.protocol] : []), ...epochs(shown)].join(', '))
     setFacts(facts, [
       ['lag', number(shown.lag)],
@@ -151,6 +177,12 @@ export function show(view) {
     if (shown.fetched.length > 0) {
       if (fetchTable.element.parentElement !== fetches) fill(fetches, fetchTable.element)
       fetchTable.showAll(shown.fetched, state.fetchedFrom, sortedBy(fetchTable))
+    }
+    if (shown.records?.length === 0) fill(records, empty('No records in flight', 'Members have done with all that was delivered to them.'))
+    else if (shown.records) {
+      if (recordTable.element.parentElement !== records) fill(records, recordTable.element)
+      recordTable.showAll(shown.records, state.recordsFrom, (row) => (recordTable.options.sort.column === 'topic' ? `${row.topic} ${String(row.partition).padStart(8, '0')} ${String(row.first_offset).padStart(19, '0')}` : row[recordTable.options.sort.column]))
+      setText(moreRecords, shown.records_more > 0 ? `and ${number(shown.records_more)} more` : '')
     }
     if (shown.members === null) fill(members, empty('Members unknown', 'This broker lists the group, and does not describe it.'))
     else if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
