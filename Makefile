@@ -22,7 +22,7 @@ PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
 BROKERS ?= 3
-SOURCES := broker protocol storage purgatory simulation conformance zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
+SOURCES := broker protocol storage purgatory schemas simulation conformance zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
 # The compiled form, where it is found before the sources.
 COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)

@@ -39,6 +39,7 @@ EXIT_FAILED = 1
 
 PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
+REGISTRY_URL = "schema.registry.url="  # in the ready file, behind the listeners
 ANY_ADDRESS = ("", "0.0.0.0", "::")
 THIS_MACHINE = {"127.0.0.1", "localhost", "[::1]"}
 
@@ -119,6 +120,9 @@ def start_and_run(options: argparse.Namespace) -> None:
             serving = serving._replace(metrics=at_end.enter_context(closing(metrics_at(options.metrics))))
         if options.act_as is not None:
             logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
+        if options.schema_registry is not None:
+            registry = at_end.enter_context(closing(registry_at(options.schema_registry)))
+            serving = serving._replace(schema_registry=registry)
         listeners = listen_on(config)
         run(config, listeners, options.ready_file, with_what_tests_ask_for(options, config, serving, at_end))
 
@@ -309,6 +313,22 @@ def metrics_at(address: str) -> MetricsEndpoint:
         raise StartError(f"{error.strerror}; choose another address with --metrics HOST:PORT") from error
 
 
+def registry_at(address: str) -> socket.socket:
+    """Listen there, so that an address in use is found out now. Raises StartError."""
+    from importlib.util import find_spec
+
+    from minibroker.broker.network.listen import listen
+
+    missing = [name for name in ("hypercorn", "avro", "jsonschema", "proto_schema_parser") if find_spec(name) is None]
+    if missing:
+        raise StartError(f"--schema-registry needs {missing[0]}; run: pip install 'minibroker[schemas]'")
+    host, _, port = address.rpartition(":")
+    try:
+        return listen(host.strip("[]"), int(port))
+    except OSError as error:
+        raise StartError(f"{error.strerror}; choose another address with --schema-registry HOST:PORT") from error
+
+
 def control_at(path: Path) -> ControlServer:
     """Raises StartError."""
     from minibroker.broker.wings.testing.control.control_server import ControlError, ControlServer
@@ -373,6 +393,11 @@ def run(
             )
         if options.metrics is not None:
             logger.info("metrics are at http://%s/metrics", address_of(*options.metrics.address))
+        if options.schema_registry is not None:
+            scheme = "https" if config.endpoints[0].is_encrypted else "http"
+            url = f"{scheme}://{address_of(*options.schema_registry.getsockname()[:2])}"
+            logger.info("the schema registry is at %s", url)
+            named = [*named, f"{REGISTRY_URL}{url}"]
         if ready_file is not None:
             try:
                 write_atomically(ready_file, "".join(f"{line}\n" for line in (address, *named)).encode())

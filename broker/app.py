@@ -42,6 +42,7 @@ from minibroker.broker.wing import Wing
 from minibroker.broker.wings.consumer.wing import ConsumerWing
 from minibroker.broker.wings.looking.wing import LookingWing
 from minibroker.broker.wings.quotas.wing import QuotaWing
+from minibroker.broker.wings.registry.wing import RegistryWing
 from minibroker.broker.wings.security.acls.wing import AclWing
 from minibroker.broker.wings.security.wing import SecurityWing
 from minibroker.broker.wings.several.wing import SeveralWing
@@ -79,6 +80,7 @@ WINGS: tuple[type[Wing], ...] = (
     AclWing,
     SeveralWing,
     ZooKeeperWing,
+    RegistryWing,
 )
 SECTIONS_OF_WINGS = [each for wing in WINGS for each in wing.sections]
 

@@ -101,6 +101,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="serve metrics to Prometheus at http://HOST:PORT/metrics, by a process beside the broker (default none)",
     )
     parser.add_argument(
+        "--schema-registry",
+        metavar="HOST:PORT",
+        type=host_and_port,
+        help="serve Confluent's schema registry at http://HOST:PORT, its schemas in the topic _schemas; port 0 takes a "
+        "free one; needs the extra `schemas` (default none)",
+    )
+    parser.add_argument(
         "--brokers",
         metavar="N",
         type=number_of("brokers", BROKERS_MAX, least=1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Endpoint(Protocol):
 
 
 class ServeOptions(NamedTuple):
-    """The caller closes `control`, `recorder`, `console` and `metrics`."""
+    """The caller closes `control`, `recorder`, `console`, `metrics` and `schema_registry`."""
 
     control: Control | None = None  # advances the clock, makes faults
     recorder: Recorder | None = None  # of a transcript
@@ -49,6 +50,7 @@ class ServeOptions(NamedTuple):
     faults_max: int = DEFAULT_FAULTS_MAX  # to remember
     console: Console | None = None  # ends first
     metrics: Endpoint | None = None  # serves Prometheus
+    schema_registry: socket | None = None  # that listens
     counts: bool = False  # for the metrics, from the start
     cluster_dir: Path | None = None  # that the brokers of a cluster share
     zookeeper: str | None = None  # of a cluster with Apache Kafka, as zookeeper.connect has it

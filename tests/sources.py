@@ -12,6 +12,7 @@ PARTS = (
     "protocol",
     "storage",
     "purgatory",
+    "schemas",
     "zookeeper",
     "transcript",
     "broker",

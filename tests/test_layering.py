@@ -27,15 +27,16 @@ OURS: dict[str, set[str]] = {
     "protocol": set(),
     "storage": {"protocol"},
     "purgatory": set(),
+    "schemas": set(),
     "zookeeper": {"protocol"},
     "transcript": {"protocol", "storage"},
-    "broker": {"protocol", "storage", "purgatory", "transcript", "zookeeper"},
+    "broker": {"protocol", "storage", "purgatory", "schemas", "transcript", "zookeeper"},
     "conformance": {"protocol", "broker", TOOLKIT},
     "simulation": {"protocol", "storage", "broker", TOOLKIT},
-    TOOLKIT: {"protocol", "storage", "transcript", "spark_jobs"},  # of the jobs, their names only
+    TOOLKIT: {"protocol", "storage", "schemas", "transcript", "spark_jobs"},  # of the jobs, their names only
     f"{TOOLKIT}/client": {TOOLKIT, "protocol"},
     f"{TOOLKIT}/demo": {TOOLKIT, "protocol", "spark_jobs"},
-    f"{TOOLKIT}/console": {TOOLKIT, "protocol", "transcript"},
+    f"{TOOLKIT}/console": {TOOLKIT, "protocol", "schemas", "transcript"},
     "spark_jobs": set(),
 }
 
@@ -44,10 +45,13 @@ OTHERS: dict[str, set[str]] = {
     "protocol": {"construct", "crc32c", "cramjam"},
     "storage": {"crc32c"},
     "purgatory": set(),
+    # One library for each type of schema; who uses schemas has them by the extra of that name.
+    "schemas": {"avro", "jsonschema", "proto_schema_parser", "google"},
     "zookeeper": set(),
     "transcript": set(),
     # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
-    "broker": {"trio", "outcome", "cryptography"},
+    # hypercorn serves the schema registry, where it is asked for.
+    "broker": {"trio", "outcome", "cryptography", "hypercorn"},
     "conformance": {"crc32c"},
     "simulation": {"trio"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
@@ -225,6 +229,7 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
         ("construct", ["protocol"]),
         ("trio", ["broker", "simulation", f"{TOOLKIT}/console"]),
         ("starlette", [f"{TOOLKIT}/console"]),
+        ("hypercorn", [f"{TOOLKIT}/console/server.py", "broker/wings/registry/serving.py"]),
         ("typer", [f"{TOOLKIT}/cli"]),
         ("kafka", [f"{TOOLKIT}/any_cluster/kafka_python.py", "spark_jobs/progress_commits.py"]),
         # An installation without pytest works: only pytest itself loads the plugin.

@@ -122,16 +122,16 @@ class CoordinatorLog:
         return Appended(offset, then(results, lambda results: results[topic_partition].error))
 
     def read_batches(
-        self, partition: int, load_bytes: int = LOAD_BYTES
+        self, partition: int, load_bytes: int = LOAD_BYTES, start: int = 0
     ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
-        """Yield each batch of the log, with its buffer. Raises KafkaError.
+        """Yield each batch of the log from the one with the offset `start`, with its buffer. Raises KafkaError.
 
         Beyond the high watermark too, which a new leader learns late: what clients were acknowledged may be there. So
         is what is appended while batches are read, such as a marker of another coordinator. As kafka 2.0.1
         GroupMetadataManager.doLoadGroupsAndOffsets and TransactionStateManager.loadTransactionMetadata.
         """
         log = self.log_of(partition)
-        offset = log.log_start_offset
+        offset = max(start, log.log_start_offset)
         while offset < log.log_end_offset:
             records = log.read(offset, load_bytes, min_one_message=True).records
             data = records if isinstance(records, bytes) else records.read()

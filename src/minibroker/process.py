@@ -137,6 +137,7 @@ class Broker(Administered):
     `mechanisms`: of SASL, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"; None for the first three.
     `acls`: rules, `[Acl("alice", "read", topic="orders")]`; what no rule allows is refused, except to `admin`. None
     allows everything to everyone.
+    `schema_registry`: whether to serve a schema registry, at `schema_registry_url` (the extra `schemas`).
     `cluster_dir`: the directory that this broker shares with others, which make a cluster with it (see `Cluster`).
 
     After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not thread-safe.
@@ -160,9 +161,12 @@ class Broker(Administered):
         users: Mapping[str, str] | Iterable[str] = (),
         mechanisms: Sequence[str] | None = None,
         acls: Iterable[Acl] | None = None,
+        schema_registry: bool = False,
         cluster_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._cluster_dir = cluster_dir
+        self._registry = "127.0.0.1:0" if schema_registry else ""  # where it listens, after `start` with its port
+        self._registry_url = ""
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
         self._data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
         self._log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
@@ -281,6 +285,15 @@ class Broker(Administered):
         if not self._address:
             raise BrokerError(NOT_STARTED)
         return self._address
+
+    @property
+    def schema_registry_url(self) -> str:
+        """The address of the schema registry. Raises BrokerError unless made with `schema_registry=True`."""
+        if not self._registry:
+            raise BrokerError("this broker has no schema registry; start it with Broker(schema_registry=True)")
+        if not self._registry_url:
+            raise BrokerError(NOT_STARTED)
+        return self._registry_url
 
     @property
     def data_dir(self) -> Path:
@@ -551,6 +564,8 @@ class Broker(Administered):
             command.append("--count")
         if self._transcript_path is not None:
             command += ["--transcript", str(self._transcript_path)]
+        if self._registry:
+            command += ["--schema-registry", self._registry]
         if self._cluster_dir is not None:
             command += ["--cluster", str(self._cluster_dir)]
         for name, value in self._settings.items():
@@ -570,6 +585,9 @@ class Broker(Administered):
                 raise BrokerError(f"the broker was not ready in {timeout_seconds:.0f} s:\n{self.last_log_lines()}")
             time.sleep(READY_POLL_SECONDS)
         address, *named = ready_file.read_text().splitlines()
+        if self._registry:
+            self._registry_url = named.pop().partition("=")[2]
+            self._registry = self._registry_url.partition("://")[2]  # a restart keeps it
         if self._security is None:
             return address, address
         return address, named[-1].split()[0].partition("://")[2]

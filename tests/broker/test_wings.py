@@ -32,6 +32,7 @@ WINGS = {
     "share": "ShareWing",
     "several": "SeveralWing",
     "zookeeper_nodes": "ZooKeeperWing",
+    "registry": "RegistryWing",
     "images": "Images",  # which serve asks before there is a broker
 }
 

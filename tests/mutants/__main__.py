@@ -33,6 +33,7 @@ FOLDERS = (
     "protocol",
     "storage",
     "purgatory",
+    "schemas",
     "simulation",
     "conformance",
     "zookeeper",

@@ -21,6 +21,7 @@ PACKAGES = (
     "broker",
     "protocol",
     "purgatory",
+    "schemas",
     "simulation",
     "conformance",
     "spark_jobs",

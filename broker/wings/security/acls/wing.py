@@ -24,22 +24,22 @@ class AclWing(Wing):
 
     def __init__(self, parts: BrokerParts) -> None:
         config = parts.config
-        self._authorizer = self._acls = None
+        self.authorizer = self._acls = None
         if config.authorizer_class_name:
-            self._authorizer = Authorizer(
+            self.authorizer = Authorizer(
                 super_users=list(map(parse_principal, config.super_users)),
                 allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
             )
-            self._acls = AclStore(parts.state, self._authorizer)
+            self._acls = AclStore(parts.state, self.authorizer)
         hides = Habit.HIDES_TOPICS in config.profile.habits
         self._known_topics = parts.metadata_cache.topics if hides else None
 
     def stages(self) -> Sequence[Stage]:
-        if self._authorizer is None:
+        if self.authorizer is None:
             return []
         if self._known_topics is None:
-            return [Guard(self._authorizer)]
-        hidden = HiddenTopics(self._authorizer, self._known_topics)
+            return [Guard(self.authorizer)]
+        hidden = HiddenTopics(self.authorizer, self._known_topics)
         return [hidden, Guard(hidden)]
 
     def routes(self) -> Routes:

@@ -1,0 +1,60 @@
+"""The verdicts on pairs of schemas in compatibility.txt, at all levels, in both directions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from minibroker.schemas.schema import LEVELS, PACKAGES, incompatible, parse
+
+for package, name in PACKAGES.items():
+    pytest.importorskip(package, reason=f"schemas need {name}: pip install 'minibroker[schemas]'")
+
+ROW = re.compile(r"(?P<kind>AVRO|JSON|PROTOBUF) (?P<title>.*): (?P<verdict>BF|B|F|-)(?: (?P<field>\S+))?")
+
+
+class Pair(NamedTuple):
+    kind: str
+    title: str
+    verdict: str
+    field: str | None
+    old: str
+    new: str
+
+
+def pairs() -> list[Pair]:
+    found = []
+    lines = (Path(__file__).parent / "compatibility.txt").read_text().splitlines()
+    for place, line in enumerate(lines):
+        if row := ROW.fullmatch(line):
+            found.append(
+                Pair(*row.groups(), *(each.strip().replace("\\n", "\n") for each in lines[place + 1 : place + 3]))
+            )
+    return found
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=lambda pair: f"{pair.kind} {pair.title}")
+def test_a_pair_of_schemas_has_its_verdict_at_each_level(pair: Pair) -> None:
+    old, new = parse(pair.kind, pair.old, {}), parse(pair.kind, pair.new, {})
+    allowed = {"NONE"} | {"B": {"BACKWARD"}, "F": {"FORWARD"}, "BF": {"BACKWARD", "FORWARD", "FULL"}, "-": set()}[
+        pair.verdict
+    ]
+
+    for level in LEVELS:
+        found = incompatible(level, new, [old])
+        assert (found is None) == (level.removesuffix("_TRANSITIVE") in allowed), (level, found)
+        if found is not None and pair.field is not None:
+            assert any(re.search(rf"(?<!\w){re.escape(pair.field)}(?!\w)", str(each)) for each in found[1]), found
+
+
+def test_only_a_transitive_level_looks_at_older_versions() -> None:
+    one, two = '["null","int"]', '["null"]'
+    oldest, newest, new = (parse("AVRO", each, {}) for each in (one, two, two))
+
+    assert incompatible("BACKWARD", new, [oldest, newest]) is None
+    assert incompatible("BACKWARD_TRANSITIVE", new, [oldest, newest])[0] == 0  # type: ignore[index]
+    assert incompatible("FULL", new, []) is None
+    assert incompatible("BACKWARD", new, [parse("AVRO", '"string"', {}), oldest])[0] == 1  # type: ignore[index]
