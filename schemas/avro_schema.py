@@ -56,6 +56,10 @@ class AvroSchema:
     def text(self) -> str:
         return as_json(java_form(self._definition))
 
+    @property
+    def identity(self) -> str:
+        return self.text
+
     def normalized(self) -> str:
         return as_json(java_form(self._definition, is_sorted=True))
 

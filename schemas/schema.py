@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 MODULES = {AVRO: "avro_schema", JSON: "json_schema", PROTOBUF: "protobuf_schema"}
-PACKAGES = {"avro": "avro", "jsonschema": "jsonschema", "proto_schema_parser": "proto-schema-parser"}
 HOW_TO_INSTALL = "run: pip install 'minibroker[schemas]'"
 
 NONE = "NONE"
@@ -38,10 +37,13 @@ class Reason(NamedTuple):
 
 
 class Schema(Protocol):
-    """A schema that was read. `text` is its canonical form: two schemas with the same one are the same."""
+    """A schema that was read. `text` is what a registry keeps; schemas with one `identity` are the same."""
 
     @property
     def text(self) -> str: ...
+
+    @property
+    def identity(self) -> str: ...
 
     def normalized(self) -> str:
         """The text in a form that does not depend on the order in which it was written."""

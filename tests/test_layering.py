@@ -46,7 +46,7 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     # One library for each type of schema; who uses schemas has them by the extra of that name.
-    "schemas": {"avro", "jsonschema", "proto_schema_parser", "google"},
+    "schemas": {"avro", "jsonschema", "referencing", "proto_schema_parser", "google"},
     "zookeeper": set(),
     "transcript": set(),
     # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.

@@ -32,7 +32,7 @@ from minibroker.schemas.schema import LEVELS, MODULES, Schema, SchemaError, inco
 DEFAULT_LEVEL = "BACKWARD"
 READWRITE, IMPORT = "READWRITE", "IMPORT"
 MODES = (READWRITE, "READONLY", "READONLY_OVERRIDE", IMPORT)
-PARSED_MAX = 1000
+PARSED_MAX = 256
 LATEST = "latest"
 VERSION_MAX = 2**31 - 1
 
@@ -126,25 +126,23 @@ class Registry:
     async def lookup(self, subject: str, given: Given, *, normalize: bool, deleted: bool) -> Version:
         """The version of a subject that has this schema. Raises Refusal."""
         versions = self.versions(subject, deleted=deleted)
-        text = await self._text_of(given, normalize)
-        found = await self._same(reversed(versions), given, text, normalize)
+        found = await self._same(reversed(versions), given, normalize)
         if found is None:
             raise refusals.SCHEMA_NOT_FOUND()
         return found
 
-    async def _text_of(self, given: Given | Version, normalize: bool) -> str:
+    async def _identity(self, given: Given | Version, normalize: bool) -> str:
         schema = await self.schema(given)
-        return await threads.run_sync(schema.normalized) if normalize else schema.text
+        return await threads.run_sync(schema.normalized) if normalize else schema.identity
 
-    async def _same(self, versions: Iterable[Version], given: Given, text: str, normalize: bool) -> Version | None:
-        """The first of these versions with this schema, by its text or, as another registry wrote it, its meaning."""
-        alike = [each for each in versions if (each.kind, each.references) == (given.kind, given.references)]
-        for each in alike:
-            if each.text == text:
-                return each
-        for each in alike:
+    async def _same(self, versions: Iterable[Version], given: Given, normalize: bool) -> Version | None:
+        """The first of these versions that has this schema, whatever registry has written its text."""
+        identity = await self._identity(given, normalize)
+        for each in versions:
             try:
-                if await self._text_of(each, normalize) == text:
+                if (each.kind, each.references) == (given.kind, given.references) and (
+                    each.text == given.text or await self._identity(each, normalize) == identity
+                ):
                     return each
             except refusals.Refusal:  # stored by a registry that takes more than this one
                 continue
@@ -176,19 +174,20 @@ class Registry:
         async with self._changing:
             mode = self._writable(subject)
             normalize = normalize or bool(self.config(subject).get("normalize"))
-            text = await self._text_of(given, normalize)
+            schema = await self.schema(given)
+            text = await threads.run_sync(schema.normalized) if normalize else schema.text
             contents = self.contents()
             versions = contents.versions(subject, deleted=True)
             shown = [each for each in versions if not each.is_deleted]
             if given.id is not None or given.version is not None:
                 if mode != IMPORT:
                     raise refusals.NOT_IMPORTING(subject)
-            elif (known := await self._same(reversed(shown), given, text, normalize)) is not None:
+            elif (known := await self._same(reversed(shown), given, normalize)) is not None:
                 return known
             if mode != IMPORT and (reasons := await self.unlike(self.level(subject), given, shown)):
                 raise refusals.INCOMPATIBLE(subject, ", ".join(reasons))
             number = given.version or max((each.version for each in versions), default=0) + 1
-            same = await self._same(contents.all(deleted=True), given, text, normalize)
+            same = await self._same(contents.all(deleted=True), given, normalize)
             schema_id = given.id or (contents.highest_id + 1 if same is None else same.id)
             if given.id is not None and any(each.id == given.id and each.text != text for each in contents.all()):
                 raise refusals.ID_IS_TAKEN(given.id)

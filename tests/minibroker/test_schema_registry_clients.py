@@ -1,0 +1,127 @@
+"""Confluent's serializers on the registry of a broker: records outlive the schemas that they were written with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import minibroker
+
+pytest.importorskip("proto_schema_parser", reason="the registry needs its extra: pip install 'minibroker[schemas]'")
+pytest.importorskip("httpx2", reason="serializers need theirs: pip install 'confluent-kafka[avro,json,protobuf]'")
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[minibroker.Broker]:
+    with minibroker.Broker(schema_registry=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def registry(broker: minibroker.Broker) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": broker.schema_registry_url}) as client:
+        yield client
+
+
+def through(broker: minibroker.Broker, topic: str, values: list[bytes]) -> list[bytes]:
+    """Produce values, and consume all that the topic has."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for each in values:
+        producer.produce(topic, each)
+    producer.flush()
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    try:
+        found = consumer.consume(len(values), timeout=30)
+        return [each.value() or b"" for each in found]
+    finally:
+        consumer.close()
+
+
+def avro(fields: str) -> str:
+    return f'{{"type":"record","name":"User","fields":[{{"name":"name","type":"string"}}{fields}]}}'
+
+
+def test_avro_records_outlive_their_schema(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
+    context = SerializationContext("avro", MessageField.VALUE)
+    texts = [avro(""), avro(',{"name":"age","type":"int","default":-1}'), avro(',{"name":"mail","type":"string"}')]
+    first, second, breaking = (AvroSerializer(registry, text) for text in texts)
+
+    records = through(broker, "avro", [first({"name": "a"}, context), second({"name": "b", "age": 3}, context)])
+
+    old, new = AvroDeserializer(registry, texts[0]), AvroDeserializer(registry, texts[1])
+    assert [new(each, context) for each in records] == [{"name": "a", "age": -1}, {"name": "b", "age": 3}]
+    assert [old(each, context) for each in records] == [{"name": "a"}, {"name": "b"}]
+    with pytest.raises(SchemaRegistryError, match="field mail of the reader has no default"):
+        breaking({"name": "c", "mail": ""}, context)
+    assert registry.get_versions("avro-value") == [1, 2]
+
+
+def test_json_records_outlive_their_schema(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
+    context = SerializationContext("json", MessageField.VALUE)
+
+    def text(**properties: str) -> str:
+        typed = {name: {"type": kind} for name, kind in properties.items()}
+        return json.dumps({"title": "User", "type": "object", "properties": typed, "additionalProperties": False})
+
+    texts = [text(name="string"), text(name="string", age="integer"), text(name="number")]
+    first, second, breaking = (JSONSerializer(each, registry) for each in texts)
+
+    records = through(broker, "json", [first({"name": "a"}, context), second({"name": "b", "age": 3}, context)])
+
+    new = JSONDeserializer(texts[1], schema_registry_client=registry)
+    assert [new(each, context) for each in records] == [{"name": "a"}, {"name": "b", "age": 3}]
+    with pytest.raises(SchemaRegistryError, match="#/properties/name"):
+        breaking({"name": 1}, context)
+
+
+def protobuf(**fields: int) -> Any:
+    """The class of a message `User` with these fields, by their types."""
+    file = descriptor_pb2.FileDescriptorProto(name="user.proto", package="people", syntax="proto3")
+    message = file.message_type.add(name="User")
+    for number, (name, kind) in enumerate(fields.items(), 1):
+        message.field.add(name=name, number=number, type=kind, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("people.User"))
+
+
+def test_protobuf_records_outlive_their_schema(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
+    context = SerializationContext("protobuf", MessageField.VALUE)
+    string, number = descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_INT32
+    First, Second, Breaking = protobuf(name=string), protobuf(name=string, age=number), protobuf(name=number)
+    first, second, breaking = (ProtobufSerializer(each, registry) for each in (First, Second, Breaking))
+
+    records = through(broker, "protobuf", [first(First(name="a"), context), second(Second(name="b", age=3), context)])
+
+    new = ProtobufDeserializer(Second, {"use.deprecated.format": False}, registry)
+    assert [(each.name, each.age) for each in (new(each, context) for each in records)] == [("a", 0), ("b", 3)]
+    with pytest.raises(SchemaRegistryError, match="field name was string, and is int32"):
+        breaking(Breaking(name=1), context)
+    assert "string name = 1;" in str(registry.get_latest_version("protobuf-value").schema.schema_str)
+
+
+def test_a_restarted_broker_has_its_schemas(broker: minibroker.Broker) -> None:
+    url = broker.schema_registry_url
+    with SchemaRegistryClient({"url": url}) as client:
+        before = client.get_subjects()
+    broker.kill()
+    broker.start()
+
+    assert broker.schema_registry_url == url
+    with SchemaRegistryClient({"url": url}) as client:
+        assert client.get_subjects() == before
