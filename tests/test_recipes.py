@@ -37,7 +37,7 @@ KNOWN = {
     "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana", "new-protocol",
     "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-telemetry", "spark-verify",
     "checking-a-history", "fail-over", "lagging-replica", "acks", "transactions-v2",
-    "share-groups", "judging-a-broker", "life-of-a-poll",
+    "share-groups", "judging-a-broker", "life-of-a-poll", "msk",
 }  # fmt: skip
 
 

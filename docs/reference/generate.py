@@ -38,10 +38,20 @@ ROOT = HERE.parent.parent
 NAMES = (
     "Broker", "Cluster", "ClusterClock", "Replica", "running_broker", "Acl", "Record", "BrokerError", "WaitError",
     "SettingWarning", "BrokerClock",
-    "Faults", "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event",
+    "Faults", "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event", "msk", "Msk",
 )  # fmt: skip
 # Made by a Broker, not by its users.
-MADE_BY_A_BROKER = ("BrokerClock", "ClusterClock", "Replica", "Faults", "Fault", "Explanation", "Explained", "Exchange")
+MADE_BY_A_BROKER = (
+    "BrokerClock",
+    "ClusterClock",
+    "Replica",
+    "Faults",
+    "Fault",
+    "Explanation",
+    "Explained",
+    "Exchange",
+    "Msk",
+)
 NOT_WHILE_IT_RUNS = ("listeners",)  # refused, see below there
 OPTION = re.compile(r"^(`[\w.]+`: )", re.M)
 NO_LIMIT = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit", "1.7976931348623157e+308": "no limit"}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
+    from minibroker.aws.msk import Msk, msk
     from minibroker.broker_clock import BrokerClock
     from minibroker.cluster import Cluster
     from minibroker.cluster_clock import ClusterClock
@@ -42,17 +43,20 @@ __all__ = [
     "Explanation",
     "Fault",
     "Faults",
+    "Msk",
     "Record",
     "Replica",
     "SettingWarning",
     "Transcript",
     "WaitError",
+    "msk",
     "running_broker",
 ]
 __version__ = "0.1.0"
 
 MODULES = {
     "acl": ("Acl",),
+    "aws.msk": ("Msk", "msk"),
     "process": ("Broker",),
     "cluster": ("Cluster",),
     "cluster_clock": ("ClusterClock",),

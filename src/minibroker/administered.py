@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,6 +134,31 @@ class Administered(ABC):
 
         with self._administered() as client:
             delete_acls(client, acls)
+
+    def add_users(self, users: Mapping[str, str]) -> None:
+        """Let more users log in to a secured broker, with passwords by name and the mechanisms SCRAM-SHA-... that it
+        has. Raises BrokerError."""
+        from minibroker.administration import create_scram_users
+
+        security = self._secured()
+        with self._administered() as client:
+            create_scram_users(client, users, security.scram_mechanisms)
+        security.users |= users
+
+    def remove_users(self, *names: str) -> None:
+        """Remove what users log in with by SCRAM; open connections stay. Raises BrokerError."""
+        from minibroker.administration import delete_scram_users
+
+        security = self._secured()
+        with self._administered() as client:
+            delete_scram_users(client, names, security.scram_mechanisms)
+        for name in names:
+            security.users.pop(name, None)
+
+    def _secured(self) -> Security:
+        if self._security is None or not self._security.scram_mechanisms:
+            raise BrokerError('users log in by SCRAM: start with security="SASL_SSL" or "SASL_PLAINTEXT"')
+        return self._security
 
     def topics(self) -> dict[str, int]:
         """The number of partitions of each topic, by name, without internal topics. Raises BrokerError."""

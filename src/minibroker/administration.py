@@ -16,7 +16,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import BROKERS_DEFAULT, LEAVE_EPOCH
 from minibroker.protocol.primitives import ZERO_UUID
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
-from minibroker.protocol.scram import DEFAULT_ITERATIONS
+from minibroker.protocol.scram import DEFAULT_ITERATIONS, Deletion, Upsertion
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
@@ -135,9 +135,19 @@ def create_scram_users(client: Client, users: Mapping[str, str], mechanisms: Seq
         for name in mechanisms
         for user, password in users.items()
     ]
+    change_scram_users(client, "create", changes)
+
+
+def delete_scram_users(client: Client, users: Iterable[str], mechanisms: Sequence[str]) -> None:
+    """Remove the users' passwords for these mechanisms. Raises KafkaError."""
+    changes = [Deletion(user, SCRAM_MECHANISMS[name].number) for name in mechanisms for user in users]
+    change_scram_users(client, "delete", changes)
+
+
+def change_scram_users(client: Client, verb: str, changes: Sequence[Upsertion | Deletion]) -> None:
     for user, error in BrokerCredentials(client).altered(changes).items():
         if error is not None:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"cannot create user {user}: {error}")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"cannot {verb} user {user}: {error}")
 
 
 def create_acls(client: Client, acls: Iterable[Acl]) -> None:

@@ -49,7 +49,7 @@ class Security:
         self.protocol = protocol
         self.mechanisms = tuple(mechanisms) if protocol.startswith("SASL") else ()
         given = users if isinstance(users, Mapping) else {name: new_password() for name in users}
-        self.users = {SUPER_USER: new_password(), **given}
+        self.users: dict[str, str] = {SUPER_USER: new_password(), **given}
         self.acls = None if acls is None else tuple(acls)
         self._asks_for_certificates = protocol == "SSL" and (bool(given) or acls is not None)
         self._password = new_password()
