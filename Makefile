@@ -38,7 +38,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants nemesis simulate lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-fast test-compiled nightly matrix mutants nemesis simulate lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
@@ -49,6 +49,7 @@ help:
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nemesis  kill, pause and cut off brokers of a cluster beside real clients, and judge what these saw"
 	@echo "make simulate  a cluster in one process, from SEEDS seeds, with every fault of disk, network and clock"
+	@echo "make matrix  what each version of each client can do, in docs/reference/clients.md"
 	@echo "make nightly  conformance, mutants, nemesis, and the tests of which \`make test\` runs a sample"
 
 $(BIN)/python:
@@ -102,7 +103,7 @@ test-compiled: wheel
 	@$(AS_COMPILED) $(PYTEST) -n 1 -q tests/integration/test_bad_input.py
 
 nightly: $(VENV)/.dev
-	@$(BIN)/python tests/setup_clients.py
+	@$(BIN)/python tests/setup_clients.py --earlier
 	@$(MAKE) --no-print-directory wheel
 	@$(PYTEST) -m nightly
 	@$(AS_COMPILED) $(PYTEST) -m "not pure and not spark and not nightly" --deselect tests/integration/test_compose.py
@@ -116,6 +117,11 @@ nightly: $(VENV)/.dev
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 1 --kind mixed
 	@$(IN_MEMORY) $(BIN)/python -m tests.spark_jobs.nemesis --rounds 20
+
+matrix: $(VENV)/.dev
+	@$(BIN)/python tests/setup_clients.py --earlier
+	@$(IN_MEMORY) $(BIN)/python -m tests.client_matrix -n $(WORKERS) --maxprocesses 8
+	@$(BIN)/python docs/reference/generate.py
 
 simulate: $(VENV)/.dev
 	@exec nice $(BIN)/minibroker simulate --brokers $(BROKERS) --seeds $(SEEDS) $(SIMULATE)

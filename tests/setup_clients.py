@@ -3,6 +3,7 @@
 Each part that is there already is left alone; a part that cannot be had is reported and the others go on.
 
     .venvs/kafka-python-2.3     an environment of its own: 2.3 and 3.0 share a module name
+    .venvs/aiokafka-0.10, ...   with --earlier: the versions of Python's clients that `make nightly` tries too
     .deps/kafka-clients-3.9.0   Kafka's Java client, the version Spark 4.0's connector brings, through Maven
     .deps/kafka-clients-0.10.2.2, .deps/kafka-clients-0.11.0.3   the same before and with record batches of magic 2
     .deps/kafka-clients-1.1.1   the same with fetch sessions
@@ -33,10 +34,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEPS = ROOT / ".deps"
 DRIVERS = ROOT / "tests" / "integration" / "drivers"
-OLD_KAFKA_PYTHON = ROOT / ".venvs" / "kafka-python-2.3"
-# xxhash: lz4 as it was framed for brokers of 0.9
-OLD_KAFKA_PYTHON_PACKAGES = ("kafka-python==2.3.*", "python-snappy", "lz4", "zstandard", "crc32c", "xxhash")
-OLD_KAFKA_PYTHON_CHECK = "import kafka, snappy, lz4, crc32c, xxhash"
+ENVIRONMENTS = ROOT / ".venvs"
+CODECS = ("python-snappy", "lz4", "zstandard")
+# What is installed for each of them. xxhash: lz4 as it was framed for brokers of 0.9.
+OLD_KAFKA_PYTHON = "kafka-python-2.3"
+EARLIER_CLIENTS = {
+    "kafka-python-2.0": ("kafka-python==2.0.2", *CODECS, "crc32c"),
+    "confluent-kafka-2.0": ("confluent-kafka==2.0.2",),
+    "confluent-kafka-2.3": ("confluent-kafka==2.3.0",),
+    "confluent-kafka-2.6": ("confluent-kafka==2.6.1",),
+    "confluent-kafka-2.11": ("confluent-kafka==2.11.1",),
+    "aiokafka-0.8": ("aiokafka==0.8.1", "kafka-python==2.0.2", *CODECS),
+    "aiokafka-0.10": ("aiokafka==0.10.0", *CODECS, "cramjam"),
+    "aiokafka-0.12": ("aiokafka==0.12.0", *CODECS, "cramjam"),
+}
+PACKAGES = {OLD_KAFKA_PYTHON: ("kafka-python==2.3.*", *CODECS, "crc32c", "xxhash"), **EARLIER_CLIENTS}
 JAVA_CLIENT_VERSIONS = ("3.9.0", "0.10.2.2", "0.11.0.3", "1.1.1")
 LAST_JAVA_CLIENT = "4.4.0"  # for groups of the consumer protocol
 JAVA_DRIVER_JARS = (
@@ -87,12 +99,18 @@ print(CLASSES["{}"].prepare())
 HOW_TO_PREPARE = "run `python tests/setup_clients.py`"
 
 
-def prepare_old_kafka_python() -> str:
-    python = OLD_KAFKA_PYTHON / "bin" / "python"
-    if not python.exists():
-        run(sys.executable, "-m", "venv", str(OLD_KAFKA_PYTHON))
-    if subprocess.run([str(python), "-c", OLD_KAFKA_PYTHON_CHECK], stderr=subprocess.DEVNULL, check=False).returncode:
-        run(str(python), "-m", "pip", "install", "--quiet", *OLD_KAFKA_PYTHON_PACKAGES)
+def python_of(environment: str) -> Path:
+    """The interpreter of an environment that has an earlier version of a client."""
+    return ENVIRONMENTS / environment / "bin" / "python"
+
+
+def prepare_environment(name: str) -> str:
+    python, packages = python_of(name), PACKAGES[name]
+    installed = ENVIRONMENTS / name / "installed"
+    if not installed.exists() or installed.read_text() != "\n".join(packages):
+        run(sys.executable, "-m", "venv", str(ENVIRONMENTS / name))
+        run(str(python), "-m", "pip", "install", "--quiet", *packages)
+        installed.write_text("\n".join(packages))
     return str(python)
 
 
@@ -304,7 +322,7 @@ def main() -> int:
     }
     lines: list[Parts] = [
         through_maven,
-        {"kafka-python 2.3": prepare_old_kafka_python},
+        {"kafka-python 2.3": partial(prepare_environment, OLD_KAFKA_PYTHON)},
         {
             "Spark's connector": partial(prepare_by, FETCH_CONNECTOR),
             "Spark's classes": partial(archive_classes, "Spark"),
@@ -314,6 +332,8 @@ def main() -> int:
         {"franz-go": prepare_franz_go},
         {"kcat": prepare_kcat},
     ]
+    if "--earlier" in sys.argv[1:]:
+        lines.append({each: partial(prepare_environment, each) for each in EARLIER_CLIENTS})
     with ThreadPoolExecutor(len(lines)) as pool:
         list(pool.map(prepare, lines))
     return 0

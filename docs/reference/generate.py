@@ -123,6 +123,13 @@ NOT_OFFERED = {
     ),
 }
 
+RESULTS = ROOT / "tests" / "golden" / "client-matrix.json"
+CLIENTS_HEAD = """\
+# Clients and what they can do
+
+Each cell is the day on which all tests of an ability passed with that version of a client; an empty one has no test.
+`make matrix` runs the tests, and writes this page."""
+
 TERMS = ROOT / "src" / "minibroker" / "console" / "static" / "terms.js"
 GLOSSARY_HEAD = """\
 # Glossary
@@ -481,8 +488,33 @@ def glossary_page() -> str:
     return GLOSSARY_HEAD + "\n\n" + table(("word", "meaning"), sorted(terms.items())) + "\n"
 
 
+def clients_page() -> str:
+    matrix = json.loads(RESULTS.read_text(encoding="utf-8"))
+    abilities = matrix["abilities"]
+    rows = (
+        (row["client"], row["version"], *(day_of(row["cells"].get(each)) for each in abilities))
+        for row in matrix["clients"]
+        if row["cells"]
+    )
+    words = "\n".join(f"- *{name}*: {meaning}" for name, meaning in abilities.items())
+    return "\n\n".join((CLIENTS_HEAD, table(("client", "version", *abilities), rows), words)) + "\n"
+
+
+def day_of(cell: dict[str, Any] | None) -> str:
+    """The day on which the tests of the cell passed; one that failed is in bold."""
+    if cell is None:
+        return ""
+    return f"**failed {cell['day']}**" if "failed" in cell else cell["day"]
+
+
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
-PAGES |= {"metrics.md": metrics_page, "apis.md": apis_page, "json.md": json_page, "../glossary.md": glossary_page}
+PAGES |= {
+    "metrics.md": metrics_page,
+    "apis.md": apis_page,
+    "json.md": json_page,
+    "clients.md": clients_page,
+    "../glossary.md": glossary_page,
+}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

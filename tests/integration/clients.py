@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,6 +26,7 @@ from tests.integration.records import (
 )
 from tests.jvm import JAVA_CLIENT_VARIABLE, QUICK_JVM
 from tests.setup_clients import (
+    EARLIER_CLIENTS,
     FRANZ_GO,
     HOW_TO_PREPARE,
     KAFKAJS,
@@ -35,6 +37,7 @@ from tests.setup_clients import (
     compiled_java_drivers,
     franz_go_driver,
     java_client,
+    python_of,
 )
 
 DRIVERS = "tests.integration.drivers"
@@ -65,7 +68,7 @@ def python_driver(module: str, python: Path = Path(sys.executable)) -> list[str]
 
 
 def old_kafka_python() -> list[str]:
-    return python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python")
+    return python_driver("kafka_python", python_of(OLD_KAFKA_PYTHON))
 
 
 def kcat_driver() -> list[str]:
@@ -190,7 +193,26 @@ OLD_CLIENTS: dict[str, OldKind] = {
         ),
     )
 }
-KINDS = {**CLIENTS, **OLD_CLIENTS, "java-1.1": OldKind("java-1.1", lambda: java_driver("1.1.1", "OldJavaDriver"))}
+# The module of each library's driver, and the client whose shapes of records it can express.
+PYTHON_LIBRARIES = {
+    "kafka-python": ("kafka_python", CLIENTS["kafka-python-2.3"]),
+    "confluent-kafka": ("confluent", CLIENTS["confluent-kafka"]),
+    "aiokafka": ("aiokafka", CLIENTS["aiokafka"]),
+}
+
+
+def earlier(name: str) -> ClientKind:
+    module, kind = PYTHON_LIBRARIES[name.rpartition("-")[0]]
+    return replace(kind, name=name, command=partial(python_driver, module, python_of(name)))
+
+
+EARLIER = {name: earlier(name) for name in EARLIER_CLIENTS}
+KINDS = {
+    **CLIENTS,
+    **OLD_CLIENTS,
+    **EARLIER,
+    "java-1.1": OldKind("java-1.1", lambda: java_driver("1.1.1", "OldJavaDriver")),
+}
 JAVA_OF_RELEASES = {"0.10": "java-0.10.2", "0.11": "java-0.11", "1.1": "java-1.1"}
 LIBRARIES = tuple(name for name in CLIENTS if name != "kcat")
 ADMINS = ("kafka-python-3.0", "confluent-kafka", "java-3.9")

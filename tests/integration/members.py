@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 
 from tests.integration.clients import DriverProcess, go_program, java_driver, node_program, python_driver
 from tests.integration.drivers.line_protocol import Deadline
+from tests.setup_clients import EARLIER_CLIENTS, python_of
 
 PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "kafka-python": lambda: [*python_driver("group_member"), "kafka-python"],
@@ -24,6 +25,10 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
 LIBRARIES = tuple(PROGRAMS)
 PROGRAMS["java 4.4"] = lambda: java_driver("4.4.0", "JavaGroupMember")  # for the consumer protocol
 PROGRAMS["@platformatic/kafka"] = partial(node_program, "platformatic_member")  # with a test of its own
+PROGRAMS |= {
+    name: partial(lambda name: [*python_driver("group_member", python_of(name)), name.rpartition("-")[0]], name)
+    for name in EARLIER_CLIENTS
+}
 PATIENCE_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.05
 

@@ -278,6 +278,7 @@ def test_members_of_groups_read(name: str, acting: Any, drivers: Drivers, join: 
         assert member.committed(0) == len(values)
 
 
+@pytest.mark.ability("records")
 @pytest.mark.sample(of=lambda name: name == "0.10")  # each old client goes on in a group in test_old_clients.py
 @pytest.mark.parametrize("name", JAVA_OF_RELEASES)
 def test_the_java_client_of_the_release_writes_and_reads_in_a_group(name: str, acting: Any, drivers: Drivers) -> None:

@@ -50,6 +50,7 @@ def wait_until_absent(admin: Client, topic: str) -> None:
     wait_until(lambda: topic not in admin.call("list_topics"), f"the end of {topic}")
 
 
+@pytest.mark.ability("administration")
 def test_a_topic_is_created_listed_described_grown_and_deleted(admin: Client) -> None:
     topic, cluster = f"made-by-{admin.name}", admin.call("cluster")
     ((node_id, host, port),) = cluster["nodes"]
@@ -70,6 +71,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(admin: Client) ->
     wait_until_absent(admin, topic)
 
 
+@pytest.mark.ability("administration")
 def test_several_topics_are_answered_one_by_one(admin: Client, new_topic: NewTopic) -> None:
     existing, fresh = new_topic("existing"), f"fresh-{admin.name}"
     wanted: dict[str, dict[str, Any]] = {
@@ -108,6 +110,7 @@ def test_producing_to_an_unknown_topic_creates_it(client: GetClient, writer: str
     assert [row["partition"] for row in described["partitions"]] == [0, 1]
 
 
+@pytest.mark.ability("administration")
 def test_a_topics_configs_are_replaced(admin: Client, new_topic: NewTopic) -> None:
     topic = new_topic("replaced", configs={"segment.ms": "60000"})
 
@@ -122,6 +125,7 @@ def test_a_topics_configs_are_replaced(admin: Client, new_topic: NewTopic) -> No
     assert_too_large(admin, topic)
 
 
+@pytest.mark.ability("administration")
 def test_single_configs_of_a_topic_are_changed(admin: Client, new_topic: NewTopic, is_apache_kafka: bool) -> None:
     if is_apache_kafka:
         pytest.skip("IncrementalAlterConfigs came with Kafka 2.3")
@@ -137,6 +141,7 @@ def test_single_configs_of_a_topic_are_changed(admin: Client, new_topic: NewTopi
     }
 
 
+@pytest.mark.ability("administration")
 @pytest.mark.parametrize("name", ["kafka-python-3.0", "java-3.9"])
 def test_the_sizes_of_logs_are_described(client: GetClient, new_topic: NewTopic, name: str) -> None:
     topic = new_topic("sized", partitions=2)
@@ -148,6 +153,7 @@ def test_the_sizes_of_logs_are_described(client: GetClient, new_topic: NewTopic,
     assert 5000 < sizes[f"{topic}-1"] < 6000
 
 
+@pytest.mark.ability("administration")
 @pytest.mark.parametrize("name", ADMINS)
 def test_a_brokers_settings_change_at_once_and_stay_after_a_kill(
     start_minibroker: StartMinibroker, drivers: Drivers, name: str

@@ -51,6 +51,7 @@ def with_timestamps(client: GetClient, topic: str, partition: int, acked: list[R
     return [replace(record, timestamp_ms=row.timestamp_ms) for record, row in zip(acked, seen, strict=True)]
 
 
+@pytest.mark.ability("records")
 @pytest.mark.parametrize("codec", CODECS_OF_TODAY)
 def test_acked_offsets_are_dense_from_zero(write: Write, writer: Client, codec: str) -> None:
     _, partition, records = write(writer, codec)
@@ -58,6 +59,7 @@ def test_acked_offsets_are_dense_from_zero(write: Write, writer: Client, codec: 
     assert [(partition, i) for i in range(len(records))] == [(row.partition, row.offset) for row in records]
 
 
+@pytest.mark.ability("records")
 @pytest.mark.parametrize(
     ("writer", "reader", "codec"), pairwise(CLIENTS, CLIENTS, CODECS_OF_TODAY), indirect=["writer"]
 )
@@ -72,6 +74,7 @@ def test_records_of_one_client_are_read_by_another(
     assert [consumer.kind.sees(record) for record in written] == read
 
 
+@pytest.mark.ability("idempotence")
 @pytest.mark.parametrize("idempotence", [True, False])
 @pytest.mark.parametrize("writer", LIBRARIES, indirect=True)
 def test_many_batches_keep_their_order_with_and_without_idempotence(
@@ -86,6 +89,7 @@ def test_many_batches_keep_their_order_with_and_without_idempotence(
     assert [record.value for record in records] == [record.value for record in writer.consume(topic, 2000)]
 
 
+@pytest.mark.ability("records")
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("writer", LIBRARIES, indirect=True)
 def test_records_arrive_with_any_acks(new_topic: NewTopic, writer: Client, acks: int | str) -> None:
@@ -99,6 +103,7 @@ def test_records_arrive_with_any_acks(new_topic: NewTopic, writer: Client, acks:
     assert [record.value for record in records] == [record.value for record in writer.consume(topic, 20)]
 
 
+@pytest.mark.ability("records")
 def test_a_key_chooses_the_same_partition_each_time(new_topic: NewTopic, writer: Client) -> None:
     topic = new_topic("keyed", partitions=4)
     records = [Record(key=f"key {i % 5}".encode(), value=b"%d" % i) for i in range(15)]

@@ -61,6 +61,8 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
 
 
 WITH_V2 = ("java of 4.4", "franz-go")
+OF_TRANSACTIONS = pytest.mark.ability("transactions")
+AT_NIGHT = [OF_TRANSACTIONS, pytest.mark.nightly]
 
 
 class Reader(threading.Thread):
@@ -154,10 +156,14 @@ def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> It
 @pytest.mark.parametrize(
     ("libraries", "share"),
     [
-        pytest.param(("kafka-python", "java"), 2, id="kafka-python and java"),
-        pytest.param(WITH_V2, 2, id="transactions v2"),
-        pytest.param(("confluent-kafka", "confluent-kafka"), 1, id="confluent-kafka", marks=pytest.mark.nightly),
-        pytest.param(("kafkajs",), 3, id="kafkajs", marks=pytest.mark.nightly),
+        pytest.param(("kafka-python", "java"), 2, id="kafka-python and java", marks=OF_TRANSACTIONS),
+        pytest.param(WITH_V2, 2, id="transactions v2", marks=pytest.mark.ability("transactions v2")),
+        pytest.param(
+            *(("confluent-kafka", "confluent-kafka"), 1),
+            id="confluent-kafka",
+            marks=[OF_TRANSACTIONS, pytest.mark.nightly],
+        ),
+        pytest.param(("kafkajs",), 3, id="kafkajs", marks=AT_NIGHT),
     ],
 )
 def test_each_record_comes_out_once_and_in_order_after_kills(

@@ -29,7 +29,7 @@ from tests.integration.clients import (
 from tests.integration.clusters import QUICK_REFRESH, WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
 from tests.integration.records import Record
 from tests.nemesis.workload import Reader, end_of
-from tests.setup_clients import OLD_KAFKA_PYTHON
+from tests.setup_clients import OLD_KAFKA_PYTHON, python_of
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 RECORDS = 3000
@@ -40,7 +40,7 @@ RECORDED: dict[str, Callable[[], list[str]]] = {
     "java": lambda: java_driver("3.9.0", "JavaRecorded"),
     "aiokafka": lambda: [*python_driver("recorded"), "aiokafka"],
     "kafka-python-3.0": lambda: [*python_driver("recorded"), "kafka-python"],
-    "kafka-python-2.3": lambda: [*python_driver("recorded", OLD_KAFKA_PYTHON / "bin" / "python"), "kafka-python"],
+    "kafka-python-2.3": lambda: [*python_driver("recorded", python_of(OLD_KAFKA_PYTHON)), "kafka-python"],
 }
 ONE_PARTITION = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
 
@@ -156,6 +156,7 @@ def polled(consumer: Consumer, seen: list[bytes]) -> bytes | None:
     return seen[-1] if seen else None
 
 
+@pytest.mark.ability("fail-over")
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_clients_write_and_read_on_while_the_leader_dies(
     cluster: Cluster, admin: AdminClient, name: str, tmp_path: Path
@@ -189,6 +190,7 @@ def test_clients_write_and_read_on_while_the_leader_dies(
     assert set(read(cluster, topic, end())) == written  # those that were sent again may be there twice
 
 
+@pytest.mark.ability("fail-over")
 @pytest.mark.sample(of=lambda library: library == "confluent-kafka")
 @pytest.mark.parametrize("library", RECORDED)
 def test_the_history_of_a_rolling_kill_is_clean(

@@ -86,6 +86,7 @@ class Troop:
         return self._seen.union(*(member.values() for member in self.members))
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.parametrize(
     "libraries",
     [["kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go"], ["kafkajs"]],
@@ -113,6 +114,7 @@ def test_every_record_is_read_while_members_join_leave_and_die(
     assert troop.seen() == set(written)
 
 
+@pytest.mark.ability("new protocol")
 @pytest.mark.parametrize(
     ("libraries", "events"),
     [
@@ -159,6 +161,7 @@ def test_members_of_both_protocols_share_a_group_while_members_and_the_broker_di
     assert committed == [[len(written) // PARTITIONS] * PARTITIONS] * len(troop.members)
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.sample(of=lambda library: library == "kafkajs")  # for others a member is killed, and the broker above
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
@@ -188,6 +191,7 @@ with_static_members = pytest.mark.skipif(
 
 
 @with_static_members
+@pytest.mark.ability("static")
 @pytest.mark.sample(of=lambda library: library in ("kafka-python", "java"))
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS)
 def test_a_killed_static_member_comes_back_and_the_others_keep_their_partitions(library: str, group: Group) -> None:
@@ -253,6 +257,7 @@ def poll_until(is_done: Callable[[], bool], poll: Callable[[], None]) -> None:
 
 
 @with_static_members
+@pytest.mark.ability("static")
 @pytest.mark.sample(of=lambda library: library in ("confluent-kafka", "franz-go"))
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS_THAT_ARE_FENCED)
 def test_a_second_member_of_the_same_name_shuts_out_the_first(library: str, group: Group) -> None:
@@ -279,6 +284,7 @@ def assert_is_shut_out(member: GroupMember) -> None:
         assert member.lost() == list(range(PARTITIONS))
 
 
+@pytest.mark.ability("cooperative")
 @pytest.mark.sample(of=lambda library: library in ("confluent-kafka", "java"))
 @pytest.mark.parametrize("library", WITH_COOPERATIVE_ASSIGNOR)
 def test_a_cooperative_member_loses_no_more_than_another_gets(library: str, group: Group) -> None:
@@ -295,6 +301,7 @@ def test_a_cooperative_member_loses_no_more_than_another_gets(library: str, grou
 
 
 # What a client asks for the same way as all others do is tried with few of them.
+@pytest.mark.ability("groups")
 @pytest.mark.sample(of=lambda library: library in ("aiokafka", "franz-go"))
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_pattern_is_subscribed_to(library: str, join: Join, new_topic: NewTopic, write: Write) -> None:
@@ -309,6 +316,7 @@ def test_a_pattern_is_subscribed_to(library: str, join: Join, new_topic: NewTopi
     wait_until_read(values, member)
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.sample(of=lambda library: library == "kafkajs")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_new_group_with_latest_begins_at_the_end(library: str, group: Group) -> None:
@@ -327,6 +335,7 @@ def test_a_new_group_with_latest_begins_at_the_end(library: str, group: Group) -
     assert set(member.values()) <= set(written)
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.sample(of=lambda library: library == "confluent-kafka")
 @pytest.mark.parametrize("library", [each for each in LIBRARIES if each != "kafkajs"])
 def test_a_new_group_with_none_fails(library: str, group: Group) -> None:
@@ -338,6 +347,8 @@ def test_a_new_group_with_none_fails(library: str, group: Group) -> None:
     assert member.values() == []
 
 
+@pytest.mark.ability("groups", "@platformatic/kafka")
+@pytest.mark.ability("records", "@platformatic/kafka")
 def test_a_client_of_topic_ids_and_nothing_older_shares_a_group_seeks_and_goes_on(group: Group) -> None:
     """@platformatic/kafka asks OffsetFetch 8 and later only, and reads in the last version of Fetch that it knows."""
     one = group.join("@platformatic/kafka")

@@ -10,6 +10,7 @@ from tests.integration.members import LIBRARIES, wait_until, wait_until_read, wa
 PARTITIONS = 4
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_members_share_the_partitions_take_over_and_resume_where_they_committed(library: str, group: Group) -> None:
     one, two = (group.join(library) for _ in range(2))
@@ -33,6 +34,7 @@ def test_members_share_the_partitions_take_over_and_resume_where_they_committed(
     wait_until_read(uncommitted, next_member)
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.sample(of=lambda library: library in ("confluent-kafka", "kafkajs"))
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_automatically_committed_records_are_not_read_again(library: str, group: Group) -> None:
@@ -55,6 +57,7 @@ QUICK_CONSUMER_GROUPS = {
 }
 
 
+@pytest.mark.ability("new protocol", "confluent-kafka")
 def test_members_of_the_consumer_protocol_outlive_kills_of_each_other_and_of_the_broker(
     start_in_place: StartMinibroker, join: Join, write: Write
 ) -> None:

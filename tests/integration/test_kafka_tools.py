@@ -46,6 +46,7 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.ability("administration", "tools of 2.0")
 def test_consumer_group_command_lists_and_describes_a_group_that_lives(
     tool: Tool, new_topic: NewTopic, join: Join, write: Write
 ) -> None:
@@ -96,6 +97,8 @@ def test_consumer_group_command_resets_and_deletes_an_empty_group(
     assert f"('{group}') was successful" in deleted
 
 
+@pytest.mark.ability("records", "tools of 2.0")
+@pytest.mark.ability("groups", "tools of 2.0")
 def test_console_clients_write_and_read_on_where_their_group_was(tool: Tool, new_topic: NewTopic) -> None:
     topic = new_topic("console")
     lines = [f"line {number}" for number in range(6)]
@@ -109,6 +112,7 @@ def test_console_clients_write_and_read_on_where_their_group_was(tool: Tool, new
     assert second.splitlines() == lines[3:]
 
 
+@pytest.mark.ability("records", "tools of 2.0")
 def test_verifiable_clients_agree_on_the_records_written(tool: Tool, new_topic: NewTopic) -> None:
     topic = new_topic("verifiable", PARTITIONS)
     common = ("--broker-list", "{}", "--topic", topic, "--max-messages", "500")
@@ -125,6 +129,7 @@ def test_verifiable_clients_agree_on_the_records_written(tool: Tool, new_topic: 
     assert sum(ends.values()) == 500
 
 
+@pytest.mark.ability("transactions", "tools of 2.0")
 def test_transactional_message_copier_copies_all_though_it_aborts_at_random(tool: Tool, new_topic: NewTopic) -> None:
     source, target = new_topic("copied"), new_topic("copy")
     written = ("--broker-list", "{}", "--topic", source, "--max-messages", "1000", "--acks", "-1")
@@ -166,6 +171,7 @@ def test_other_tools_find_offsets_versions_and_directories(
     assert sorted(row["partition"] for row in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
 
 
+@pytest.mark.ability("administration", "tools of 4.4")
 @pytest.mark.nightly
 def test_the_tools_of_kafka_4_do_their_work(new_topic: NewTopic, broker: BrokerProcess) -> None:
     try:

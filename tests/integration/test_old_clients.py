@@ -25,6 +25,7 @@ REFERENCE_READER = "kafka-python-3.0"
 WRITTEN_WITH = {0: 0, 1: 2}  # magic: version of Produce
 
 
+@pytest.mark.ability("old formats")
 @pytest.mark.parametrize(("name", "codec", "is_reader"), pairwise(OLD_CLIENTS, CODECS, [True, False]))
 def test_old_and_new_clients_read_every_shape_of_record_of_each_other(
     client: GetClient, new_topic: NewTopic, name: str, codec: str, is_reader: bool
@@ -39,6 +40,7 @@ def test_old_and_new_clients_read_every_shape_of_record_of_each_other(
     assert [old.kind.sees(record) for record in written] == [old.kind.sees(record) for record in read]
 
 
+@pytest.mark.ability("old formats")
 @pytest.mark.parametrize(("name", "codec"), each_once(OLD_CLIENTS, CODECS))
 def test_an_old_client_reads_many_fetches_without_loss_or_duplicate(
     client: GetClient, new_topic: NewTopic, name: str, codec: str
@@ -51,6 +53,7 @@ def test_an_old_client_reads_many_fetches_without_loss_or_duplicate(
     assert [(i, b"%d" % i) for i in range(20_000)] == [(record.offset, record.key) for record in read]
 
 
+@pytest.mark.ability("old formats")
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("name", OLD_CLIENTS)
 def test_an_old_client_starts_in_the_middle_of_a_new_batch(
@@ -75,6 +78,7 @@ def test_a_first_batch_larger_than_the_fetch_gets_through_since_fetch_v3(
     assert written == read
 
 
+@pytest.mark.ability("groups")
 @pytest.mark.parametrize("name", OLD_CLIENTS)
 def test_an_old_client_goes_on_where_its_group_committed(client: GetClient, new_topic: NewTopic, name: str) -> None:
     topic = new_topic("in-a-group", partitions=2)
@@ -90,6 +94,7 @@ def test_an_old_client_goes_on_where_its_group_committed(client: GetClient, new_
     assert [int(record.key or b"") for record in second] == list(range(20, 25))
 
 
+@pytest.mark.ability("idempotence", "java-0.11")
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_first_idempotent_client_writes_each_record_once(
     client: GetClient, new_topic: NewTopic, codec: str
@@ -102,6 +107,7 @@ def test_the_first_idempotent_client_writes_each_record_once(
     assert [record.key for record in client(REFERENCE_READER).consume(topic, 1000)] == [row.key for row in written]
 
 
+@pytest.mark.ability("transactions", "java-0.11")
 def test_the_first_transactional_client_commits_and_aborts(client: GetClient, new_topic: NewTopic) -> None:
     topic = new_topic("transactional")
     old = client("java-0.11")
@@ -126,6 +132,7 @@ def old_records(count: int = 5) -> list[wire_record.Record]:
     ]
 
 
+@pytest.mark.ability("old formats")
 @pytest.mark.parametrize(("reader", "magic", "codec"), pairwise(CLIENTS, [0, 1], CODECS))
 def test_records_of_old_producers_are_read_by_new_clients(
     broker: BrokerProcess, client: GetClient, new_topic: NewTopic, reader: str, magic: int, codec: str

@@ -109,6 +109,7 @@ def produce(bootstrap: str, topic: str, rows: Sequence[tuple[str, str]]) -> None
     assert producer.flush(PATIENCE_SECONDS) == 0
 
 
+@pytest.mark.ability("transactions", "Kafka Streams")
 def test_kafka_streams_counts_each_word_once(
     start_in_place: StartMinibroker, tmp_path: Path, cleanup: ExitStack
 ) -> None:
@@ -165,6 +166,7 @@ def put(address: str, path: str, body: object) -> None:
     until(is_taken, path)
 
 
+@pytest.mark.ability("transactions", "Kafka Connect")
 def test_kafka_connect_brings_a_file_into_a_topic_once_and_out_again(
     start_in_place: StartMinibroker, tmp_path: Path, cleanup: ExitStack
 ) -> None:
@@ -217,6 +219,7 @@ def test_kafka_connect_brings_a_file_into_a_topic_once_and_out_again(
     until(lambda: set(sink.read_text().splitlines()) == set(lines), "all lines")
 
 
+@pytest.mark.ability("transactions", "MirrorMaker")
 def test_mirror_maker_copies_to_apache_kafka_and_back_once(
     start_minibroker: StartMinibroker, tmp_path: Path, cleanup: ExitStack
 ) -> None:

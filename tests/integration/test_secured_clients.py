@@ -131,6 +131,7 @@ def clients(session_drivers: Drivers, tmp_path_factory: pytest.TempPathFactory) 
     started.close()
 
 
+@pytest.mark.ability("logins")
 @pytest.mark.sample(of=lambda secured: secured == "minibroker")
 @pytest.mark.parametrize(("library", "mechanism"), LOGINS)
 def test_a_client_logs_in(library: str, mechanism: str, clients: Clients, secured: SecuredBroker) -> None:
@@ -141,6 +142,7 @@ def test_a_client_logs_in(library: str, mechanism: str, clients: Clients, secure
 
 
 # kafka-python 2.3 tries for 20 s before it gives up.
+@pytest.mark.ability("logins")
 @pytest.mark.sample(of=lambda secured, library: secured == "minibroker" and library != "kafka-python-2.3")
 @pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_512])
 @pytest.mark.parametrize("library", DRIVERS)

@@ -87,6 +87,7 @@ def leave_open(producer: TransactionalProducer, topic: str, value: bytes) -> Non
     producer.flush()
 
 
+@pytest.mark.ability("transactions")
 def test_a_second_producer_shuts_out_the_first(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
     first = new_producer(topic)
     leave_open(first, topic, b"first")
@@ -98,6 +99,7 @@ def test_a_second_producer_shuts_out_the_first(broker: BrokerProcess, new_produc
     wait_until_read(broker.bootstrap, topic, [b"second"])
 
 
+@pytest.mark.ability("transactions")
 def test_offsets_are_committed_with_the_records_made_of_them(
     broker: BrokerProcess, new_producer: NewProducer, topic: str
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_pattern_reads_the_topics_it_matches(source: Source, kafka: Kafka) -> 
     assert sorted([first, f"{first}-also"]) == values(source.batch(subscribePattern=f"^{first}.*"))
 
 
+@pytest.mark.ability("records", "Spark")
 def test_a_batch_reads_every_record_of_every_partition_or_of_those_assigned(source: Source, kafka: Kafka) -> None:
     topic = kafka.create_topic(partitions=2)
     kafka.produce(topic, numbered(50), partition=0)
@@ -143,6 +144,7 @@ def test_a_batch_reads_every_record_of_every_partition_or_of_those_assigned(sour
     assert numbered(50, 50) == values(assigned)
 
 
+@pytest.mark.ability("records", "Spark")
 def test_null_keys_and_values_empty_ones_and_headers_of_one_name_are_read_as_they_were(
     source: Source, kafka: Kafka
 ) -> None:
@@ -349,6 +351,7 @@ def test_a_stream_of_transactions_ends_its_batches_at_any_offset(source: Source,
         assert batches == [[0, 1, 2], [3, 4], [6, 7, 8], [9, 10], [12, 13], [15, 16], []]
 
 
+@pytest.mark.ability("groups", "Spark")
 def test_a_source_that_asks_by_a_consumer_joins_a_group_of_its_prefix(
     source: Source, kafka: Kafka, spark: SparkSession
 ) -> None:
@@ -378,6 +381,7 @@ def test_a_topic_that_is_not_there_is_named_by_source_and_sink(source: Source, s
             there.batch(subscribe="not-there", **{"fetchOffset.numRetries": "1"}).count()
 
 
+@pytest.mark.ability("records", "Spark")
 def test_spark_writes_keys_values_headers_and_partitions_and_reads_them(
     source: Source, kafka: Kafka, spark: SparkSession
 ) -> None:
@@ -397,6 +401,7 @@ def test_spark_writes_keys_values_headers_and_partitions_and_reads_them(
     ]
 
 
+@pytest.mark.ability("fail-over", "Spark")
 @pytest.mark.nightly
 def test_streams_into_files_and_into_a_topic_are_right_though_two_leaders_die(source: Source, tmp_path: Path) -> None:
     with Cluster(brokers=3) as cluster:

@@ -37,6 +37,7 @@ def options(access: Access) -> dict[str, str]:
     return found
 
 
+@pytest.mark.ability("logins", "Spark")
 @pytest.mark.sample(of=lambda secured: secured == "minibroker")
 @pytest.mark.parametrize("login", LOGINS)
 def test_source_and_sink_log_in(login: str, spark: SparkSession, secured: SecuredBroker, tmp_path: Path) -> None:

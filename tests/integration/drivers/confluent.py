@@ -17,7 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from tests.integration.drivers.library import Acks, LibraryDriver, Records, Settings, Start
 from tests.integration.drivers.librdkafka import translate
@@ -219,6 +219,8 @@ class ConfluentDriver(LibraryDriver):
 
     def change_configs(self, kind: str, name: str, changes: dict[str, str | None]) -> None:
         """Single settings; null unsets one."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry  # type: ignore[attr-defined]  # since 2.3
+
         operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
         entries = [
             ConfigEntry(key, value, incremental_operation=operations[value is None]) for key, value in changes.items()

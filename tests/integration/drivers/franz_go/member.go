@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -124,13 +125,19 @@ func (m *groupMember) poll() {
 	defer cancel()
 	fetches := m.client.PollFetches(limited)
 	fetches.EachError(func(_ string, _ int32, err error) {
-		if limited.Err() == nil && !kerr.IsRetriable(err) {
+		if limited.Err() == nil && !kerr.IsRetriable(err) && !joinsAgain(err) {
 			m.failure = err
 		}
 	})
 	fetches.EachRecord(func(record *kgo.Record) {
 		m.read = append(m.read, []any{record.Partition, record.Offset, string(record.Value)})
 	})
+}
+
+// Whether the client joins the group again by itself: a coordinator that has started again knows neither a generation
+// whose assignments were never stored, nor who was in it.
+func joinsAgain(err error) bool {
+	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID)
 }
 
 func (m *groupMember) run(asked request) (any, error) {
