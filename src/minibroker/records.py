@@ -16,12 +16,13 @@ from minibroker.client.batching import batches_of, partition_for
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.client.writing import append
 from minibroker.protocol.api import API_TABLE, ApiKey
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.protocol.record import Record as StoredRecord
 
 if TYPE_CHECKING:
     from minibroker.client.client import Client
+    from minibroker.client.transactions import Transactions
 
 # Until a topic that a producer asks for is there; the second is the answer of Kafka 4, created or not.
 CREATION_SECONDS = {ErrorCode.LEADER_NOT_AVAILABLE: 10.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 0.5}
@@ -52,7 +53,14 @@ Bytes = bytes | str | None
 Given = Bytes | tuple[Bytes, Bytes] | Record
 
 
-def append_records(client: Client, topic: str, given: Iterable[Given], *, partition: int | None = None) -> list[Record]:
+def append_records(
+    client: Client,
+    topic: str,
+    given: Iterable[Given],
+    *,
+    partition: int | None = None,
+    transactions: Transactions | None = None,
+) -> list[Record]:
     """Append with acks=all; return the records in their order, each with its partition, offset and time.
 
     A topic that is not there is created if the broker creates topics for producers. Raises KafkaError, also for headers
@@ -64,11 +72,14 @@ def append_records(client: Client, topic: str, given: Iterable[Given], *, partit
     places: dict[int, list[int]] = {}  # of `records`, by partition
     for index, record in enumerate(records):
         chosen = record.partition if partition is None else partition
+        if chosen is not None and not 0 <= chosen < count:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {chosen}")
         places.setdefault(partition_for(record.key, index, count) if chosen is None else chosen, []).append(index)
     for number, indexes in places.items():
         for part in batches_of(records, indexes):
             stored = [as_stored(offset, records[index], now) for offset, index in enumerate(part)]
-            for index, place in zip(part, append(client, TopicPartition(topic, number), stored), strict=True):
+            places_of_part = append(client, TopicPartition(topic, number), stored, transactions=transactions)
+            for index, place in zip(part, places_of_part, strict=True):
                 records[index] = replace(
                     records[index],
                     topic=topic,

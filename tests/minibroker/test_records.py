@@ -17,10 +17,11 @@ from kafka.partitioner.default import murmur2 as kafka_murmur2
 from minibroker import Broker, BrokerError, Record, WaitError
 from minibroker.client.batching import BATCH_MAX_BYTES, batches_of, murmur2, partition_for
 from minibroker.client.reading import decoded
+from minibroker.client.transactions import Transactions
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.record import Record as StoredRecord
 from minibroker.protocol.record_batch import build_batch
-from minibroker.records import as_record
+from minibroker.records import append_records, as_record
 from minibroker.topic_offsets import lag_of
 from minibroker.topic_reader import TopicReader, read_records
 from minibroker.waiting import wait_for
@@ -337,6 +338,32 @@ def test_it_all_works_on_a_broker_that_acts_as_an_old_release(release: str) -> N
         else:
             broker.produce("made", [headed])
             assert [record.headers for record in broker.records("made", n=3) if record.headers] == [headed.headers]
+
+
+@with_a_broker
+@pytest.mark.parametrize("release", ["2.0", "3.9", "4.4"])  # which add partitions by a request, as brokers, by Produce
+def test_a_producer_of_transactions_commits_and_aborts_one_after_the_other(release: str) -> None:
+    with Broker(act_as=release) as broker, broker._administered() as client:
+        broker.create_topic("t", partitions=2)
+        producer = Transactions(client, "id")
+        for name, is_commit in (("a", True), ("b", False), ("c", True)):
+            append_records(client, "t", [f"{name}0", f"{name}1"], transactions=producer)
+            append_records(client, "t", [f"{name}2"], partition=0, transactions=producer)
+            producer.end(client, is_commit=is_commit)
+        producer.end(client, is_commit=True)  # there is none
+
+        assert len(broker.records("t")) == 9
+        assert values(broker.records("t", read_committed=True)) == [b"a0", b"a2", b"c0", b"c2", b"a1", b"c1"]
+        next_one = Transactions(client, "id")
+        assert (next_one.producer_id, next_one.epoch) > (producer.producer_id, producer.epoch)
+
+
+@with_a_broker
+def test_a_partition_that_is_not_there_is_refused_at_once(broker: Broker, topic: str) -> None:
+    broker.create_topic(topic, partitions=2)
+
+    with pytest.raises(BrokerError, match=f"topic {topic} has no partition 2"):
+        broker.produce(topic, ["a"], partition=2)
 
 
 @with_a_broker

@@ -6,7 +6,6 @@ the transactional id, or an abort marker in a partition whose coordinator has fo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,17 +14,16 @@ from minibroker.admin.transactions import ActiveProducer, Described, Listed
 from minibroker.any_cluster.acl_admin import hidden_unless
 from minibroker.any_cluster.cluster import at_coordinators, of_each
 from minibroker.any_cluster.partition_offsets import by_leader, partitions_of
-from minibroker.client.client import RETRY_SECONDS, Client, Question
+from minibroker.client.client import Client, Question
 from minibroker.client.coordinators import OF_TRANSACTIONS, when_there
 from minibroker.client.errors import check
 from minibroker.client.topic_partition import TopicPartition, by_topic
+from minibroker.client.transactions import begin_anew
 from minibroker.errors import CommandFailed
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.guesses import next_step
 
-FENCE_SECONDS = 30.0  # until an open transaction is aborted
-TRANSACTION_TIMEOUT_MS = 60_000
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
 
 
@@ -75,23 +73,7 @@ def describe(client: Client, transactional_id: str) -> Described:
 def fence(client: Client, transactional_id: str) -> None:
     """Abort what the id has open, and refuse its producer from now on. Raises CommandFailed for an unknown id."""
     describe(client, transactional_id)
-    deadline = time.monotonic() + FENCE_SECONDS
-
-    def ask(by: dict[int, list[str]]) -> Any:
-        answer = client.ask(
-            ApiKey.INIT_PRODUCER_ID,
-            broker=next(iter(by)),
-            transactional_id=transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        )
-        return when_there([answer])[0]
-
-    while True:  # what the id has open is aborted first
-        answer = at_coordinators(client, [transactional_id], ask, kind=OF_TRANSACTIONS)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
-            check(answer.error_code)
-            return
-        time.sleep(RETRY_SECONDS)
+    begin_anew(client, transactional_id)
 
 
 def abort_in(client: Client, partition: TopicPartition, producer_id: int) -> ActiveProducer:

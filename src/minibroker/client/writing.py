@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minibroker.client.client import RETRY_SECONDS, Client
 from minibroker.client.errors import ELSEWHERE, check
 from minibroker.client.topic_partition import TopicPartition
+from minibroker.client.transactions import Transactions
 from minibroker.protocol.api import ASKED_TABLE, ApiKey
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -29,12 +30,21 @@ class Place(NamedTuple):
     timestamp_ms: int
 
 
-def append(client: Client, at: TopicPartition, records: Sequence[Record], codec: Codec = Codec.NONE) -> list[Place]:
+def append(
+    client: Client,
+    at: TopicPartition,
+    records: Sequence[Record],
+    codec: Codec = Codec.NONE,
+    transactions: Transactions | None = None,
+) -> list[Place]:
     """Append one batch, whose records have the offsets 0, 1, ...; nothing is sent twice that may have been written.
 
-    Raises KafkaError, also for headers where the broker has none, and ClientError.
+    With `transactions`, it belongs to the one that is open there. Raises KafkaError, also for headers where the broker
+    has none, and ClientError.
     """
-    data = encoded(client, records, codec)
+    marks = {} if transactions is None else transactions.add(client, at, len(records))
+    data = encoded(client, records, codec, **marks)
+    transactional_id = None if transactions is None else transactions.transactional_id
     row = ASKED_TABLE[ApiKey.PRODUCE].request.row
     topics = [row("topics")(at.topic, [row("topics.partitions")(at.partition, data)])]
     deadline = time.monotonic() + ANSWER_MS / 1000
@@ -42,7 +52,14 @@ def append(client: Client, at: TopicPartition, records: Sequence[Record], codec:
         leader = client.leaders([at.topic]).get(at, -1)
         code, message = int(ErrorCode.LEADER_NOT_AVAILABLE), None
         if leader >= 0:
-            answer = client.ask(ApiKey.PRODUCE, broker=leader, acks=ALL_IN_SYNC, timeout_ms=ANSWER_MS, topics=topics)
+            answer = client.ask(
+                ApiKey.PRODUCE,
+                broker=leader,
+                transactional_id=transactional_id,
+                acks=ALL_IN_SYNC,
+                timeout_ms=ANSWER_MS,
+                topics=topics,
+            )
             (appended,) = answer.topics[0].partitions
             code, message = appended.error_code, appended.error_message
         if code not in ELSEWHERE or time.monotonic() > deadline:
@@ -56,10 +73,10 @@ def append(client: Client, at: TopicPartition, records: Sequence[Record], codec:
     ]
 
 
-def encoded(client: Client, records: Sequence[Record], codec: Codec) -> bytes:
-    """A batch, or for Kafka 0.10 a message set. Raises KafkaError for headers in the latter."""
+def encoded(client: Client, records: Sequence[Record], codec: Codec, **marks: Any) -> bytes:
+    """A batch with the marks of a producer, or for Kafka 0.10 a message set. Raises KafkaError for its headers."""
     if client.version_of(ApiKey.PRODUCE) >= FIRST_WITH_MAGIC_2:
-        return bytes(build_batch(records, codec=codec))
+        return bytes(build_batch(records, codec=codec, **marks))
     if any(record.headers for record in records):
         raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "records have headers since Kafka 0.11")
     return bytes(build_message_set(records, magic=1, codec=codec))
