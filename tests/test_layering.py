@@ -58,7 +58,7 @@ OTHERS: dict[str, set[str]] = {
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
     # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
     TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"}
-    | {"prometheus_client"},  # the metrics, where they are asked for
+    | {"prometheus_client", "pyspark"},  # the metrics, and the tests of streams, where they are asked for
     # A program of its own, which only `minibroker console` imports.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette"},
     f"{TOOLKIT}/aws": {"moto", "boto3", "botocore"},
@@ -86,11 +86,11 @@ STORAGE_LAYERS = layers("""
 """)
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
-    __main__ > lab > aws cli console demo pytest_plugin > cluster decorator history > process served_cluster
-    > administered > security topic_reader > broker_clock certificates client_settings cluster_clock
-    cluster_verbs explain faults records topic_offsets unknown_arguments
-    > administration waiting > shared_records > acl fetching_groups metrics story > any_cluster control > admin > client
-    > errors patience
+    __main__ > lab > aws cli console demo pytest_plugin spark > cluster decorator history spark_running
+    > process served_cluster > administered > security topic_reader > broker_clock certificates
+    client_settings cluster_clock cluster_verbs explain faults records topic_offsets unknown_arguments
+    > administration waiting > shared_records > acl fetching_groups metrics story > any_cluster control
+    > admin > client > errors patience spark_answers
 """)
 SPARK_LAYERS = layers("""
     alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source

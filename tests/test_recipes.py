@@ -35,7 +35,8 @@ ALSO_RUN_ELSEWHERE = {
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
     "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana", "new-protocol",
-    "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-telemetry", "spark-verify",
+    "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-stream-test",
+    "spark-telemetry", "spark-verify",
     "checking-a-history", "fail-over", "lagging-replica", "acks", "transactions-v2",
     "share-groups", "judging-a-broker", "life-of-a-poll", "msk",
 }  # fmt: skip

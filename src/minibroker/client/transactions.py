@@ -81,7 +81,7 @@ def _asked(client: Client, api_key: ApiKey, transactional_id: str, **body: Any) 
 
 
 def rows_of(answer: Any) -> list[Any]:
-    """What has an error code of its own in the answer to a request of a producer."""
+    """The rows of an answer to a producer that have error codes of their own."""
     topics = [topic for each in getattr(answer, "transactions", ()) or () for topic in each.topics]
     topics += getattr(answer, "topics", ()) or ()
     return [row for topic in topics for row in topic.partitions] or [answer]
