@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from google.protobuf import descriptor_pb2, json_format, message_factory
+from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
@@ -40,7 +40,7 @@ def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
     """Raises SchemaError."""
     pool = DescriptorPool()
     for name, each in references.items():
-        if name not in well_known():
+        if not is_well_known(name):
             built(pool, name, file_of(each)[0])
     file, is_text = file_of(text)
     complete = built(pool, NAME, file)
@@ -63,7 +63,7 @@ def built(pool: Any, name: str, file: Any) -> Any:
     file.MergeFrom(descriptor_pb2.FileDescriptorProto(name=name))
     for each in file.message_type:
         proto_file.put_entries_last(each)
-    if any(each.startswith(NOT_HERE) and each not in well_known() for each in file.dependency):
+    if any(each.startswith(NOT_HERE) and not is_well_known(each) for each in file.dependency):
         return file
     try:
         add_imported(pool, file)
@@ -78,20 +78,21 @@ def built(pool: Any, name: str, file: Any) -> Any:
 def add_imported(pool: Any, file: Any) -> None:
     """Add the well-known files that a file imports."""
     for name in file.dependency:
-        if name in well_known():
-            add_imported(pool, well_known()[name])
-            pool.Add(well_known()[name])
+        if is_well_known(name):
+            add_imported(pool, well_known(name))
+            pool.Add(well_known(name))
+
+
+def is_well_known(name: str) -> bool:
+    """Whether every schema may import the file of this name."""
+    return name.removeprefix("google/protobuf/").removesuffix(".proto") in WELL_KNOWN
 
 
 @cache
-def well_known() -> dict[str, Any]:
-    """The files that every schema may import, by their names."""
-    files = {}
-    for name in WELL_KNOWN:
-        file = descriptor_pb2.FileDescriptorProto()
-        import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.CopyToProto(file)
-        files[file.name] = file
-    return files
+def well_known(name: str) -> Any:
+    file = descriptor_pb2.FileDescriptorProto()
+    import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2").DESCRIPTOR.CopyToProto(file)
+    return file
 
 
 class ProtobufSchema:
@@ -128,6 +129,8 @@ class ProtobufSchema:
         return found
 
     def decode(self, data: memoryview) -> Any:
+        from google.protobuf import json_format  # which a registry does without
+
         indexes, start = indexes_of(data)
         try:
             found = self._descriptor(indexes)
@@ -138,6 +141,8 @@ class ProtobufSchema:
 
     def encode(self, value: Any) -> bytes:
         """Encode a value as the first message of the file."""
+        from google.protobuf import json_format
+
         try:
             message = message_factory.GetMessageClass(self._descriptor([0]))()
             json_format.ParseDict(value, message, descriptor_pool=self._pool)

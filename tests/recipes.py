@@ -4,7 +4,8 @@ A fenced block that opens with ` ```python NAME ` (any language, then a file's n
 ` ```console ` is run: a line `$ COMMAND` is given to the shell and must end with status 0, and the lines after it must
 come out in this order, `...` standing for anything. `$ COMMAND &` goes on in the background until the recipe is done,
 or until `$ kill %N`; the next command waits for what it is said to print. Other blocks are for the reader: installing,
-for instance, which is done here already. Of the address 127.0.0.1:9092 only the port is another one, which is free.
+for instance, which is done here already. Of the addresses 127.0.0.1:9092 and 127.0.0.1:8081 only the ports are others,
+which are free.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.processes import free_port
+
 ROOT = Path(__file__).parent.parent
 RECIPES = ROOT / "docs" / "recipes"
 SHELL = "/bin/bash"
@@ -33,6 +36,7 @@ ANYTHING = "..."
 IN_THE_BACKGROUND = " &"
 KILLING = re.compile(r"kill %(\d+)")
 USUAL_ADDRESS = "127.0.0.1:9092"
+USUAL_REGISTRY = "127.0.0.1:8081"
 POLL_SECONDS = 0.02
 KEY_OF_COMMANDS = re.compile(r"^ *(?:- )?(?P<key>run|before_script|script):(?P<command>.*)$")
 LIST_MARK = "- "
@@ -194,4 +198,5 @@ def shell(folder: Path, address: str = "", *, at: Path | None = None) -> Iterato
 
 
 def recipe_text(name: str, address: str) -> str:
-    return (RECIPES / f"{name}.md").read_text(encoding="utf-8").replace(USUAL_ADDRESS, address)
+    text = (RECIPES / f"{name}.md").read_text(encoding="utf-8").replace(USUAL_ADDRESS, address)
+    return text.replace(USUAL_REGISTRY, f"127.0.0.1:{free_port()}") if USUAL_REGISTRY in text else text

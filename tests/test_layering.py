@@ -88,7 +88,8 @@ STORAGE_LAYERS = layers("""
 TOOLKIT_LAYERS = layers("""
     __main__ > lab > aws cli console demo pytest_plugin spark > cluster decorator history spark_running
     > process served_cluster > administered > security topic_reader > broker_clock certificates
-    client_settings cluster_clock cluster_verbs explain faults records topic_offsets unknown_arguments
+    client_settings cluster_clock cluster_verbs explain faults records registry_client topic_offsets
+    unknown_arguments
     > administration waiting > shared_records > acl fetching_groups metrics story > any_cluster control
     > admin > client > errors patience spark_answers
 """)

@@ -141,6 +141,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="start the session's broker with minibroker.clock and minibroker.faults",
     )
     parser.addini(
+        "minibroker_schema_registry",
+        type="bool",
+        default=False,
+        help="start the session's broker with a schema registry: minibroker.schema_registry_url",
+    )
+    parser.addini(
         "minibroker_transcript",
         type="bool",
         default=False,
@@ -243,6 +249,7 @@ def minibroker(
         act_as=minibroker_act_as,
         control=minibroker_control,
         transcript=minibroker_transcript,
+        schema_registry=pytestconfig.getini("minibroker_schema_registry"),
         security=minibroker_security,
         users=minibroker_users,
         acls=minibroker_acls,

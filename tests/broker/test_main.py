@@ -227,7 +227,7 @@ def test_a_first_join_waits_for_others_where_a_broker_is_like_another_or_seen_by
 
 @starts_a_process
 def test_a_broker_without_control_imports_nothing_of_it() -> None:
-    """Nothing of it is imported, and trio runs on its own clock."""
+    """Nothing of it is imported, nor of a schema registry, and trio runs on its own clock."""
     program = (
         "import sys, trio, minibroker.broker.app as app\n"
         "trio.run = lambda run, *arguments, clock: print('clock', clock)\n"
@@ -242,6 +242,8 @@ def test_a_broker_without_control_imports_nothing_of_it() -> None:
     assert said.startswith("clock None\n")
     parts = {f"minibroker.broker.wings.{part}" for part in ("testing.control", "testing.faults", "looking.tracer")}
     assert not {*parts, "trio.testing"} & set(said.split())
+    registry = {"minibroker.broker.wings.registry.serving", "minibroker.schemas", "hypercorn", "avro", "jsonschema"}
+    assert not {*registry, "proto_schema_parser", "google"} & set(said.split())
 
 
 @pytest.fixture

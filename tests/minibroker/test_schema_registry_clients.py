@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 import minibroker
+from minibroker.cli.app import main
 
 pytest.importorskip("proto_schema_parser", reason="the registry needs its extra: pip install 'minibroker[schemas]'")
 pytest.importorskip("httpx2", reason="serializers need theirs: pip install 'confluent-kafka[avro,json,protobuf]'")
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -125,3 +132,76 @@ def test_a_restarted_broker_has_its_schemas(broker: minibroker.Broker) -> None:
     assert broker.schema_registry_url == url
     with SchemaRegistryClient({"url": url}) as client:
         assert client.get_subjects() == before
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., str]:
+    """A function that runs a command, and returns what it prints."""
+
+    def run(*words: str, given: str = "", status: int = 0) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        assert main(words) == status
+        printed = capfdbinary.readouterr()
+        return (printed.out + printed.err).decode()
+
+    return run
+
+
+@pytest.mark.slow
+def test_commands_write_and_read_by_the_registry(
+    broker: minibroker.Broker, run: Callable[..., str], tmp_path: Path
+) -> None:
+    at, url = ("-b", broker.bootstrap_servers), broker.schema_registry_url
+    broker.create_topic("commands")
+    proto = tmp_path / "m.proto"
+    proto.write_text('syntax = "proto3"; message M { string a = 1; }')
+
+    first = run("produce", "commands", *at, "--encode", url, "--schema", str(proto), given='{"a":"x"}\n')
+    run("produce", "commands", *at, "--encode", url, "--json", given='{"key":"k","value":{"a":"y"}}\n{"value":null}\n')
+    run("produce", "commands", *at, given="plain\n")
+    refused = run("produce", "commands", *at, "--encode", url, given='{"b":"x"}\n', status=1)
+    missing = run("produce", "commands", *at, "--encode", url, "--schema", str(tmp_path / "no.avsc"), status=1)
+
+    assert first == "produced: 1 record to commands\n"
+    assert run("consume", "commands", *at, "--decode", url) == '{"a": "x"}\n{"a": "y"}\n\nplain\n'
+    assert run("consume", "commands", *at, "--decode", url, "-w", "value.a=y", "-f", "%k %v\n") == 'k {"a": "y"}\n'
+    assert 'Message type "M" has no field named "b"' in refused
+    assert "cannot read --schema" in missing
+    nowhere = run("consume", "commands", *at, "--decode", "127.0.0.1:9", status=1)
+    assert "no schema registry answers at http://127.0.0.1:9" in nowhere
+    assert "is not the address of a schema registry" in run("consume", "commands", *at, "--decode", "ftp://x", status=2)
+    assert "name it with --encode URL" in run("produce", "commands", *at, "--schema", str(proto), status=2)
+
+
+@pytest.mark.slow
+def test_a_registry_has_the_security_of_its_broker() -> None:
+    pytest.importorskip("trustme", reason="a secured broker needs the extra: pip install 'minibroker[secure]'")
+    rules = [minibroker.Acl("alice", "read", topic="_schemas"), minibroker.Acl("bob", "write", topic="_schemas")]
+    users = {"alice": "a-secret", "bob": "b-secret", "carol": "c-secret"}
+    with minibroker.Broker(security="SASL_SSL", users=users, acls=rules, schema_registry=True) as broker:
+        url, authority = broker.schema_registry_url, broker.client_settings("confluent-kafka")["ssl.ca.location"]
+
+        def asked(login: str, ask: Callable[[SchemaRegistryClient], Any]) -> Any:
+            """The answer, or the status and the message of a refusal."""
+            settings = {"url": url, "ssl.ca.location": authority, "basic.auth.user.info": login, "max.retries": 0}
+            with SchemaRegistryClient(settings) as client:
+                try:
+                    return ask(client)
+                except SchemaRegistryError as refused:
+                    return refused.http_status_code, refused.error_message
+
+        def subjects(client: SchemaRegistryClient) -> list[str]:
+            return client.get_subjects()
+
+        assert asked("bob:b-secret", lambda client: client.register_schema("s", Schema('"string"', "AVRO"))) == 1
+        assert asked("alice:a-secret", subjects) == ["s"]
+        assert asked("carol:c-secret", subjects) == (403, "User:carol may not Read the topic _schemas")
+        refused = (403, "User:alice may not Write the topic _schemas")
+        assert asked("alice:a-secret", lambda client: client.delete_subject("s")) == refused
+        for login in ("alice:wrong", "nobody:"):
+            assert asked(login, subjects)[0] == 401
+        context = ssl.create_default_context(cafile=authority)
+        with pytest.raises(HTTPError, match="401") as nameless:
+            urlopen(f"{url}/subjects", context=context)
+        nameless.value.close()
+        assert nameless.value.headers["WWW-Authenticate"] == 'Basic realm="schema registry"'

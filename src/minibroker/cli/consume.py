@@ -20,7 +20,7 @@ from minibroker.admin.positions import BEGINNING, Position
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.any_cluster.logins import login_to
 from minibroker.any_cluster.record_filter import fulfilling, parse_condition
-from minibroker.any_cluster.record_text import compile_format, harmless, json_renderer
+from minibroker.any_cluster.record_text import Access, compile_format, harmless, json_renderer
 from minibroker.cli.completion import group_names
 from minibroker.cli.liveness import gone_brokers_reported
 from minibroker.cli.options import Output, numbers_of
@@ -36,6 +36,7 @@ from minibroker.cli.progress import progress_bar
 from minibroker.cli.record_reader import GroupReader, Reader, Selection
 from minibroker.cli.signals import interruption
 from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue
+from minibroker.registry_client import SchemaRegistry
 
 VALUE_LINE = r"%v\n"
 
@@ -53,6 +54,8 @@ minibroker consume flights --from @2013-01-01T06:00:00Z --to @2013-01-01T07:00:0
 minibroker consume flights --group reports -o json | jq .value
 
 minibroker consume flights --where 'value.delay>60' --where key=UA
+
+minibroker consume flights --decode http://127.0.0.1:8081 -o json
 
 minibroker consume --regex 'flights-.*' -f '%t %v\n'""".replace("\\\n", "")
 
@@ -100,6 +103,15 @@ def consume(
             "value.delay>60; may be repeated.",
         ),
     ] = None,
+    decode: Annotated[
+        SchemaRegistry | None,
+        typer.Option(
+            "--decode",
+            metavar="URL",
+            parser=SchemaRegistry,
+            help="Print the records of serializers as JSON, by the schema registry at URL; others as they are.",
+        ),
+    ] = None,
     output: OutputOption = "text",
 ) -> int:
     """Print the records of topics."""
@@ -127,12 +139,13 @@ def consume(
     ):
         renders: dict[Any, Any] = {}
         left = count
-        for records, access in reader.batches(None if conditions else count, follow=follow):
+        for records, of_client in reader.batches(None if conditions else count, follow=follow):
+            access = of_client if decode is None else decoding(decode, of_client)
             chosen = fulfilling(records, access, conditions)[:left] if conditions else records
             if records:
-                if access not in renders:
-                    renders[access] = renderer(text_format, output, access)
-                show(chosen, renders[access], len(records))
+                if of_client not in renders:
+                    renders[of_client] = renderer(text_format, output, access)
+                show(chosen, renders[of_client], len(records))
             reader.printed()
             signals.check()
             if conditions and left is not None:
@@ -140,6 +153,14 @@ def consume(
                 if left == 0:
                     break
     return EXIT_FAILED if reader.unreadable else EXIT_OK
+
+
+def decoding(registry: SchemaRegistry, access: Access) -> Access:
+    """Access to records whose keys and values are decoded."""
+    return access._replace(
+        key=lambda record: registry.decoded(access.key(record)),
+        value=lambda record: registry.decoded(access.value(record)),
+    )
 
 
 def check_format(text_format: str | None, output: Output) -> None:

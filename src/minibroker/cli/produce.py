@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
@@ -47,6 +47,7 @@ from minibroker.client.errors import ClientError
 from minibroker.errors import EXIT_OK, BadValue, CommandFailed
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import counted
+from minibroker.registry_client import SchemaRegistry
 
 DELIVERY_TIMEOUT_MS = 30_000
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
@@ -59,6 +60,8 @@ echo 'UA1545:on time' | minibroker produce flights --key-separator :
 
 minibroker produce flights --file flights.jsonl --json  (lines such as {"key": "UA", "value": {"delay": 2}, \
 "headers": {"source": "tower"}}; also "partition" and "timestamp")
+
+minibroker produce orders --encode http://127.0.0.1:8081 --schema order.avsc --file orders.jsonl
 
 minibroker produce pictures *.png --compression zstd
 
@@ -117,6 +120,21 @@ def produce(
     value_encoding: Annotated[
         Encoding, typer.Option("--value-encoding", help="How the values of lines are written.")
     ] = "text",
+    encode: Annotated[
+        SchemaRegistry | None,
+        typer.Option(
+            "--encode",
+            metavar="URL",
+            parser=SchemaRegistry,
+            help="Values are JSON: write them by a schema of the schema registry at URL, the latest of TOPIC-value.",
+        ),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema", metavar="FILE", help="With --encode: register this schema (.avsc, .json, .proto) and use it."
+        ),
+    ] = None,
     headers: Annotated[
         list[Setting] | None,
         typer.Option(
@@ -152,6 +170,8 @@ def produce(
         raise BadValue("--key-encoding and --value-encoding are not for JSON, which has bytes as base64:...")
     if (length_prefixed or files) and value_encoding != "text":
         raise BadValue("--value-encoding is for lines: it takes no --length-prefixed and no FILE")
+    if schema is not None and encode is None:
+        raise BadValue("--schema is registered in a schema registry; name it with --encode URL")
     template = Template(
         None if key is None else key_of(key, key_encoding),
         [(header.key, os.fsencode(header.value)) for header in headers or ()],
@@ -167,10 +187,21 @@ def produce(
         records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records,
     ):
         what = "line" if delimiter is None and not (files or length_prefixed) else "record"
+        if encode is not None:
+            records = encoded(records, encode.encoder(f"{topic}-value", schema))
         settings = settings_of(cluster, compression, acks)
         sent = send(records, target, cluster, settings, what)
     report(topic, sent, output, is_acknowledged=settings["acks"] != "0")
     return EXIT_OK
+
+
+def encoded(records: Iterator[NewRecord], encode: Callable[[bytes], bytes]) -> Iterator[NewRecord]:
+    """The records with their values encoded; null stays null. Raises CommandFailed."""
+    for number, record in enumerate(records, 1):
+        try:
+            yield record if record.value is None else record._replace(value=encode(record.value))
+        except CommandFailed as error:
+            raise CommandFailed(f"record {number}: {error}") from None
 
 
 def key_of(text: str, encoding: Encoding) -> bytes:
