@@ -5,6 +5,7 @@ Kafka's protocol has no request for that; the control socket of a minibroker has
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -53,4 +54,16 @@ def shared_records(control: Control, group: str) -> list[SharedRecords]:
             lacks(f"broker {broker}: {answer}; its records in flight are not shown")
         else:
             raise answer
-    return sorted(found)
+    return joined(sorted(found))
+
+
+def joined(rows: Iterable[SharedRecords]) -> list[SharedRecords]:
+    """The runs, those next to each other as one where nothing but their offsets differs."""
+    found: list[SharedRecords] = []
+    for row in rows:
+        last = found[-1] if found else None
+        if last is not None and row == last._replace(first_offset=last.last_offset + 1, last_offset=row.last_offset):
+            found[-1] = last._replace(last_offset=row.last_offset)
+        else:
+            found.append(row)
+    return found

@@ -114,6 +114,7 @@ export function show(view) {
   const recordTable = new Table({
     label: 'Records in flight',
     noun: 'run of records',
+    plural: 'runs of records',
     key: (row) => `${row.topic}-${row.partition}-${row.first_offset}`,
     sort: { column: 'topic', descending: false },
     opens: (row) => withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.first_offset }),
