@@ -134,10 +134,11 @@ func (m *groupMember) poll() {
 	})
 }
 
-// Whether the client joins the group again by itself: a coordinator that has started again knows neither a generation
-// whose assignments were never stored, nor who was in it.
+// Whether the client joins the group again by itself: in a rebalance that began meanwhile, or with a coordinator that has
+// started again, and knows neither a generation whose assignments were never stored, nor who was in it.
 func joinsAgain(err error) bool {
-	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID)
+	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) ||
+		errors.Is(err, kerr.RebalanceInProgress)
 }
 
 func (m *groupMember) run(asked request) (any, error) {
