@@ -156,6 +156,7 @@ async def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again(pair
     producer = pair.producer
     assert not pair.other.parts.own.obey(StopReplica(0, 1, True, [THERE])).failures
     assert await producer.add("a", 1) == [NONE]
+    pair.other.parts.own.obey(UpdateMetadata(0, 1, pair.other.parts.metadata_cache.brokers, {"a": None}))
     assert await producer.end() is NONE
     await trio.sleep(2)
     assert state_of(pair.coordinator) is PREPARE_COMMIT

@@ -12,6 +12,7 @@ import pytest
 from minibroker.broker.group.offset_loader import OffsetLoader
 from minibroker.broker.group.offset_store import group_contents
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionState
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -40,6 +41,7 @@ from tests.broker.offset_stores import (
     as_read,
     finished,
     offset,
+    partition_of,
     views,
 )
 
@@ -114,6 +116,16 @@ def test_later_batches_win(disk: StoreOnDisk) -> None:
     disk.commit(5, 6, 7)
 
     assert disk.load()[GROUP].offsets.committed == {PARTITION: as_read(offset(7))}
+
+
+def test_offsets_are_loaded_beyond_the_high_watermark(disk: StoreOnDisk) -> None:
+    """A new leader learns the high watermark a round after its followers have the records."""
+    with_follower = PartitionState(0, 1, (0, 1), (0, 1))
+    disk.replica_manager.partitions.apply(LeaderAndIsr(0, 0, {partition_of(0): with_follower}))
+    disk.append(commit_batch(7))
+    assert disk.log_of().high_watermark == 0
+
+    assert disk.load()[GROUP].offsets.committed == {TopicPartition("flights", 0): as_read(offset(7))}
 
 
 def test_a_removed_group_leaves_its_offsets_and_comes_back_with_its_next_record(disk: StoreOnDisk) -> None:
