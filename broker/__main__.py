@@ -152,7 +152,7 @@ def with_what_tests_ask_for(
     """Add the page, the control socket and the transcript, which `at_end` closes. Raises StartError."""
     control_path = options.control
     if options.console is not None:
-        console = at_end.enter_context(closing(console_at(options)))
+        console = at_end.enter_context(closing(console_at(options, config, serving)))
         control_path = console.controls[0]
         serving = serving._replace(console=console)
     if control_path is not None:
@@ -286,13 +286,17 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
         ) from error
 
 
-def console_at(options: argparse.Namespace) -> ConsoleChild:
+def console_at(options: argparse.Namespace, config: KafkaConfig, serving: ServeOptions) -> ConsoleChild:
     """Raises StartError."""
     from minibroker.broker.wings.testing.control.console_child import ConsoleChild, ConsoleError
 
     try:
         controls = [] if options.control is None else [options.control]
-        return ConsoleChild(options.console, controls=controls, client_config=options.console_config)
+        is_open = serving.schema_registry is not None and config.endpoints[0].protocol == "PLAINTEXT"
+        registry = registry_url(config, serving) if is_open else None
+        return ConsoleChild(
+            options.console, controls=controls, client_config=options.console_config, schema_registry=registry
+        )
     except ConsoleError as error:
         raise StartError(str(error)) from error
 
@@ -327,6 +331,12 @@ def registry_at(address: str) -> socket.socket:
         return listen(host.strip("[]"), int(port))
     except OSError as error:
         raise StartError(f"{error.strerror}; choose another address with --schema-registry HOST:PORT") from error
+
+
+def registry_url(config: KafkaConfig, serving: ServeOptions) -> str:
+    assert serving.schema_registry is not None
+    scheme = "https" if config.endpoints[0].is_encrypted else "http"
+    return f"{scheme}://{address_of(*serving.schema_registry.getsockname()[:2])}"
 
 
 def control_at(path: Path) -> ControlServer:
@@ -394,8 +404,7 @@ def run(
         if options.metrics is not None:
             logger.info("metrics are at http://%s/metrics", address_of(*options.metrics.address))
         if options.schema_registry is not None:
-            scheme = "https" if config.endpoints[0].is_encrypted else "http"
-            url = f"{scheme}://{address_of(*options.schema_registry.getsockname()[:2])}"
+            url = registry_url(config, options)
             logger.info("the schema registry is at %s", url)
             named = [*named, f"{REGISTRY_URL}{url}"]
         if ready_file is not None:

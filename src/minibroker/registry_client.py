@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.errors import BadValue, CommandFailed
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 FRAMING = struct.Struct(">bI")  # a zero, and the id
 TIMEOUT_SECONDS = 10.0
 TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+
+
+class Undecodable(CommandFailed):
+    """The registry has no schema for a record, or the record is not of its schema."""
 
 
 class SchemaRegistry:
@@ -36,7 +41,15 @@ class SchemaRegistry:
             login = f"{parts.username}:{parts.password or ''}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
         self._url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-        self._schemas: dict[int, Schema | CommandFailed] = {}
+        self._schemas: dict[int, Schema | Undecodable] = {}
+
+    def shown(self, data: bytes | None) -> bytes | None:
+        """The JSON of a record's key or value; others as they are, and a line why. Raises CommandFailed."""
+        try:
+            return self.decoded(data)
+        except Undecodable as error:
+            lacks(str(error))
+            return data
 
     def decoded(self, data: bytes | None) -> bytes | None:
         """The JSON of a record's key or value; bytes without a schema are unchanged. Raises CommandFailed."""
@@ -48,7 +61,7 @@ class SchemaRegistry:
         try:
             value = self._schema(schema_id).decode(memoryview(data)[FRAMING.size :])
         except SchemaError as error:
-            raise CommandFailed(f"schema {schema_id}: {error}") from error
+            raise Undecodable(f"schema {schema_id}: {error}") from error
         return json.dumps(value, ensure_ascii=False).encode()
 
     def encoder(self, subject: str, path: Path | None) -> Callable[[bytes], bytes]:
@@ -83,11 +96,11 @@ class SchemaRegistry:
                 kind = found.get("schemaType", "AVRO")
                 self._schemas[schema_id] = parse(kind, found["schema"], self._referred(found))
             except (SchemaError, ModuleNotFoundError) as error:
-                self._schemas[schema_id] = CommandFailed(f"schema {schema_id}: {error}")
-            except CommandFailed as error:
+                self._schemas[schema_id] = Undecodable(f"schema {schema_id}: {error}")
+            except Undecodable as error:
                 self._schemas[schema_id] = error
         schema = self._schemas[schema_id]
-        if isinstance(schema, CommandFailed):
+        if isinstance(schema, Undecodable):
             raise schema
         return schema
 
@@ -114,7 +127,7 @@ class SchemaRegistry:
                 message = json.loads(text)["message"]
             except (ValueError, KeyError, TypeError):
                 message = text[:200] or error.reason
-            raise CommandFailed(f"the schema registry refuses: {message}") from error
+            raise Undecodable(f"the schema registry refuses: {message}") from error
         except (URLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise CommandFailed(f"no schema registry answers at {self._url} ({reason}); correct the address") from error

@@ -86,6 +86,7 @@ MESSAGE = message_row(1) | {
         {"name": "trace", **encoded(b"\x00\x01\xfe")},
     ],
     "sequence": 17,
+    "decoded": {"key": None, "value": None},
     "batch": {
         "base_offset": 104_233, "last_offset": 104_240, "position": 485_112, "size": 1_420, "magic": 2, "codec": "LZ4",
         "timestamp_type": "CREATE_TIME", "partition_leader_epoch": 4, "producer_id": 4_000, "producer_epoch": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import ssl
@@ -16,6 +17,8 @@ import pytest
 
 import minibroker
 from minibroker.cli.app import main
+from tests.console.asking import get
+from tests.console.conftest import console_of
 
 pytest.importorskip("proto_schema_parser", reason="the registry needs its extra: pip install 'minibroker[schemas]'")
 pytest.importorskip("httpx2", reason="serializers need theirs: pip install 'confluent-kafka[avro,json,protobuf]'")
@@ -205,3 +208,21 @@ def test_a_registry_has_the_security_of_its_broker() -> None:
             urlopen(f"{url}/subjects", context=context)
         nameless.value.close()
         assert nameless.value.headers["WWW-Authenticate"] == 'Basic realm="schema registry"'
+
+
+@pytest.mark.slow
+def test_the_console_shows_records_decoded(broker: minibroker.Broker, registry: SchemaRegistryClient) -> None:
+    serialize = AvroSerializer(registry, avro(""))
+    broker.create_topic("shown")
+    data = serialize({"name": "ann"}, SerializationContext("shown", MessageField.VALUE))
+    broker.produce("shown", [data, b"\0\0\0\1\0no schema"])
+    with console_of(broker.bootstrap_servers, "--schema-registry", broker.schema_registry_url) as console:
+        page = get(console, "/api/topics/shown/messages?at=beginning")
+        one = get(console, "/api/topics/shown/messages/0/0")
+
+    values = [row["value"]["text"] for row in page["rows"]]
+    assert values == ['{"name": "ann"}', "\0\0\0\1\0no schema"]
+    assert page["rows"][0]["size"] == len(data)
+    assert page["lacks"] == ["the schema registry refuses: Schema 256 not found"]
+    assert one["decoded"] == {"key": None, "value": '{"name": "ann"}'}
+    assert base64.b64decode(one["value"]["base64"]) == data  # which "Produce again" sends

@@ -158,8 +158,8 @@ def consume(
 def decoding(registry: SchemaRegistry, access: Access) -> Access:
     """Access to records whose keys and values are decoded."""
     return access._replace(
-        key=lambda record: registry.decoded(access.key(record)),
-        value=lambda record: registry.decoded(access.value(record)),
+        key=lambda record: registry.shown(access.key(record)),
+        value=lambda record: registry.shown(access.value(record)),
     )
 
 

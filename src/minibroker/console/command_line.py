@@ -30,6 +30,7 @@ from minibroker.console.options import ConsoleOptions
 from minibroker.errors import EXIT_FAILED, EXIT_OK, BadValue, CommandFailed
 from minibroker.protocol.arguments import Arguments
 from minibroker.protocol.text import reason_of
+from minibroker.registry_client import SchemaRegistry
 
 EPILOG = """\
 examples:
@@ -84,6 +85,11 @@ def parser() -> Arguments:
         default=[],
         help="the control socket of that broker, a minibroker: shows what goes on inside. Repeat it for the brokers of "
         "a cluster: one of those that run is shown",
+    )
+    made.add_argument(
+        "--schema-registry",
+        metavar="URL",
+        help="decode messages of serializers by this schema registry, such as http://127.0.0.1:8081",
     )
     made.add_argument(
         "--allow-changes",
@@ -154,7 +160,8 @@ def options_of(given: argparse.Namespace) -> ConsoleOptions:
     elif given.allow_changes or not is_loopback(host):
         token = secrets.token_urlsafe(TOKEN_BYTES)
     return ConsoleOptions(
-        cluster, host, port, tuple(given.controls), given.allow_changes, token, tuple(given.host_name)
+        *(cluster, host, port, tuple(given.controls), given.allow_changes, token, tuple(given.host_name)),
+        schema_registry=None if given.schema_registry is None else SchemaRegistry(given.schema_registry),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from minibroker.any_cluster.batch_fetching import Found
 from minibroker.any_cluster.cluster import both, connected
 from minibroker.any_cluster.record_distances import offsets_at
 from minibroker.any_cluster.record_text import ShownRecord, as_json
+from minibroker.any_cluster.shortfalls import lacks
 from minibroker.client.topic_partition import TopicPartition
 from minibroker.console.answers import (
     Refused,
@@ -38,8 +39,10 @@ from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
 from minibroker.console.scanning import Budget, Page, Scan, Span, first_of, read_backwards, read_forward
 from minibroker.console.topics import existing_topic
+from minibroker.errors import CommandFailed
 from minibroker.protocol.facts import batch_row, crc_of
 from minibroker.protocol.message_values import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from minibroker.protocol.record import Record
 from minibroker.protocol.text import counted
 
 MESSAGES = 50
@@ -121,7 +124,7 @@ class Messages:
         """
         topic, (spans, positions, page) = await self._read(request, Budget())
         return {
-            "rows": [summary_of(each) for each in page.rows],
+            "rows": await self._rows(page.rows),
             **progress_of(page),
             "begin": cursor_text(positions),
             "start": sum(span.start for span in spans.values()),
@@ -147,9 +150,11 @@ class Messages:
         """All that is known of a message, and of the batch it is in."""
         found = await self._found(request)
         record, batch, data = found.record, found.batch, found.data
-        return summary_of(found) | {
+        decoded = await self._decoded(record)
+        return summary_of(found, decoded) | {
             "key": part_of(record.key),
             "value": part_of(record.value),
+            "decoded": {name: text_of(record, decoded, name) for name in ("key", "value")},
             "headers": [{"name": name, **(part_of(value) or {"size": None})} for name, value in record.headers],
             "sequence": record.sequence,
             "batch": batch_row(batch, crc_of(data, batch))
@@ -173,6 +178,23 @@ class Messages:
             return (await looked(part))[0]
 
         return await answered(looked_up, partial(Response, headers=headers, media_type="application/octet-stream"))
+
+    async def _rows(self, found: Sequence[Found]) -> list[dict[str, Any]]:
+        return [summary_of(each, await self._decoded(each.record)) for each in found]
+
+    async def _decoded(self, record: Record) -> Record:
+        """Decode the key and the value of a serializer to JSON, if the console knows a schema registry."""
+        registry = self._console.options.schema_registry
+        if registry is None or not any(each and not each[0] for each in (record.key, record.value)):
+            return record
+        try:
+            key, value = await self._console.kafka.in_thread(
+                lambda: (registry.shown(record.key), registry.shown(record.value))
+            )
+        except CommandFailed as error:
+            lacks(str(error))
+            return record
+        return record._replace(key=key, value=value)
 
     async def _found(self, request: Request) -> FoundAlone:
         """The message in the path. Raises Refused."""
@@ -201,7 +223,7 @@ class Messages:
                 if found or unreadable or lacking != told or now - sent_at > TAIL_ALIVE_SECONDS:
                     sent_at, told = now, lacking
                     left_out = len(shown) - len(kept)
-                    rows = [summary_of(each) for each in kept]
+                    rows = await self._rows(kept)
                     counts = {"left_out": left_out, "read": len(found), "unreadable": unreadable, "lacks": lacking}
                     yield StreamEvent({"rows": rows, **counts, "cursor": tail.cursor})
                 await trio.sleep(TAIL_PAUSE_SECONDS)
@@ -378,8 +400,8 @@ def chosen(topic: TopicRow, partition: int | None) -> TopicRow:
     return topic._replace(partitions=found)
 
 
-def summary_of(found: Any) -> dict[str, Any]:
-    record, batch = found.record, found.batch
+def summary_of(found: Any, record: Record) -> dict[str, Any]:
+    batch = found.batch
     return {
         "partition": found.partition,
         "offset": record.offset,
@@ -387,7 +409,7 @@ def summary_of(found: Any) -> dict[str, Any]:
         "key": preview_of(record.key),
         "value": preview_of(record.value),
         "headers": len(record.headers),
-        "size": len(record.key or b"") + len(record.value or b""),
+        "size": len(found.record.key or b"") + len(found.record.value or b""),
         "transactional": batch.is_transactional,
     }
 
@@ -405,6 +427,12 @@ def preview_of(data: bytes | None) -> dict[str, Any] | None:
             return {"hex": beginning[: PREVIEW_BYTES // 4].hex(), "size": len(data)}
         text = beginning[: error.start].decode()
     return {"text": text, "size": len(data)}
+
+
+def text_of(record: Record, decoded: Record, name: str) -> str | None:
+    """The JSON of a key or value that a serializer has written; None for others."""
+    text: bytes | None = getattr(decoded, name)
+    return None if text is None or text == getattr(record, name) else text[:SHOWN_BYTES].decode(errors="replace")
 
 
 def part_of(data: bytes | None) -> dict[str, Any] | None:

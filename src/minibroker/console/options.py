@@ -9,6 +9,7 @@ from pathlib import Path
 
 from minibroker.any_cluster.bootstrap import Cluster
 from minibroker.client.local_names import LOCAL_NAMES, is_loopback
+from minibroker.registry_client import SchemaRegistry
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class ConsoleOptions:
     allow_changes: bool = False
     token: str | None = None
     host_names: Collection[str] = ()
+    schema_registry: SchemaRegistry | None = None
 
     @property
     def is_local(self) -> bool:

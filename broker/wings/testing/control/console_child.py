@@ -51,7 +51,9 @@ class ConsoleError(Exception):
 class ConsoleChild:
     """The console at `listen`; `controls` are the control sockets of its brokers, none to have one made for it."""
 
-    def __init__(self, listen: str, *, controls: Sequence[Path], client_config: Path | None) -> None:
+    def __init__(
+        self, listen: str, *, controls: Sequence[Path], client_config: Path | None, schema_registry: str | None = None
+    ) -> None:
         """Raises ConsoleError."""
         missing = [name for name in LIBRARIES if find_spec(name) is None]
         if missing:
@@ -63,6 +65,7 @@ class ConsoleChild:
             raise ConsoleError(f"{error.strerror}; choose another port with --console PORT") from error
         self._listen = listen
         self._client_config = client_config
+        self._schema_registry = schema_registry
         self._folder = None if controls else private_folder()
         self.controls = controls if self._folder is None else [self._folder / "control"]
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,6 +90,8 @@ class ConsoleChild:
         command += ["--parent-pid", str(os.getpid())]
         if self._folder is not None:
             command += ["--owned-folder", str(self._folder)]
+        if self._schema_registry is not None:
+            command += ["--schema-registry", self._schema_registry]
         if self._client_config is not None:
             command += ["--command-config", str(self._client_config)]
         return command

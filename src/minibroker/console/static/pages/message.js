@@ -36,8 +36,8 @@ export async function showMessage(view, topic, row, place) {
       { class: 'message' },
       facts(found),
       found.headers.length > 0 && headers(found.headers),
-      part('Key', found.key, `${address}/key`, `${topic}-${row.partition}-${row.offset}.key`),
-      part('Value', found.value, `${address}/value`, `${topic}-${row.partition}-${row.offset}.value`),
+      part('Key', found.key, `${address}/key`, `${topic}-${row.partition}-${row.offset}.key`, found.decoded.key),
+      part('Value', found.value, `${address}/value`, `${topic}-${row.partition}-${row.offset}.value`, found.decoded.value),
       h(
         'div',
         { class: 'toolbar' },
@@ -88,8 +88,9 @@ function asText(part, lines = false) {
 /**
  * The key or value as text, JSON or hexadecimal digits.
  * @param {string} title @param {{base64: string, size: number}|null} data  @param {string} address  of all its bytes @param {string} file
+ * @param {string|null} decoded  JSON, by a schema registry
  */
-function part(title, data, address, file) {
+function part(title, data, address, file, decoded) {
   if (data === null) return h('p', {}, h('span', { class: 'strong' }, title), ' ', h('span', { class: 'dim' }, title === 'Value' ? 'null: a tombstone' : 'null'))
   const isCut = data.size * 4 > (data.base64.length + 3) * 3 + 8
   const raw = bytesOf(data.base64)
@@ -97,7 +98,9 @@ function part(title, data, address, file) {
   if (text === null && isCut) text = asText({ base64: btoa(String.fromCharCode(...raw.subarray(0, raw.length - 3))) }, true)
   const json = text === null || isCut ? null : jsonTree(new TextDecoder().decode(raw))
   const lines = (content) => h('pre', { tabindex: 0, 'aria-label': title }, content)
+  const tree = decoded === null ? null : jsonTree(decoded)
   const forms = [
+    ['Decoded', decoded === null ? null : tree ? h('div', { class: 'json', role: 'group', tabindex: 0, 'aria-label': title }, tree) : lines(visibleLines(decoded))],
     ['JSON', json && h('div', { class: 'json', role: 'group', tabindex: 0, 'aria-label': title }, json)],
     ['Text', text === null ? null : lines(text)],
     ['Hex', lines(hexdump(raw))],
