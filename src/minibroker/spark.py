@@ -8,8 +8,8 @@
         check("a", "b"),
     )
 
-Each action is made by a call, and carried out by `stream_test` in its turn. It needs `pip install 'minibroker[spark]'`,
-which is imported when a test runs.
+Each action is made by a call, and carried out by `stream_test` in its turn. pyspark, of the
+extra `spark`, is imported when a test runs.
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ def session_for_tests() -> SparkSession:
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("stream_test needs Spark: pip install 'minibroker[spark]'") from error
+        raise ModuleNotFoundError("stream_test needs pyspark: install minibroker with its extra `spark`") from error
     from minibroker.spark_jobs.session import spark_session
 
     return SparkSession.getActiveSession() or spark_session("stream_test", master="local[2]")

@@ -109,7 +109,7 @@ def test_importing_it_imports_no_spark_and_a_test_says_what_to_install() -> None
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert done.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: stream_test needs Spark: pip install 'minibroker[spark]'"
+        "ModuleNotFoundError: stream_test needs pyspark: install minibroker with its extra `spark`"
     )
 
 

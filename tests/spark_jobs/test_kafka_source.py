@@ -1,4 +1,7 @@
-"""Spark's own Kafka source and sink against the broker: where it starts, what it reads, what was lost."""
+"""Spark's own Kafka source and sink against the broker: where it starts, what it reads, what was lost.
+
+test_stream_test.py has more of a stream: its topics change, records are deleted, the broker dies.
+"""
 
 from __future__ import annotations
 
@@ -167,60 +170,6 @@ def test_null_keys_and_values_empty_ones_and_headers_of_one_name_are_read_as_the
     ]
 
 
-def in_memory(records: DataFrame, query_name: str) -> StreamingQuery:
-    """A query that has read what there is now into a table of its name."""
-    query = records.writeStream.format("memory").queryName(query_name).start()
-    query.processAllAvailable()
-    return query
-
-
-def test_a_stream_from_the_latest_offsets_sees_only_later_records(
-    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
-) -> None:
-    topic = kafka.create_topic()
-    kafka.produce(topic, numbered(10))
-    query = in_memory(source.stream(subscribe=topic, startingOffsets="latest"), query_name)
-    kafka.produce(topic, numbered(5, 10))
-
-    query.processAllAvailable()
-    query.stop()
-
-    assert numbered(5, 10) == values(spark.table(query_name))
-
-
-def test_a_stream_sees_partitions_and_topics_that_come_later(
-    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
-) -> None:
-    topic = kafka.create_topic()
-    kafka.produce(topic, numbered(3))
-    options = {"startingOffsets": "earliest", "kafka.metadata.max.age.ms": "100"}
-    query = in_memory(source.stream(subscribePattern=f"{topic}.*", **options), query_name)
-    kafka.create_topic(name=f"{topic}-later")
-    kafka.produce(f"{topic}-later", numbered(3, 3))
-
-    query.processAllAvailable()
-    query.stop()
-
-    assert numbered(6) == values(spark.table(query_name))
-
-
-def test_a_stream_of_a_pattern_goes_on_when_one_of_its_topics_is_deleted(
-    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
-) -> None:
-    topic = kafka.create_topic()
-    kafka.produce(topic, numbered(3))
-    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "kafka.metadata.max.age.ms": "100"}
-    query = in_memory(source.stream(subscribePattern=f"{topic}.*", **options), query_name)
-    kafka.create_topic(name=f"{topic}-later")
-    kafka.delete_topic(topic)
-    kafka.produce(f"{topic}-later", numbered(3, 3))
-
-    query.processAllAvailable()
-    query.stop()
-
-    assert values(spark.table(query_name)) == numbered(6)
-
-
 def test_a_stream_goes_on_from_its_checkpoint(source: Source, kafka: Kafka) -> None:
     topic = kafka.create_topic()
     records = source.stream(subscribe=topic, startingOffsets="earliest")
@@ -231,25 +180,6 @@ def test_a_stream_goes_on_from_its_checkpoint(source: Source, kafka: Kafka) -> N
     source.read_to_end(records)
 
     assert numbered(40) == source.was_read()
-
-
-@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_records_deleted_before_they_were_read_fail_the_query_or_are_passed_over_if_one_may(
-    source: Source, kafka: Kafka, fail_on_data_loss: str
-) -> None:
-    topic = kafka.create_topic()
-    records = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=fail_on_data_loss)
-    kafka.produce(topic, numbered(10))
-    source.read_to_end(records)
-    kafka.produce(topic, numbered(20, 10))
-    kafka.delete_records(topic, partition=0, before=25)
-
-    if fail_on_data_loss == "true":
-        with pytest.raises(StreamingQueryException, match=LOSS):
-            source.read_to_end(records)
-    else:
-        source.read_to_end(records)
-        assert numbered(10) + numbered(5, 25) == source.was_read()
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])

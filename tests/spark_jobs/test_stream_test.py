@@ -6,7 +6,7 @@ The tests have the kinds of those of Spark's own KafkaMicroBatchSourceSuite.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from minibroker import Record
+from minibroker import Broker, BrokerError, Record
 from minibroker.spark import (
     Action,
     Running,
@@ -51,9 +51,17 @@ NEW_YEAR = datetime(2030, 1, 1, tzinfo=UTC)
 SECONDS = int(NEW_YEAR.timestamp())
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
+    with Broker(control=True) as broker:
+        yield broker
+
+
 @pytest.fixture
-def over(spark: SparkSession) -> StreamTest:
-    return partial(stream_test, spark=spark)
+def over(spark: SparkSession, shared: Broker) -> StreamTest:
+    """A stream test on a broker that other tests have used, killed and advanced."""
+    shared.reset()
+    return partial(stream_test, spark=spark, broker=shared)
 
 
 def values(records: DataFrame) -> DataFrame:
@@ -104,6 +112,11 @@ PASSING: dict[str, tuple[Callable[[DataFrame], DataFrame], list[Action], dict[st
         values,
         [add("a"), check("a"), stop_query(), add("b"), restart_query(), check("a", "b")],
         {"options": {"startingOffsets": "latest"}},
+    ),
+    "from the latest offsets, with records before": (
+        values,
+        [add("a"), check(), add("b"), check("b")],
+        {"options": {"startingOffsets": "latest"}, "available_now": True},
     ),
     "headers and null": (
         whole,
@@ -217,6 +230,13 @@ def test_a_stream_that_does_as_expected_passes(over: StreamTest, name: str) -> N
     query, actions, keywords = PASSING[name]
 
     over(query, *actions, **keywords)
+
+
+def test_without_a_broker_a_test_has_one_of_its_own_without_topics_by_typo(spark: SparkSession) -> None:
+    with pytest.raises(BrokerError, match="cannot produce to topic event: UNKNOWN_TOPIC_OR_PARTITION") as raised:
+        stream_test(values, add("a"), check("a"), add("b", topic="event"), spark=spark)
+
+    assert raised.value.__notes__ == ["in action 3, add('b', topic='event')"]
 
 
 # -- what fails -----------------------------------------------------------------------------------------------
