@@ -21,6 +21,7 @@ EPILOG = """examples:
   minibroker simulate --brokers 3 --seeds 200
   minibroker simulate --brokers 3 --seed 17 -o json
   minibroker simulate --brokers 3 --seed 17 --shrink
+  minibroker simulate --brokers 3 --seed 17 --only 1,4 --cause
   minibroker simulate --history kip-101 --seeds 500"""
 
 
@@ -58,6 +59,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--shrink", action="store_true", help="find the fewest events that lead to the same finding")
     parser.add_argument(
+        "--cause", action="store_true", help="with --seed: find the event after which the finding was inevitable"
+    )
+    parser.add_argument(
         "--history", metavar="NAME", help="plant an old rule of Kafka's, and find what was wrong with it"
     )
     parser.add_argument("--mutate", metavar="NAME", help="plant a mutant, which must be noticed")
@@ -74,6 +78,8 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.only is not None and options.seed is None:
         parser.error("--only needs --seed")
+    if options.cause and options.seed is None:
+        parser.error("--cause needs --seed")
     if options.history is not None and options.mutate is not None:
         parser.error("give one of --history and --mutate")
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -112,6 +118,13 @@ def run_one(options: argparse.Namespace, brokers: int) -> int:
         print(f"  {result.events} events in {result.seconds:.1f} s of its time, {result.digest}")
     if result.findings and options.shrink:
         print_shrunk(plan, result.findings[0].kind, brokers)
+    if result.findings and options.cause:
+        from minibroker.simulation.shrinking import cause_of
+
+        kind = result.findings[0].kind
+        print(f"{kind} comes though the faults end after the last of these events, and not after the one before:")
+        for line in cause_of(plan, kind, result.events):
+            print(f"  {line}")
     return 1 if result.findings else 0
 
 

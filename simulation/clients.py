@@ -1,23 +1,23 @@
 """The clients of a simulation. Each works until it is told to finish, and writes what it does into the history, in the
-form of docs/checking-a-history.md.
+form of docs/recipes/checking-a-history.md.
 
 They retry less than Kafka's own clients: the end of a send may stay unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 import trio
 
 from minibroker.broker.wings.several.peer import Peer, PeerError
-from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.batches import scan_batches
-from minibroker.protocol.consumer_protocol import ConsumerProtocolSubscription, read_assignment, write_assignment
 from minibroker.protocol.control_records import ControlType, read_control_type
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.framing import LENGTH, LENGTH_BYTES
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch, iter_records
 from minibroker.simulation.world import EPOCH_MS, PROCESS, Process, World
@@ -28,6 +28,7 @@ INIT_TIMEOUT_MS = 10_000  # of a transaction
 MAX_DECOMPRESSED = 1 << 20
 COORDINATOR_GROUP, COORDINATOR_TRANSACTION = 0, 1
 UNCOMMITTED, COMMITTED = 0, 1
+LATEST, EARLIEST = -1, -2
 ISOLATIONS = ("read_uncommitted", "read_committed")
 # Others may come after the append: a leader that is one no more answers so to those who wait for replicas.
 NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS}
@@ -61,6 +62,12 @@ class Failed(Exception):
         self.error = error
 
 
+class Read(NamedTuple):
+    offset: int
+    key: str
+    value: str
+
+
 class Batch(NamedTuple):
     """Records with the offsets that they have in the log."""
 
@@ -69,19 +76,23 @@ class Batch(NamedTuple):
     marker: ControlType | None
     base_offset: int
     last_offset: int
-    records: list[tuple[int, str]]
+    records: list[Read]
 
 
 class Book:
     """The state that all clients of a simulation share: the history, acknowledged commits, where the brokers are."""
 
-    def __init__(self, world: World, addresses: dict[int, tuple[str, int]], topics: dict[str, int]) -> None:
+    def __init__(
+        self, world: World, addresses: dict[int, tuple[str, int]], topics: dict[str, int], *, may_lose: bool
+    ) -> None:
         self.world = world
+        self.may_lose = may_lose  # by unclean elections: a transaction may then stay open
         self.addresses = addresses
         self.topics = topics
         self.rows: list[dict[str, Any]] = []
         self.commits: dict[tuple[str, str, int], int] = {}  # of a group, the highest that was acknowledged
-        self.lost_commits: list[str] = []
+        self.wrongs: list[tuple[str, str]] = []  # findings of clients: kind and text
+        self.deleted_topics: set[str] = set()
         self.acked: dict[Place, int] = {}  # the highest offset of an acks=all record that was acknowledged
         self.is_finishing = False
 
@@ -96,6 +107,26 @@ class Book:
 
     def places(self) -> list[Place]:
         return [(topic, number) for topic, count in self.topics.items() for number in range(count)]
+
+
+class Pipeline(Peer):
+    """A connection with several requests in flight."""
+
+    async def ask_all(self, api: ApiKey, version: int, requests: Sequence[Any]) -> list[Any]:
+        """Send requests at once; return the answers that came, which are those of the first ones."""
+        answers: list[Any] = []
+        try:
+            await self._connect()
+            with trio.fail_after(TIMEOUT_MS / 1000):
+                frames = [encode_request(api, version, number, "p", each) for number, each in enumerate(requests)]
+                assert self._stream is not None
+                await self._stream.send_all(b"".join(frames))
+                for _ in requests:
+                    (size,) = LENGTH.unpack(await self._received(LENGTH_BYTES))
+                    answers.append(decode_response(api, version, await self._received(size))[1])
+        except (OSError, trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError):
+            self.close()
+        return answers
 
 
 class Client:
@@ -195,8 +226,9 @@ class Client:
 
 def first_error(answer: Any) -> ErrorCode:
     """The error of an answer, or the first of its rows."""
-    rows = [row for topic in getattr(answer, "topics", ()) for row in topic.partitions]
-    errors = [each.error_code for each in (answer, *rows) if getattr(each, "error_code", 0)]
+    groups = (answer, *getattr(answer, "groups", ()))
+    rows = [row for each in groups for topic in getattr(each, "topics", ()) for row in getattr(topic, "partitions", ())]
+    errors = [each.error_code for each in (*groups, *rows) if getattr(each, "error_code", 0)]
     return ErrorCode(errors[0]) if errors else ErrorCode.NONE
 
 
@@ -209,6 +241,7 @@ class Producer(Client):
     acks = -1
     producer_id, epoch = -1, -1
     is_transactional = False
+    produce_version = 7
 
     def __init__(self, name: str, book: Book, seed: object) -> None:
         super().__init__(name, book, seed)
@@ -222,28 +255,42 @@ class Producer(Client):
     async def send_batch(self) -> bool:
         """Send one to three records; return whether they are acknowledged."""
         place = self.random.choice(self.book.places())
+        values = self._values(place)
+        self.doing = f"sends {values[0]} to {place[0]}-{place[1]}"
+        sequence = self.sequences.get(place, 0) if self.producer_id >= 0 else -1
+        event, offset = await self.append(place, self._batch(values, sequence))
+        if event == "ok":
+            self.sequences[place] = sequence + len(values)
+        self._end(event, place, values, offset)
+        return event == "ok"
+
+    def _values(self, place: Place) -> list[str]:
+        """Begin to send new values."""
         values = [f"{self.name}-{self._sent + each}" for each in range(self.random.randint(1, 3))]
         self._sent += len(values)
         for value in values:
             self.book.write(self.name, "invoke", "send", topic=place[0], partition=place[1], value=value, id=value)
-        self.doing = f"sends {values[0]} to {place[0]}-{place[1]}"
-        sequence = self.sequences.get(place, 0) if self.producer_id >= 0 else -1
-        records = self._batch(values, sequence)
-        event, offset = await self.append(place, records)
-        if event == "ok":
-            self.sequences[place] = sequence + len(values)
-            if offset >= 0 and self.acks == -1:
-                self.book.acked[place] = max(self.book.acked.get(place, -1), offset + len(values) - 1)
+        return values
+
+    def _end(self, event: str, place: Place, values: list[str], offset: int = -1) -> None:
+        """End the sends of a batch; `offset` is that of its first record, where it is known."""
+        if event == "ok" and offset >= 0 and self.acks == -1:
+            self.book.acked[place] = max(self.book.acked.get(place, -1), offset + len(values) - 1)
         for index, value in enumerate(values):
             row: dict[str, Any] = {"topic": place[0], "partition": place[1], "id": value}
             if event == "ok" and offset >= 0:
                 row["offset"] = offset + index
             self.book.write(self.name, event, "send", **row)
-        return event == "ok"
 
     def _batch(self, values: list[str], sequence: int) -> bytes:
-        now_ms = EPOCH_MS + int(self.book.world.seconds() * 1000)
+        now_ms = self.now_ms()
         records = [Record(index, now_ms, b"k", value.encode()) for index, value in enumerate(values)]
+        return self.batch_of(records, sequence)
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self.book.world.seconds() * 1000)
+
+    def batch_of(self, records: list[Record], sequence: int) -> bytes:
         return bytes(
             build_batch(
                 records,
@@ -261,18 +308,18 @@ class Producer(Client):
             return "ok", offset
         return ("fail" if error in NOT_APPENDED else "info"), -1
 
+    def _request(self, place: Place, records: bytes) -> dict[str, Any]:
+        return {
+            "transactional_id": self.name if self.is_transactional else None,
+            "acks": self.acks,
+            "timeout_ms": 1000,
+            "topics": [(place[0], [(place[1], records)])],
+        }
+
     async def produce(self, place: Place, records: bytes) -> tuple[ErrorCode | None, int]:
         leader = await self.leader_of(place)
         try:
-            answer = await self.ask(
-                leader,
-                ApiKey.PRODUCE,
-                7,
-                transactional_id=self.name if self.is_transactional else None,
-                acks=self.acks,
-                timeout_ms=1000,
-                topics=[(place[0], [(place[1], records)])],
-            )
+            answer = await self.ask(leader, ApiKey.PRODUCE, self.produce_version, **self._request(place, records))
         except Failed:
             return None, -1
         row = answer.topics[0].partitions[0]
@@ -329,11 +376,66 @@ class IdempotentProducer(Producer):
         await self.begin_anew()
 
 
+class InFlight(NamedTuple):
+    values: list[str]
+    request: Any
+
+
+class BatchingProducer(IdempotentProducer):
+    """Sends up to five batches without waiting, as many as a broker remembers; those without an answer again."""
+
+    async def work(self) -> None:
+        place = self.random.choice(self.book.places())
+        self.doing = f"sends batches to {place[0]}-{place[1]}"
+        batches = []
+        for _ in range(self.random.randint(2, 5)):
+            values = self._values(place)
+            sequence = self.sequences.get(place, 0)
+            self.sequences[place] = sequence + len(values)
+            request = self._request(place, self._batch(values, sequence))
+            batches.append(InFlight(values, API_TABLE[ApiKey.PRODUCE].request(**request)))
+        while batches := await self._send_all(place, batches):
+            await self.pause()
+        await trio.sleep(self.random.choice((0.01, 0.05, 0.2)))
+
+    async def _send_all(self, place: Place, batches: list[InFlight]) -> list[InFlight]:
+        """Send batches once; return those to send again."""
+        host, port = self.book.addresses[await self.leader_of(place)]
+        pipeline = Pipeline(host, port, client_id=self.name, timeout_ms=TIMEOUT_MS)
+        answers = await pipeline.ask_all(ApiKey.PRODUCE, self.produce_version, [each.request for each in batches])
+        pipeline.close()
+        left = batches[len(answers) :]
+        again: list[InFlight] = []
+        for batch, answer in zip(batches, answers, strict=False):
+            row = answer.topics[0].partitions[0]
+            error = ErrorCode(row.error_code)
+            if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._end("ok", place, batch.values, row.base_offset if error == ErrorCode.NONE else -1)
+            elif error in RETRIABLE or (again and error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+                again.append(batch)
+            else:
+                for each in (*again, *batches[batches.index(batch) :]):
+                    self._end("info", place, each.values)
+                await self.give_up()
+                return []
+        self.forget()
+        return again + left
+
+
 class TransactionalProducer(IdempotentProducer):
-    """Sends in transactions, and aborts some of them."""
+    """Sends in transactions with offsets of a group, and aborts some of them. A client of transactions v2 (KIP-890)."""
 
     is_transactional = True
-    group = ""
+    produce_version = 12
+
+    def __init__(self, name: str, book: Book, seed: object) -> None:
+        super().__init__(name, book, seed)
+        self._group = f"{name}-offsets"
+        self._offset = 0  # the last that a transaction was given
+        self._committed = -1  # what the group has
+        self._given: int | None = None  # in this transaction
+        self._is_wrong = False
+        self._is_begun = False
 
     async def _new_producer(self) -> Any:
         answer, _ = await self._ask(
@@ -350,45 +452,116 @@ class TransactionalProducer(IdempotentProducer):
     async def work(self) -> None:
         self.book.write(self.name, "invoke", "begin")
         self.book.write(self.name, "ok", "begin")
-        self._is_wrong = False
-        self._added: set[Place] = set()
+        self._is_wrong, self._is_begun, self._given = False, False, None
         for _ in range(self.random.randint(1, 3)):
             if not await self.send_batch():
                 break
             await trio.sleep(self.random.choice((0.0, 0.0, 0.05)))
+        if not self._is_wrong and self.random.random() < 0.5:
+            await self._give_offset()
         is_commit = not self._is_wrong and self.random.random() < 0.7
         await self.end(is_commit)
+        if self.random.random() < 0.3:
+            await self._look_at_offset()
         await trio.sleep(self.random.choice((0.0, 0.05, 0.3)))
 
+    async def finish(self) -> None:
+        await self._look_at_offset()
+
     async def append(self, place: Place, records: bytes) -> tuple[str, int]:
-        if place not in self._added:
-            _, error = await self._ask(
-                ApiKey.ADD_PARTITIONS_TO_TXN, 0, **self._identity(), topics=[(place[0], [place[1]])]
-            )
-            if error != ErrorCode.NONE:
-                self._is_wrong = True
-                return "fail", -1
-            self._added.add(place)
+        self._is_begun = True
         return await super().append(place, records)
 
     async def give_up(self) -> None:
         self._is_wrong = True
+
+    async def _ask_group(self, api: ApiKey, version: int, **values: Any) -> Any:
+        return await self.ask_coordinator(COORDINATOR_GROUP, self._group, api, version, group_id=self._group, **values)
+
+    async def _give_offset(self) -> None:
+        """Have the transaction commit the next offset of the group."""
+        self.doing = "gives an offset to its transaction"
+        self._offset += 1
+        self._is_begun = True
+        topic, number = self.book.places()[0]
+        rows = [(topic, [(number, self._offset, -1, None)])]
+        _, error = await self._ask_group(ApiKey.TXN_OFFSET_COMMIT, 5, **self._identity(), topics=rows)
+        self._is_wrong = error != ErrorCode.NONE
+        self._given = self._offset
+
+    async def _look_at_offset(self) -> None:
+        """The group has the offset of the last transaction that was committed with one."""
+        self.doing = "fetches its offset"
+        topic, number = self.book.places()[0]
+        answer, error = await self._ask_group(ApiKey.OFFSET_FETCH, 7, topics=[(topic, [number])], require_stable=True)
+        if error != ErrorCode.NONE:
+            self.book.wrongs.append(("lost-commit", f"{self._group} cannot be fetched: {error.name}"))
+            return
+        found = answer.topics[0].partitions[0].committed_offset
+        if found != self._committed:
+            text = f"a transaction committed {self._committed} for {self._group}, which has {found}"
+            self.book.wrongs.append(("lost-commit", text))
 
     async def end(self, is_commit: bool) -> None:
         operation = "commit" if is_commit else "abort"
         self.doing = f"asks to {operation}"
         self.book.write(self.name, "invoke", operation)
         error = ErrorCode.NONE
-        if self._added:
-            _, error = await self._ask(ApiKey.END_TXN, 1, **self._identity(), is_commit=is_commit)
+        if self._is_begun:
+            answer, error = await self._ask(ApiKey.END_TXN, 5, **self._identity(), is_commit=is_commit)
+            next_one = answer.producer_id, answer.producer_epoch
+            if error == ErrorCode.NONE and next_one != (self.producer_id, self.epoch):
+                self.producer_id, self.epoch = next_one
+                self.sequences.clear()
         if error == ErrorCode.NONE:
             self.book.write(self.name, "ok", operation)
+            if is_commit and self._given is not None:
+                self._committed = self._given
         else:
             # The coordinator has refused it: the transaction was aborted by its timeout, or is to be.
             self.book.write(self.name, "fail" if is_commit else "info", operation)
         if error != ErrorCode.NONE or self._is_wrong:
             await self.begin_anew()
             self.book.write(self.name, "info", "crash")
+
+
+class FencedProducer(TransactionalProducer):
+    """Takes its own transactional id over in the middle of a transaction. What it then still sends with the old epoch
+    must be refused: nobody will end that. A client of Kafka 2.0, whose requests no coordinator is asked about."""
+
+    produce_version = 6
+    is_refused = True
+
+    async def work(self) -> None:
+        if not self.is_refused:
+            await trio.sleep(1)
+            return
+        places = self.random.sample(self.book.places(), min(2, len(self.book.places())))
+        self.doing = "begins a transaction that it will fence"
+        topics = by_topic((each, each[1]) for each in places)
+        _, error = await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, 0, **self._identity(), topics=topics)
+        old = self.producer_id, self.epoch
+        if error == ErrorCode.NONE and self.random.random() < 0.5:
+            await self._send(places[0])
+        await self.begin_anew()
+        await trio.sleep(self.random.choice((0.1, 0.5, 2.0)))
+        if error == ErrorCode.NONE:
+            new, (self.producer_id, self.epoch) = (self.producer_id, self.epoch), old
+            self.is_refused = await self._send(places[-1]) != "ok"
+            self.producer_id, self.epoch = new
+
+    async def finish(self) -> None: ...
+
+    async def _send(self, place: Place) -> str:
+        """Send a record in a transaction that is never committed; return the event that ends it."""
+        self.book.write(self.name, "invoke", "begin")
+        self.book.write(self.name, "ok", "begin")
+        values = self._values(place)
+        self.doing = f"sends {values[0]} to {place[0]}-{place[1]}"
+        event, offset = await IdempotentProducer.append(self, place, self._batch(values, 0))
+        self._end(event, place, values, offset)
+        self.book.write(self.name, "info", "crash")
+        return event
 
 
 # -- readers --------------------------------------------------------------------------------------------------------
@@ -399,12 +572,12 @@ def batches_in(records: Any) -> list[Batch]:
     found = []
     for view in scan_batches(records, 0, len(records)):
         marker = None
-        values: list[tuple[int, str]] = []
+        values: list[Read] = []
         for each in iter_records(records, view.position, max_decompressed_bytes=MAX_DECOMPRESSED):
             if view.is_control:
                 marker = read_control_type(each.key)
             else:
-                values.append((each.offset, (each.value or b"").decode()))
+                values.append(Read(each.offset, (each.key or b"").decode(), (each.value or b"").decode()))
         found.append(Batch(view.producer_id, view.is_transactional, marker, view.base_offset, view.last_offset, values))
     return found
 
@@ -414,7 +587,7 @@ class Reader(Client):
 
     def __init__(self, name: str, book: Book, seed: object) -> None:
         super().__init__(name, book, seed)
-        self.isolation = self.random.choice((UNCOMMITTED, COMMITTED))
+        self.isolation = UNCOMMITTED if book.may_lose else self.random.choice((UNCOMMITTED, COMMITTED))
         self.has_sessions = self.random.random() < 0.5
         self.positions: dict[Place, int] = {}
         self.high_watermarks: dict[Place, int] = {}
@@ -441,12 +614,11 @@ class Reader(Client):
         ends = {place: await self._end_of(place) for place in self.positions}
         while any(self.positions[place] < end for place, end in ends.items()):
             await self.poll()
-            behind = [f"{place[0]}-{place[1]} at {self.positions[place]} of {end}" for place, end in ends.items()]
-            self.doing = f"reads {', '.join(behind)}"
 
-    async def _end_of(self, place: Place) -> int:
+    async def _end_of(self, place: Place, timestamp: int = LATEST) -> int:
+        """The end of a partition, or its start."""
         while True:
-            self.doing = f"asks for the end of {place[0]}-{place[1]}"
+            self.doing = f"asks for the {'end' if timestamp == LATEST else 'start'} of {place[0]}-{place[1]}"
             try:
                 answer = await self.ask(
                     await self.leader_of(place),
@@ -454,7 +626,7 @@ class Reader(Client):
                     2,
                     replica_id=-1,
                     isolation_level=UNCOMMITTED,
-                    topics=[(place[0], [(place[1], -1, -1, 1)])],
+                    topics=[(place[0], [(place[1], -1, timestamp, 1)])],
                 )
             except Failed:
                 await self.pause()
@@ -474,7 +646,8 @@ class Reader(Client):
             await self._fetch(leader, places)
 
     async def _fetch(self, leader: int, places: list[Place]) -> None:
-        self.doing = f"fetches from {leader}"
+        positions = ", ".join(f"{topic}-{number} at {self.positions[topic, number]}" for topic, number in places)
+        self.doing = f"fetches {positions} from {leader}"
         session, epoch, known = self._sessions.get(leader, (0, 0 if self.has_sessions else -1, {}))
         asked = {each: self.positions[each] for each in places}
         changed = [each for each in places if known.get(each) != asked[each]]
@@ -503,32 +676,37 @@ class Reader(Client):
             return
         if self.has_sessions and answer.session_id:
             self._sessions[leader] = answer.session_id, epoch % (2**31 - 1) + 1, asked
-        self.take(answer)
+        for place in self.take(answer):
+            await self._begin_again(place)
 
-    def take(self, answer: Any) -> None:
+    def take(self, answer: Any) -> list[Place]:
+        """Take the records of an answer; return the partitions whose position is out of range."""
         records: list[list[object]] = []
+        out_of_range = []
         for topic in answer.topics:
             for row in topic.partitions:
                 place = topic.topic, row.partition
                 if place not in self.positions:
                     continue
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._begin_again(place)
+                    out_of_range.append(place)
                 elif row.error_code != ErrorCode.NONE:
                     self.forget()
                     self._sessions.clear()
                 else:
                     self.high_watermarks[place] = max(self.high_watermarks.get(place, 0), row.high_watermark)
-                    records += self._read(place, row)
+                    records += self.read(place, row)
         if records:
             self.book.write(self.name, "ok", "poll", isolation=ISOLATIONS[self.isolation], records=records)
+        return out_of_range
 
-    def _begin_again(self, place: Place) -> None:
-        self.book.write(self.name, "info", "seek", topic=place[0], partition=place[1], offset=0)
-        self.positions[place] = 0
+    async def _begin_again(self, place: Place) -> None:
+        start = await self._end_of(place, EARLIEST)
+        self.book.write(self.name, "info", "seek", topic=place[0], partition=place[1], offset=start)
+        self.positions[place] = start
         self._sessions.clear()
 
-    def _read(self, place: Place, row: Any) -> list[list[object]]:
+    def read(self, place: Place, row: Any) -> list[list[object]]:
         """The records of an answer from the position on, without those of aborted transactions."""
         aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
         of_aborted: set[int] = set()
@@ -540,7 +718,7 @@ class Reader(Client):
                 of_aborted.discard(batch.producer_id)
             elif not (self.isolation == COMMITTED and batch.is_transactional and batch.producer_id in of_aborted):
                 position = self.positions[place]
-                found += [[*place, offset, value] for offset, value in batch.records if offset >= position]
+                found += [[*place, each.offset, each.value] for each in batch.records if each.offset >= position]
             self.positions[place] = max(self.positions[place], batch.last_offset + 1)
         return found
 
@@ -550,138 +728,10 @@ class LastReader(Reader):
 
     async def run(self) -> None:
         PROCESS.set(self.process)
-        self.isolation = COMMITTED
+        self.isolation = UNCOMMITTED if self.book.may_lose else COMMITTED
         self.place_at(dict.fromkeys(self.book.places(), 0))
         await self.finish()
         self.is_finished = True
-
-
-class Member(Reader):
-    """A member of a classic group, which commits what it has read."""
-
-    def __init__(self, name: str, book: Book, seed: object) -> None:
-        super().__init__(name, book, seed)
-        self.group = "group"
-        self.member_id = ""
-        self.generation = -1
-
-    async def run(self) -> None:
-        await Client.run(self)
-
-    async def work(self) -> None:
-        if not await self._join():
-            await self.pause()
-            return
-        for _ in range(self.random.randint(3, 20)):
-            if self.book.is_finishing:
-                break
-            if self.positions:
-                await self.poll()
-            if self.random.random() < 0.5 and not await self._commit():
-                return
-            _, error = await self._ask(
-                ApiKey.HEARTBEAT, 1, group_id=self.group, generation_id=self.generation, member_id=self.member_id
-            )
-            if error != ErrorCode.NONE:
-                return
-            await trio.sleep(self.random.choice((0.05, 0.2)))
-        if self.random.random() < 0.2:
-            await self._leave()
-
-    async def finish(self) -> None:
-        if self.member_id:
-            await self._leave()
-
-    async def _leave(self) -> None:
-        self.doing = "leaves its group"
-        await self._ask(ApiKey.LEAVE_GROUP, 1, group_id=self.group, member_id=self.member_id)
-        self.member_id = ""
-
-    async def _ask(self, api: ApiKey, version: int, **values: Any) -> Any:
-        return await self.ask_coordinator(COORDINATOR_GROUP, self.group, api, version, **values)
-
-    async def _join(self) -> bool:
-        self.doing = "joins its group"
-        topics = sorted(self.book.topics)
-        subscription = b"\0\0" + b"".join(
-            ConsumerProtocolSubscription.encode(0, ConsumerProtocolSubscription(topics=topics, user_data=None))
-        )
-        answer, error = await self._ask(
-            ApiKey.JOIN_GROUP,
-            2,
-            group_id=self.group,
-            session_timeout_ms=3000,
-            rebalance_timeout_ms=1500,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocols=[("range", subscription)],
-        )
-        if error != ErrorCode.NONE:
-            self.member_id = "" if error == ErrorCode.UNKNOWN_MEMBER_ID else self.member_id
-            return False
-        self.member_id, self.generation = answer.member_id, answer.generation_id
-        assignments = []
-        if answer.leader == self.member_id:
-            members = sorted(each.member_id for each in answer.members)
-            shares: dict[str, dict[str, list[int]]] = {each: {} for each in members}
-            for index, (topic, number) in enumerate(self.book.places()):
-                shares[members[index % len(members)]].setdefault(topic, []).append(number)
-            assignments = [(each, write_assignment(0, list(share.items()))) for each, share in shares.items()]
-        self.doing = "syncs with its group"
-        answer, error = await self._ask(
-            ApiKey.SYNC_GROUP,
-            1,
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            assignments=assignments,
-        )
-        if error != ErrorCode.NONE:
-            return False
-        given = read_assignment(answer.assignment).assigned_partitions if answer.assignment else []
-        return await self._begin([(each.topic, number) for each in given for number in each.partitions])
-
-    async def _begin(self, places: list[Place]) -> bool:
-        self.doing = "fetches its offsets"
-        before = {each: self.book.commits.get((self.group, *each), -1) for each in places}
-        answer, error = await self._ask(
-            ApiKey.OFFSET_FETCH, 3, group_id=self.group, topics=by_topic((each, each[1]) for each in places)
-        )
-        if error != ErrorCode.NONE:
-            return False
-        positions = {}
-        for topic in answer.topics:
-            for row in topic.partitions:
-                place = topic.name, row.partition
-                positions[place] = max(0, row.committed_offset)
-                if row.committed_offset < before[place]:
-                    self.book.lost_commits.append(
-                        f"{self.group} had committed {before[place]} of {place[0]}-{place[1]}, and found"
-                        f" {row.committed_offset}"
-                    )
-        self.place_at(positions)
-        return True
-
-    async def _commit(self) -> bool:
-        if not self.positions:
-            return True
-        self.doing = "commits"
-        asked = dict(self.positions)
-        _, error = await self._ask(
-            ApiKey.OFFSET_COMMIT,
-            2,
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            retention_time_ms=-1,
-            topics=by_topic((each, (each[1], offset, -1, -1, None)) for each, offset in asked.items()),
-        )
-        if error != ErrorCode.NONE:
-            return False
-        for place, offset in asked.items():
-            key = self.group, *place
-            self.book.commits[key] = max(self.book.commits.get(key, -1), offset)
-        return True
 
 
 def by_topic(rows: Iterable[tuple[Place, Any]]) -> list[tuple[str, list[Any]]]:
@@ -690,14 +740,3 @@ def by_topic(rows: Iterable[tuple[Place, Any]]) -> list[tuple[str, list[Any]]]:
     for (topic, _), row in rows:
         found.setdefault(topic, []).append(row)
     return list(found.items())
-
-
-KINDS: dict[str, Callable[[str, Book, object], Client]] = {
-    "producer": Producer,
-    "loose": LooseProducer,
-    "idempotent": IdempotentProducer,
-    "transactional": TransactionalProducer,
-    "reader": Reader,
-    "member": Member,
-}
-Work = Callable[[], Awaitable[None]]

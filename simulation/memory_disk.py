@@ -28,6 +28,8 @@ from minibroker.simulation.world import EPOCH_MS, Process, World, wait_for
 
 SECTOR = 512
 FIRST_DESCRIPTOR = 1 << 20  # above those of the system: one that is mixed up is found out
+READING = {"pread", "mmap"}
+WRITING = {"pwrite", "write", "fallocate", "mkdir", "rename", "copy"}
 LOCK = struct.Struct("hhqqi4x")
 descriptors = count(FIRST_DESCRIPTOR)  # never used twice, also by later disks: objects close theirs when they are freed
 Name = str | os.PathLike[str]
@@ -119,7 +121,7 @@ class MemoryDisk:
         self._open: dict[int, Open] = {}
         self._changes: dict[str, list[Change]] = {}  # of names that are not synced, by volume
         self._watches: list[Watch] = []
-        self.calls: dict[str, int] = {}
+        self.bad: dict[str, int] = {}  # errno by volume: its calls that write fail, with EIO also those that read
 
     # -- the process that calls -------------------------------------------------------------------------------
 
@@ -131,10 +133,14 @@ class MemoryDisk:
         if process.calls == process.crash_at:
             self.kill(process)
             self._world.process()
-        code = process.failing.pop(process.calls, 0)
+        code = process.failing.pop(process.calls, 0) or (self.bad and self._code_of(name, volume_of(path)))
         if code:
             raise error(code, path)
         return process
+
+    def _code_of(self, name: str, volume: str) -> int:
+        code = self.bad.get(volume, 0)
+        return code if name in WRITING or (code == errno.EIO and name in READING) else 0
 
     def kill(self, process: Process) -> None:
         """End a process: its descriptors close."""
@@ -155,6 +161,24 @@ class MemoryDisk:
                     node.lose_power(random)
                 else:
                     node.entries = dict(node.synced)
+
+    def wipe(self, volume: str) -> None:
+        """Lose everything of a volume, as with its disk; the processes that use it have ended."""
+        self._changes.pop(volume, None)
+        self._root.entries.pop(volume, None)
+        self._root.synced.pop(volume, None)
+
+    def rot(self, volume: str, suffixes: tuple[str, ...], random: Random) -> str:
+        """Turn a bit of one file with such a name; return its name, or nothing if there is none."""
+        found = [each for each in sorted(self.files(f"/{volume}")) if each.endswith(suffixes)]
+        name = random.choice(found) if found else ""
+        node = self._find(f"/{volume}/{name}")
+        if not isinstance(node, File) or not node.content:
+            return ""
+        bit = random.randrange(8 * len(node.content))
+        node.content[bit // 8] ^= 1 << bit % 8
+        node.synced = bytes(node.content)
+        return name
 
     def files(self, path: Name) -> dict[str, bytes]:
         """All files of a directory by their paths below it; for those who look on."""

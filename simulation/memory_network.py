@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import trio
@@ -285,7 +285,7 @@ class MemoryNetwork:
         if way in self._closed_ways:
             self._held.setdefault(way, []).append((sock, data))
         elif not sock.is_closed and sock.process.is_alive:
-            self._world.note("arrives", sock.number, data)
+            self._world.note("arrives", *way, sock.number, data)
             sock.arrive(data)
 
     # -- connections ------------------------------------------------------------------------------------------
@@ -339,6 +339,12 @@ class MemoryNetwork:
             if (sock.address[0], sock.peer_address[0]) == (one, other):
                 sock.reset()
                 sock.peer.reset()
+
+    def stall(self, processes: Collection[Process], host: str, seconds: float) -> None:
+        """Have what these processes send over their present connections to a host arrive so much later."""
+        for sock in self._sockets.values():
+            if sock.process in processes and sock.peer_address[0] == host:
+                sock.due = self._world.seconds() + seconds
 
     def close_way(self, source: str, target: str) -> None:
         """Hold what a host sends to another one."""

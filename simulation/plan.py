@@ -23,12 +23,27 @@ def weights(text: str) -> dict[str, int]:
 OF_ONE = weights("kill 4, crash_at_call 5, power 4, stop 2, cut_clients 2, fail_call 2, clock 1")
 OF_SEVERAL = weights("""
     kill 4, crash_at_call 4, power 3, stop 2, pause 3, isolate 4, one_way 3, cut 2, fail_call 1, clock 1, kill_all 1,
-    elect 1, reassign 2, cut_clients 1, fail_over 6
+    elect 1, reassign 2, cut_clients 1, fail_over 6, bounce 3, stall 4, bad_disk 1, wipe 1, rot 1
 """)
-LASTING = set("kill crash_at_call power stop pause isolate one_way kill_all fail_call fail_over".split())
+LASTING = set(
+    "kill crash_at_call power stop pause isolate one_way kill_all fail_call fail_over bad_disk wipe rot".split()
+)
 FAILED_OVER = ("t0-0", "t0-0", "__consumer_offsets-0", "__transaction_state-0")
-CLIENTS = ("producer", "loose", "idempotent", "transactional", "reader", "member")
 ERRNOS = {"EIO": 5, "ENOSPC": 28}
+SENDERS = ("producer", "idempotent", "transactional", "batching")
+CLIENTS = (*SENDERS, "loose", "fenced", "reader", "member", "consumer", "operator")
+# Where an unclean election may lose what a transaction or a group has done, it may hang, as in Kafka.
+UNHARMED = ("producer", "idempotent", "batching", "loose", "reader", "operator")
+
+
+CLEANING = {
+    "log.cleaner.enable": "true",
+    "log.cleaner.backoff.ms": 300,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "log.cleaner.dedupe.buffer.size": 2 << 20,
+    "log.cleaner.io.buffer.size": 65_536,
+    "log.segment.bytes": 2048,
+}
 
 
 class Fault(NamedTuple):
@@ -39,15 +54,17 @@ class Fault(NamedTuple):
     broker: int
     seconds: float = 0.0
     other: int = 0
-    calls: int = 0  # of the disk, until the one that is struck; milliseconds until a new leader is killed
+    calls: int = 0  # of the disk, until the one that is struck; milliseconds until a new leader is one no more
     how: str = ""
 
     def __str__(self) -> str:
         text = f"{self.at:.3f} {self.kind} {self.broker}"
         text += f" and {self.other}" if self.other else ""
         text += f" {self.how}" if self.how else ""
-        if self.kind == "fail_over":
-            text += f", {self.calls} ms later a kill"
+        if self.kind in ("fail_over", "bounce"):
+            text += f", {self.calls} ms later {'a kill' if self.kind == 'fail_over' else 'back'}"
+        elif self.kind == "stall":
+            text += f" for {self.calls} ms"
         elif self.calls:
             text += f" at its call {self.calls} from then"
         return text + (f" for {self.seconds:.3f} s" if self.seconds else "")
@@ -69,6 +86,14 @@ class Plan(NamedTuple):
             clients=tuple(each for each in self.clients if each not in events),
             faults=tuple(each for each in self.faults if each not in events),
         )
+
+    @property
+    def is_unclean(self) -> bool:
+        return "unclean.leader.election.enable" in self.settings
+
+    @property
+    def is_cleaning(self) -> bool:
+        return bool(self.settings["log.cleaner.enable"] == "true")
 
     @property
     def events(self) -> tuple[object, ...]:
@@ -105,10 +130,15 @@ def draw(seed: int, brokers: int) -> Plan:
     is_durable = brokers == 1 or source.random() < 0.5
     settings = drawn_settings(source, brokers, is_durable=is_durable)
     topics = {f"t{each}": source.choice(PARTITION_COUNTS) for each in range(source.choice(TOPIC_COUNTS))}
-    kinds = [source.choice(("producer", "idempotent", "transactional", "idempotent")), "reader"]
-    kinds += source.choices(
-        ("producer", "loose", "idempotent", "transactional", "reader", "member"), k=source.randint(1, 4)
-    )
+    known: tuple[str, ...] = CLIENTS
+    if brokers > 1 and source.random() < 0.1:
+        settings["unclean.leader.election.enable"] = "true"
+        known = UNHARMED
+    if source.random() < 0.3:
+        settings |= CLEANING
+        known = (*known, "upserter", "upserter")
+    kinds = [source.choice([each for each in SENDERS if each in known]), "reader"]
+    kinds += source.choices(known, k=source.randint(1, 4))
     return Plan(
         seed,
         brokers,
@@ -143,6 +173,10 @@ def drawn_settings(source: Random, brokers: int, *, is_durable: bool) -> dict[st
         "transaction.state.log.min.isr": min(2, replicas),
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
+        "group.consumer.session.timeout.ms": 3000,
+        "group.consumer.min.session.timeout.ms": 1000,
+        "group.consumer.heartbeat.interval.ms": 300,
+        "group.consumer.min.heartbeat.interval.ms": 100,
         "auto.create.topics.enable": "false",
         "log.cleaner.enable": "false",  # the logs of all replicas are compared to the byte
     }
@@ -167,15 +201,17 @@ def drawn_faults(source: Random, brokers: int, *, is_durable: bool) -> list[Faul
             free_at[broker] = at + seconds
         others = [each for each in free_at if each != broker]
         fault = Fault(round(at, 3), kind, broker, seconds)
-        if kind in ("isolate", "one_way", "cut", "reassign") and others:
+        if kind in ("isolate", "one_way", "cut", "reassign", "bounce") and others:
             fault = fault._replace(other=source.choice(others))
         if kind in ("crash_at_call", "fail_call"):
             fault = fault._replace(calls=source.randint(1, 200))
         if kind == "crash_at_call" and is_durable and source.random() < 0.5:
             fault = fault._replace(how="with its power")
-        if kind == "fail_over":
+        if kind in ("fail_over", "bounce"):
             fault = fault._replace(how=source.choice(FAILED_OVER), calls=source.choice((1, 5, 20, 100, 300)))
-        if kind == "fail_call":
+        if kind == "stall":
+            fault = fault._replace(calls=source.choice((2500, 3000, 4000)))
+        if kind in ("fail_call", "bad_disk"):
             fault = fault._replace(how=source.choice(list(ERRNOS)))
         if kind == "clock":
             fault = fault._replace(how=str(source.choice((-3_600_000, -500, 500, 3_600_000))))

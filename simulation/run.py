@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import trio
 
+from minibroker.broker.cluster import controller
 from minibroker.broker.cluster.controller import Image, choose_leader
 from minibroker.broker.cluster.controller import Plan as ControllerPlan
-from minibroker.broker.replica.leading import Leading
 from minibroker.history.checking import check
 from minibroker.history.lines import LineReader
 from minibroker.history.model import History
@@ -20,19 +20,52 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.simulation.brokers import PORT, SimulatedBroker
-from minibroker.simulation.clients import KINDS, Book, Client, Failed, LastReader
+from minibroker.simulation.clients import (
+    BatchingProducer,
+    Book,
+    Client,
+    Failed,
+    FencedProducer,
+    IdempotentProducer,
+    LastReader,
+    LooseProducer,
+    Producer,
+    Reader,
+    TransactionalProducer,
+)
+from minibroker.simulation.invariants import Invariants
+from minibroker.simulation.members import ConsumerMember, Member
 from minibroker.simulation.memory_disk import MemoryDisk
 from minibroker.simulation.memory_network import MemoryNetwork
+from minibroker.simulation.operators import COMPACTED, Operator, Upserter
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
-from minibroker.simulation.stand_in import in_place_of_the_system
-from minibroker.simulation.world import PROCESS, Died, World
+from minibroker.simulation.replicas import content_of, newest_by_key
+from minibroker.simulation.stand_in import in_place_of_the_system, replaced
+from minibroker.simulation.world import PROCESS, Died, OnEvent, Process, World
 
 CLIENT_HOST = "10.0.1.1"
-LOOK_SECONDS = 0.05
+STALLED = ("producer", "loose", "idempotent", "batching", "transactional", "fenced", "upserter")
 START_SECONDS = 30.0
 FINISH_SECONDS = 40.0
 SETTLE_SECONDS = 30.0
 INTERNAL = ("__consumer_offsets", "__transaction_state")
+WIPE_ATTEMPTS = 50  # to find that a broker that has ended has left the in-sync replicas
+ROTTING = (".index", ".timeindex", ".snapshot")  # what a broker makes again from its logs
+# What an unclean election may cause.
+OF_LOSS = "lost-write unseen inconsistent-offset poll-skip poll-back duplicate send-order".split()
+KINDS: dict[str, Callable[[str, Book, object], Client]] = {
+    "producer": Producer,
+    "loose": LooseProducer,
+    "idempotent": IdempotentProducer,
+    "batching": BatchingProducer,
+    "transactional": TransactionalProducer,
+    "fenced": FencedProducer,
+    "reader": Reader,
+    "member": Member,
+    "consumer": ConsumerMember,
+    "operator": Operator,
+    "upserter": Upserter,
+}
 
 
 class Finding(NamedTuple):
@@ -79,9 +112,9 @@ class Complaints(logging.Handler):
             self._take("defect", f"{text}: {error!r}")
 
 
-def run(plan: Plan) -> Result:
-    """Run a plan."""
-    world = World(plan.seed)
+def run(plan: Plan, *, cut_at: int = 0, on_event: OnEvent | None = None) -> Result:
+    """Run a plan. The faults end early after the event with the number `cut_at`; `on_event` gets each event."""
+    world = World(plan.seed, cut_at=cut_at, on_event=on_event)
     disk = MemoryDisk(world)
 
     def delay() -> float:
@@ -95,7 +128,10 @@ def run(plan: Plan) -> Result:
     handlers = root.handlers[:]
     root.handlers[:] = [complaints]
     try:
-        with in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000):
+        with (
+            in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000),
+            replaced(controller, "unclean_elections", simulation.counting(controller.unclean_elections)),
+        ):
             trio.run(simulation.main, clock=world.clock)
             if world.busy:
                 simulation.found("busy", world.busy)
@@ -130,10 +166,11 @@ class Simulation:
             for broker_id in range(1, plan.brokers + 1)
         }
         addresses = {each.broker_id: (each.host, PORT) for each in self.brokers.values()}
-        self.book = Book(world, addresses, dict(plan.topics))
+        self.book = Book(world, addresses, dict(plan.topics), may_lose=plan.is_unclean)
         self._faults_over = trio.Event()
-        self._led: dict[tuple[str, int, int], int] = {}  # who led a partition in an epoch
-        self._watermarks: dict[object, tuple[int, int]] = {}
+        self._unclean_elections = 0
+        self._invariants = Invariants(self.found)
+        world.watch(self._look_at)
         self._admin = self._client(Client("admin", self.book, plan.seed))
 
     def found(self, kind: str, text: str) -> None:
@@ -155,7 +192,19 @@ class Simulation:
 
     def _may_fail(self, broker: SimulatedBroker) -> bool:
         """Whether the disk of a broker was made to fail."""
-        return any(each.kind == "fail_call" and each.broker == broker.broker_id for each in self._plan.faults)
+        return any(
+            each.kind in ("fail_call", "bad_disk") and each.broker == broker.broker_id for each in self._plan.faults
+        )
+
+    def counting(self, unclean_elections: Callable[..., int]) -> Callable[..., int]:
+        """Count the unclean elections that a controller plans."""
+
+        def counted(*arguments: Any) -> int:
+            count = unclean_elections(*arguments)
+            self._unclean_elections += count
+            return count
+
+        return counted
 
     def _client(self, client: Client) -> Client:
         self._network.hosts[client.process] = CLIENT_HOST
@@ -164,7 +213,8 @@ class Simulation:
     def forget(self) -> None:
         """Let go of the brokers: their files close while the disk still stands in."""
         self.brokers.clear()
-        self._watermarks.clear()
+        self._world.watch(lambda process: None)
+        self._invariants.forget()
 
     # -- phases -----------------------------------------------------------------------------------------------
 
@@ -177,12 +227,12 @@ class Simulation:
                 for broker in self.brokers.values():
                     broker.start(nursery)
                 if await self._prepare():
-                    nursery.start_soon(self._look)
                     for client in clients:
                         nursery.start_soon(client.run)
                     for fault in self._plan.faults:
                         nursery.start_soon(self._strike, fault, nursery)
-                    await trio.sleep(self._plan.seconds)
+                    with trio.move_on_after(self._plan.seconds):
+                        await self._world.cut.wait()
                     await self._be_live(clients, nursery)
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -192,15 +242,13 @@ class Simulation:
     async def _prepare(self) -> bool:
         """Create the topics."""
         PROCESS.set(self._admin.process)
-        names = list(self._plan.topics.items())
+        replicas = min(3, self._plan.brokers)
+        topics: list[Any] = [(name, count, replicas, [], []) for name, count in self._plan.topics.items()]
+        if self._plan.is_cleaning:
+            topics.append((COMPACTED[0], 1, replicas, [], [("cleanup.policy", "compact")]))
         with trio.move_on_after(START_SECONDS):
             while True:
-                answer = await self._ask_controller(
-                    ApiKey.CREATE_TOPICS,
-                    3,
-                    topics=[(name, count, min(3, self._plan.brokers), [], []) for name, count in names],
-                    timeout_ms=5000,
-                )
+                answer = await self._ask_controller(ApiKey.CREATE_TOPICS, 3, topics=topics, timeout_ms=5000)
                 codes = {row.error_code for row in answer.topics} if answer else {ErrorCode.UNKNOWN_SERVER_ERROR}
                 if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
                     return True
@@ -216,7 +264,7 @@ class Simulation:
             return None
 
     async def _be_live(self, clients: Sequence[Client], nursery: trio.Nursery) -> None:
-        """End all faults; every client must finish, the replicas be equal, and a last reader reach the end."""
+        """End all faults; every client must finish, the replicas become equal, and a last reader reach the end."""
         self._faults_over.set()
         self._heal(nursery)
         self.book.finish()
@@ -226,11 +274,10 @@ class Simulation:
             lambda: "; ".join(f"{each.name} {each.doing}" for each in clients if not each.is_finished),
             nursery,
         )
+        await self._until(lambda: not self._unsettled(), SETTLE_SECONDS, lambda: self._unsettled(), nursery)
         last = self._client(LastReader("last", self.book, self._plan.seed))
         nursery.start_soon(last.run)
         await self._until(lambda: last.is_finished, FINISH_SECONDS, lambda: f"last {last.doing}", nursery)
-        await self._until(lambda: not self._unsettled(), SETTLE_SECONDS, lambda: self._unsettled(), nursery)
-        self._look_once()
 
     async def _until(
         self, is_done: Callable[[], bool], seconds: float, what: Callable[[], str], nursery: trio.Nursery
@@ -244,6 +291,7 @@ class Simulation:
             await trio.sleep(0.2)
 
     def _heal(self, nursery: trio.Nursery) -> None:
+        self._disk.bad.clear()
         for broker in self.brokers.values():
             broker.process.crash_after(0)
             broker.process.failing.clear()
@@ -255,7 +303,9 @@ class Simulation:
 
     async def _strike(self, fault: Fault, nursery: trio.Nursery) -> None:
         PROCESS.set(self._admin.process)
-        await trio.sleep(fault.at)
+        with trio.move_on_after(fault.at):
+            await self._faults_over.wait()
+            return
         self._world.note("fault", str(fault))
         broker = self.brokers[fault.broker]
         undo = await self._begin(fault, broker, nursery)
@@ -315,6 +365,32 @@ class Simulation:
                 await trio.sleep(fault.calls / 1000)
                 broker.kill()
                 return restart
+            case "bounce":
+                self._move_leader(fault.how, broker.broker_id)
+                await trio.sleep(fault.calls / 1000)
+                self._move_leader(fault.how, fault.other)
+            case "stall":
+                senders = {each for each in self._network.hosts if each.name.split("-")[0] in STALLED}
+                self._network.stall(senders, broker.host, fault.calls / 1000)
+            case "bad_disk":
+                volume = str(broker.broker_id)
+                self._disk.bad[volume] = ERRNOS[fault.how]
+
+                def mend() -> None:
+                    self._disk.bad.pop(volume, None)
+                    if broker.app is not None and broker.app.is_offline:
+                        broker.kill()
+                    broker.start(nursery)
+
+                return mend
+            case "wipe":
+                broker.kill()
+                await self._wipe(broker)
+                return restart
+            case "rot":
+                broker.kill()
+                self._world.note("rot", self._disk.rot(str(broker.broker_id), ROTTING, self._world.random))
+                return restart
             case "kill_all":
                 for each in self.brokers.values():
                     each.kill()
@@ -341,40 +417,39 @@ class Simulation:
         def choose(image: Image) -> ControllerPlan:
             return choose_leader(image, place, broker_id, is_unclean=False)
 
-        for controller in self.brokers.values():
-            parts = controller.parts
-            if parts is not None and parts.controller_loop.is_active and not controller.process.is_paused:
-                with self._world.acting_as(controller.process), suppress(KafkaError, Died):
-                    parts.controller_loop.perform("the leader", choose)
-
-    # -- what must be so at each moment -----------------------------------------------------------------------
-
-    async def _look(self) -> None:
-        while True:
-            self._look_once()
-            await trio.sleep(LOOK_SECONDS)
-
-    def _look_once(self) -> None:
         for broker in self.brokers.values():
             parts = broker.parts
-            if parts is None:
-                continue
-            for name, role in parts.replica_manager.partitions.items():
-                self._look_at(broker, name, role)
+            if parts is not None and parts.controller_loop.is_active and not broker.process.is_paused:
+                with self._world.acting_as(broker.process), suppress(KafkaError, Died):
+                    parts.controller_loop.perform("the leader", choose)
 
-    def _look_at(self, broker: SimulatedBroker, name: Any, role: Any) -> None:
-        log, at = role.log, f"{name} of broker {broker.broker_id}"
-        if log.high_watermark > log.log_end_offset:
-            self.found("watermark-above-end", f"{at}: {log.high_watermark} of {log.log_end_offset}")
-        if isinstance(role, Leading):
-            key = name.topic, name.partition, role.leader_epoch
-            before = self._led.setdefault(key, broker.broker_id)
-            if before != broker.broker_id:
-                self.found("two-leaders", f"{at} in epoch {role.leader_epoch}, and broker {before}")
-            epoch, watermark = self._watermarks.get(role, (role.leader_epoch, 0))
-            if epoch == role.leader_epoch and log.high_watermark < watermark:
-                self.found("watermark-back", f"{at}: {watermark} to {log.high_watermark}")
-            self._watermarks[role] = role.leader_epoch, log.high_watermark
+    async def _wipe(self, broker: SimulatedBroker) -> None:
+        """Wipe the disk of a broker that has ended, once no partition counts on it."""
+        for _ in range(WIPE_ATTEMPTS):
+            if not broker.is_running and self._is_out_of_sync(broker.broker_id):
+                self._disk.wipe(str(broker.broker_id))
+                self._world.note("wipe", broker.broker_id)
+                return
+            await trio.sleep(0.1)
+
+    def _is_out_of_sync(self, broker_id: int) -> bool:
+        """Whether all brokers that run know that this one is in sync nowhere."""
+        running = [each.parts for each in self.brokers.values() if each.is_ready and not each.process.is_paused]
+        return bool(running) and all(
+            broker_id not in state.in_sync_replicas
+            for parts in running
+            if parts is not None
+            for topic in parts.state.topics.values()
+            for state in topic.partitions.values()
+        )
+
+    def _look_at(self, process: Process) -> None:
+        """Check the invariants after a step of a process."""
+        for broker in self.brokers.values():
+            if broker.process is process:
+                parts = broker.parts
+                if parts is not None:
+                    self._invariants.look(broker.broker_id, parts)
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -390,6 +465,8 @@ class Simulation:
             if (topic, number) not in led:
                 return f"{topic}-{number} has no leader"
         for name, role in leaders.items():
+            if role.log.high_watermark < role.log.log_end_offset:
+                return f"{name} ends at {role.log.log_end_offset}, and is committed to {role.log.high_watermark}"
             replicas = sorted((role.broker_id, *role.remote_replicas))
             if len(role.in_sync_replicas) != len(replicas):
                 return f"{name} has {sorted(role.in_sync_replicas)} in sync, of {replicas}"
@@ -397,24 +474,40 @@ class Simulation:
             if missing:
                 return f"{name} is not at brokers {missing}"
             contents = {each: self._content_of(each, name) for each in replicas}
-            if len(set(contents.values())) > 1:
+            first, *others = contents.values()
+            if any(each != first for each in others):
                 sizes = ", ".join(f"{len(each)} bytes at broker {replica}" for replica, each in contents.items())
                 return f"the replicas of {name} differ: {sizes}"
+        return self._undeleted()
+
+    def _content_of(self, broker_id: int, name: Any) -> Any:
+        files = self._disk.files(self.brokers[broker_id].data_dir / f"{name.topic}-{name.partition}")
+        parts = self.brokers[broker_id].parts
+        log = None if parts is None else parts.replica_manager.partitions.any(name)
+        start = 0 if log is None else log.log.log_start_offset
+        if self._plan.is_cleaning and name.topic in (*INTERNAL, COMPACTED[0]):
+            return newest_by_key(files)
+        return content_of(files, start)
+
+    def _undeleted(self) -> str:
+        """The first directory of a topic that was deleted."""
+        for broker in self.brokers.values():
+            for name in self._disk.files(broker.data_dir):
+                directory = name.split("/")[0]
+                if directory.rpartition("-")[0] in self.book.deleted_topics:
+                    return f"broker {broker.broker_id} has {directory}, which was deleted"
         return ""
 
-    def _content_of(self, broker_id: int, name: Any) -> bytes:
-        files = self._disk.files(self.brokers[broker_id].data_dir / f"{name.topic}-{name.partition}")
-        return b"".join(files[each] for each in sorted(files) if each.endswith(".log"))
-
     def judge_history(self) -> None:
-        for text in self.book.lost_commits:
-            self.found("lost-commit", text)
+        for kind, text in self.book.wrongs:
+            self.found(kind, text)
         history = History(lambda at: f"row {at}")
         reader = LineReader(history)
         for number, row in enumerate(self.book.rows, 1):
             reader.read(number, row)
         is_whole = not self.findings  # else the last reader has not read all
-        for finding in check(history.finish(), allowed=() if is_whole else ("unseen",)):
+        allowed = OF_LOSS if self._unclean_elections else () if is_whole else ("unseen",)
+        for finding in check(history.finish(), allowed=allowed):
             self.found(finding.kind, finding.text)
 
 

@@ -1,11 +1,17 @@
-"""Makes the plan of a finding smaller: fewest clients and faults that still lead to one of its kind."""
+"""Makes the plan of a finding smaller: fewest clients and faults that still lead to one of its kind.
+
+And finds the event after which it could not be averted any more.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 
 from minibroker.simulation.plan import Plan
+from minibroker.simulation.run import run
+from minibroker.simulation.world import World
 
 Fails = Callable[[Plan], bool]
 
@@ -36,3 +42,33 @@ def places_of(plan: Plan, whole: Plan) -> list[int]:
 def only(plan: Plan, places: Collection[int]) -> Plan:
     """The plan with the events at these places alone."""
     return plan.without([each for index, each in enumerate(plan.events) if index not in places])
+
+
+SHOWN_EVENTS = 12
+
+
+def cause_of(plan: Plan, kind: str, events: int) -> list[str]:
+    """The last events up to the one after which a finding comes though the faults end. The whole run has `events`.
+
+    Whether the faults end after one event or after the next changes all that follows, so this is a boundary, and there
+    may be others.
+    """
+    harmless, fatal = 0, events
+    while fatal - harmless > 1:
+        middle = (harmless + fatal) // 2
+        is_found = any(each.kind == kind for each in run(plan, cut_at=middle).findings)
+        harmless, fatal = (harmless, middle) if is_found else (middle, fatal)
+    last: deque[str] = deque(maxlen=SHOWN_EVENTS)
+
+    def note(world: World, event: tuple[object, ...]) -> None:
+        if world.events <= fatal:
+            last.append(f"{world.seconds():.3f} {world.events} {described(event)}")
+
+    run(plan, cut_at=fatal, on_event=note)
+    return list(last)
+
+
+def described(event: tuple[object, ...]) -> str:
+    """An event in a line: bytes by their number, history by its row."""
+    texts = [f"{len(each)} bytes" if isinstance(each, bytes | bytearray) else str(each) for each in event]
+    return " ".join(texts)[:160]

@@ -13,7 +13,7 @@ import trio
 
 from minibroker.broker import app
 from minibroker.broker.network import sockets
-from minibroker.broker.upkeep import threads
+from minibroker.broker.upkeep import threads, upkeep
 from minibroker.broker.wings.several import directory_watch, shared_state
 from minibroker.simulation.memory_disk import FIRST_DESCRIPTOR, MemoryDisk, stand_ins
 from minibroker.simulation.memory_network import Arrivals, MemoryNetwork
@@ -65,6 +65,7 @@ def in_place_of_the_system(
         (log_manager, "in_threads", lambda work, logs: [work(each) for each in logs]),
         (app, "settle_memory", lambda: None),  # would keep all garbage of the process for ever
         (shared_state, "COMPACTED_BYTES", 4096),  # so that journals are written anew in a short life
+        (upkeep, "EXPIRED_PRODUCERS_INTERVAL_MS", 1000),  # likewise
         (real_time, "perf_counter", world.seconds),
         (real_time, "monotonic", world.seconds),
         (real_time, "sleep", lambda seconds: None),

@@ -109,11 +109,20 @@ class Steps(trio.abc.Instrument):
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._world.step(task)
 
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._world.end_step()
+
+
+OnEvent = Callable[["World", tuple[object, ...]], None]
+
 
 class World:
-    """`random` is for what happens, never for what is planned."""
+    """`random` is for what happens, never for what is planned.
 
-    def __init__(self, seed: int) -> None:
+    `cut` is set with the event that has the number `cut_at`, and `on_event` gets each.
+    """
+
+    def __init__(self, seed: int, *, cut_at: int = 0, on_event: OnEvent | None = None) -> None:
         self.random = Random(f"world {seed}")
         self.current: Process | None = None
         self.events = 0
@@ -124,6 +133,10 @@ class World:
         self.clock = trio.testing.MockClock(autojump_threshold=0)
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: RunQueue | None = None
+        self.cut = trio.Event()
+        self._cut_at = cut_at
+        self._on_event = on_event
+        self._after_step: Callable[[Process], None] = lambda process: None
         vars(loop)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
         loop._r.seed(seed)
 
@@ -147,6 +160,16 @@ class World:
             self.busy = f"{self.current} does not wait in {task.name}"
             self._scope.cancel()
 
+    def watch(self, after_step: Callable[[Process], None]) -> None:
+        """Call this after each step of a process that lives."""
+        self._after_step = after_step
+
+    def end_step(self) -> None:
+        """The task's step has ended."""
+        process = self.current
+        if process is not None and process.is_alive:
+            self._after_step(process)
+
     def end(self) -> None:
         """End the run."""
         self._scope.cancel()
@@ -158,6 +181,10 @@ class World:
         """Add an event to the digest of the run."""
         self.events += 1
         self._digest.update(repr(event).encode())
+        if self._on_event is not None:
+            self._on_event(self, event)
+        if self.events == self._cut_at:
+            self.cut.set()
 
     @property
     def digest(self) -> str:

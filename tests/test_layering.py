@@ -100,7 +100,8 @@ SPARK_LAYERS = layers("""
 """)
 # A laboratory on top of all: only the front door leads to it.
 SIMULATION_LAYERS = layers("""
-    __main__ > run > clients brokers shrinking stand_in > memory_disk memory_network > plan planting world
+    __main__ > shrinking > run > members operators > clients invariants replicas brokers stand_in
+    > memory_disk memory_network > plan planting world
 """)
 CONFORMANCE_LAYERS = layers("""
     __main__ > report > judge > recordings shrinking patient_peer > generator holding

@@ -22,6 +22,7 @@ from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.replica.coordinator_log import CoordinatorLog, OwnedPartitions, partition_of_name
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Steps
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
 from minibroker.protocol.primitives import TopicPartition
@@ -64,7 +65,7 @@ class GroupCoordinator:
         config: KafkaConfig,
         clock: Clock,
         timer: Timer,
-        run_steps: Callable[[Iterator[None]], None],
+        run_steps: Callable[[Steps], None],
         observer: Observer | None = None,
     ) -> None:
         self.store = store

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Steps
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
@@ -21,10 +22,13 @@ from minibroker.protocol.java_hash import abs_of, java_hash
 from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_OFFSET, NO_SEQUENCE, Headers, Record
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.log.log import Log
 
 Contents = tuple[bytes, bytes | None, Headers]  # key, value and headers of a record
 
+RETRY_SECONDS = 1.0  # after an error of the disk
+COMMIT_POLL_SECONDS = 0.005
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
 
 
@@ -61,6 +65,10 @@ class CoordinatorLog:
         self._codec = codec
         self._required_acks = required_acks
         self._timeout_ms = timeout_ms
+
+    @property
+    def log_manager(self) -> LogManager:
+        return self._replica_manager.log_manager
 
     def partition_for(self, name: str) -> int | None:
         """The partition of a group or transactional id; None until the topic exists."""
@@ -148,6 +156,9 @@ class OwnedPartitions:
 
     `load` returns the steps of loading one, whose last one takes what was read; `unload` drops that. `run_steps` runs
     the steps, between which other tasks may run.
+
+    With `waits_for_commit` a partition is served once all that was read is committed: where a repeated request is
+    answered without an append, the answer must not count on a record that may be lost.
     """
 
     def __init__(
@@ -156,8 +167,11 @@ class OwnedPartitions:
         *,
         load: Callable[[int], Iterator[None]],
         unload: Callable[[int], None],
-        run_steps: Callable[[Iterator[None]], None],
+        run_steps: Callable[[Steps], None],
+        waits_for_commit: bool = False,
     ) -> None:
+        self._log = log
+        self._waits_for_commit = waits_for_commit
         self._topic = log.topic
         self._partition_for = log.partition_for
         self._load = load
@@ -190,10 +204,33 @@ class OwnedPartitions:
             self._loading[partition] = attempt = object()
             self._run_steps(self._serve(partition, attempt))
 
-    def _serve(self, partition: int, attempt: object) -> Iterator[None]:
-        for _ in self._load(partition):
-            yield
+    def _serve(self, partition: int, attempt: object) -> Steps:
+        for pause_seconds in self._load_again(partition):
+            yield pause_seconds
             if self._loading.get(partition) is not attempt:
                 return  # it was lost meanwhile
         del self._loading[partition]
         self._loaded.add(partition)
+
+    def _load_again(self, partition: int) -> Steps:
+        """Load a partition until the disk lets it be read: a broker without it would show that nothing was stored."""
+        while True:
+            try:
+                yield from self._load(partition)
+                break
+            except OSError as error:
+                self._log.log_manager.on_storage_error(error)
+                yield RETRY_SECONDS
+            while self._log.log_manager.is_offline:
+                yield RETRY_SECONDS
+        if self._waits_for_commit:
+            yield from self._until_committed(partition)
+
+    def _until_committed(self, partition: int) -> Steps:
+        try:
+            log = self._log.log_of(partition)
+        except KafkaError:  # it is led no more
+            return
+        end = log.log_end_offset
+        while log.high_watermark < end:
+            yield COMMIT_POLL_SECONDS

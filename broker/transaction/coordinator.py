@@ -35,6 +35,7 @@ from minibroker.broker.transaction.transaction import (
 )
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.afterwards import Afterwards
+from minibroker.broker.upkeep.background import Steps
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
@@ -74,7 +75,7 @@ class TransactionCoordinator:
         timer: Timer,
         clock: Clock,
         afterwards: Afterwards,
-        run_steps: Callable[[Iterator[None]], None],
+        run_steps: Callable[[Steps], None],
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._partitions: dict[str, int] = {}  # of transactional ids
@@ -85,7 +86,9 @@ class TransactionCoordinator:
         self._timer = timer
         self._clock = clock
         self._afterwards = afterwards
-        self._owned = OwnedPartitions(log.log, load=self._load, unload=self._unload, run_steps=run_steps)
+        self._owned = OwnedPartitions(
+            log.log, load=self._load, unload=self._unload, run_steps=run_steps, waits_for_commit=True
+        )
 
     def start(self) -> None:
         """Begin to look for transactions that timed out, and for ids that expired."""

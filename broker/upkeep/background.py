@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[None]]
+Steps = Iterator[float | None]  # each with the seconds to wait before the next one
 
 
 class Cancellation:
@@ -59,19 +61,20 @@ class Background:
         self.start(run)
         return pending
 
-    def run_steps(self, steps: Iterator[None]) -> None:
+    def run_steps(self, steps: Steps) -> None:
         """Take the first step at once, and others with the tasks of clients in between.
 
-        Before `run` runs, all are taken at once, so that a start is complete.
+        Before `run` runs, all are taken at once, so that a start is complete; but for those that come after a pause.
         """
 
-        async def run() -> None:
-            for _ in steps:
-                await trio.lowlevel.checkpoint()
+        async def run(pause_seconds: float | None) -> None:
+            await trio.sleep(pause_seconds or 0)
+            for pause_seconds in steps:
+                await trio.sleep(pause_seconds or 0)
 
-        for _ in steps:
-            if self._is_running:
-                self.start(run)
+        for pause_seconds in steps:
+            if self._is_running or pause_seconds:
+                self.start(partial(run, pause_seconds))
                 return
 
     async def run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,13 +12,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, PREPARE_COMMIT, TransactionMetadata
+from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, EMPTY, PREPARE_COMMIT, TransactionMetadata
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.transaction_records import TransactionRecord, encode_key, encode_value
 from minibroker.storage.config import LogConfig
+from minibroker.storage.files import disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.transactional import FEW, Producer, committed, started, state_of, with_open_transaction
 
@@ -196,6 +199,33 @@ async def test_a_partition_that_cannot_be_read_does_not_keep_the_broker_from_sta
 
     assert again.parts.transactions.transactions == {}
     assert "cannot read __transaction_state-0" in caplog.text
+
+
+@pytest.mark.pure
+async def test_a_coordinator_loads_again_what_the_disk_did_not_let_it_read(
+    broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await started(broker)
+    await broker.create_topic("a")
+    await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g")
+    await broker.call(ApiKey.OFFSET_COMMIT, 2, group_id="g", member_id="", topics=[("a", [(0, 5, -1, -1, None)])])
+    coordinators = (broker.parts.transactions, "__transaction_state"), (broker.parts.groups, "__consumer_offsets")
+
+    def full(*_: object) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk, "pread", full)
+    for coordinator, topic in coordinators:
+        for partition, is_leader in ((0, False), (1, False), (0, True), (1, True)):
+            coordinator.on_leadership(TopicPartition(topic, partition), is_leader)
+    fetch: dict[str, Any] = {"group_id": "g", "topics": [("a", [0])]}
+    assert (await broker.call(ApiKey.OFFSET_FETCH, 2, **fetch)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await producer.add("a") == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    monkeypatch.undo()
+    await trio.sleep(2)
+
+    assert (await broker.call(ApiKey.OFFSET_FETCH, 2, **fetch)).topics[0].partitions[0].committed_offset == 5
+    assert state_of(broker) is EMPTY
 
 
 async def nothing(broker: InMemoryBroker) -> None:

@@ -1,4 +1,4 @@
-"""Reads a history of JSON lines; docs/checking-a-history.md describes them.
+"""Reads a history of JSON lines; docs/recipes/checking-a-history.md describes them.
 
     {"process": "p1", "event": "invoke", "operation": "send", "topic": "t", "partition": 0, "value": "a"}
     {"process": "p1", "event": "ok", "operation": "send", "offset": 17}
