@@ -38,7 +38,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo serve wheel test test-fast test-compiled nightly matrix mutants nemesis simulate lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-issue test-fast test-compiled nightly matrix mutants nemesis simulate lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
@@ -91,6 +91,10 @@ test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
 	@echo "Running every test with $(WORKERS) workers (fourteen minutes on two cores; the percentage is of tests) ..."
 	@$(PYTEST)
+
+# The tests that keep a past defect away: N=3 for row 3 of docs/testing.md.
+test-issue: $(VENV)/.dev
+	@$(BIN)/python -m tests.past_defects $(N)
 
 test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"

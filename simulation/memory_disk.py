@@ -128,7 +128,7 @@ class MemoryDisk:
     def _called(self, name: str, path: str) -> Process:
         """Count a call of the process that runs. Raises Died, and OSError for a call that is to fail."""
         process = self._world.process()
-        process.calls += 1
+        process.count_call()
         self._world.note(process.name, name, path)
         if process.calls == process.crash_at:
             self.kill(process)

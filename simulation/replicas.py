@@ -1,4 +1,4 @@
-"""Compares the replicas of a partition: the common content, from the files of their logs.
+"""Compares the replicas of a partition: their common content, from the files of their logs."""
 
 from __future__ import annotations
 

@@ -46,6 +46,10 @@ class Process:
         self.is_alive = False
         self.scope.cancel()
 
+    def count_call(self) -> None:
+        """Count a call of its disk."""
+        self.calls += 1
+
     def crash_after(self, calls: int) -> None:
         """Die at its disk call of that number from now; 0 for none."""
         self.crash_at = self.calls + calls if calls else 0
