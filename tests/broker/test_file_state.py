@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 from uuid import UUID
@@ -21,6 +22,7 @@ from minibroker.broker.wings.security.sasl.users import CREDENTIALS
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from tests.storage.crashes import crashes
 
 
 @pytest.fixture
@@ -140,6 +142,34 @@ def test_changes_of_an_older_file_are_not_read_again(state: FileState, tmp_path:
 
     add(state, "d")
     assert [*again(tmp_path).topics] == ["a", "b", "d"]
+
+
+def test_a_process_that_dies_after_any_call_has_stored_its_last_change_or_not(
+    state: FileState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is written anew several times meanwhile."""
+    monkeypatch.setattr(file_state_module, "JOURNAL_BYTES", 0)
+    deaths = 0
+    for number in range(1000):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        shutil.copyfile(tmp_path / FILE_NAME, directory / FILE_NAME)
+        stored: list[int] = []
+
+        def live(directory: Path = directory, stored: list[int] = stored) -> None:
+            living = again(directory)
+            for each in range(12):
+                living.save("ids", Change(sections={NEXT_PRODUCER_ID: each}))
+                stored.append(each)
+            living.close()
+
+        if not crashes(live, number):
+            break
+        deaths += 1
+        found = again(directory)
+        assert found.get(NEXT_PRODUCER_ID) in {max(len(stored) - 1, 0), len(stored)}, (number, stored)
+        assert [*found.topics] == ["a", "b"]
+    assert deaths > 24
 
 
 @pytest.mark.parametrize("fails", ["write", "fdatasync"])

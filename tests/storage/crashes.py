@@ -9,7 +9,7 @@ import pytest
 
 from minibroker.storage.files import disk
 
-CHANGES = "replace rename remove rmdir mkdir truncate ftruncate pwrite fallocate fdatasync fsync utime".split()
+CHANGES = "replace rename remove rmdir mkdir truncate ftruncate pwrite fallocate fdatasync fsync utime write".split()
 
 
 class CrashError(BaseException):

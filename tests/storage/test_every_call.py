@@ -4,6 +4,8 @@ that failed comes back, and the broker goes on as far as it may.
 A life is a fixed list of steps of one data directory. It is lived once for each call and each way to fail. An append
 that failed has changed nothing. Any other step that failed may have taken effect or not. At the end the directory is
 opened as after a kill, and once more after a clean stop.
+
+The same life ends at each call: then the directory has what it had before the step that was cut off, or after it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from minibroker.storage.files import disk
 from minibroker.storage.files.storage_errors import LogDirectoryError, map_storage_errors
 from minibroker.storage.log.log import Log
 from tests.storage.cleaning import clean, commit
+from tests.storage.crashes import CrashError, crashes
 from tests.storage.logs import NOW_MS, batch_of, end_transaction, records_of, send, send_transactional
 from tests.storage.managers import ORDERS, crash, opened
 
@@ -90,6 +93,7 @@ class Life:
         self.calls = calls
         self.manager: LogManager | None = None
         self.acknowledged: dict[TopicPartition, Contents] = {}
+        self.is_dead = False
         self.is_unsure = False  # whether a last step that removes records took effect
 
     def live(self, steps: list[Callable[[Life], None]]) -> None:
@@ -154,8 +158,13 @@ def either(topic_partition: TopicPartition, change: Callable[[Life, Log], object
         try:
             with map_storage_errors(life.manager):
                 change(life, log)
+        except CrashError:
+            life.is_dead = True
+            raise
         finally:
-            if log.is_refusing:
+            if life.is_dead:
+                pass
+            elif log.is_refusing:
                 life.is_unsure = True
             else:
                 now = life.observe(log)
@@ -280,3 +289,43 @@ def test_a_call_that_fails_once_loses_nothing_and_brings_nothing_back(tmp_path: 
             raise
         shutil.rmtree(killed)
         shutil.rmtree(life.directory)
+
+
+def told(life: Life) -> dict[TopicPartition, set[tuple[int, bytes | None]]]:
+    """The acknowledged records of a life, which goes on."""
+    return {each: set(known) for each, known in life.acknowledged.items()}
+
+
+def test_a_process_that_dies_after_any_call_has_done_its_last_step_or_not(tmp_path: Path) -> None:
+    whole = Life(tmp_path / "whole", Calls(0, ""))
+    stages = [told(whole)]
+    for each in STEPS:
+        whole.live([each])
+        stages.append(told(whole))
+    deaths = 0
+    for number in range(10_000):
+        life = Life(tmp_path / str(number), Calls(0, ""))
+        done: list[Callable[[Life], None]] = []
+
+        def live(life: Life = life, done: list[Callable[[Life], None]] = done) -> None:
+            for each in STEPS:
+                life.live([each])
+                done.append(each)
+
+        if not crashes(live, number):
+            break
+        deaths += 1
+        killed = tmp_path / "killed"
+        shutil.copytree(life.directory, killed)
+        before, after = stages[len(done)], stages[len(done) + 1]
+        manager = opened(killed, CONFIG)
+        for topic_partition in before.keys() | after.keys():
+            log = manager.get_or_create_log(topic_partition, now_ms=NOW_MS)
+            found = contents(log)
+            known = before.get(topic_partition, set()), after.get(topic_partition, set())
+            assert known[0] & known[1] <= set(found) <= known[0] | known[1], (number, len(done), topic_partition)
+            assert [offset for offset, _ in found] == sorted({offset for offset, _ in found})
+        crash(manager)
+        shutil.rmtree(killed)
+        shutil.rmtree(life.directory)
+    assert deaths > 200
