@@ -66,7 +66,7 @@ COMMANDS = {  # and the module that each is in
 }
 GROUPS = {  # of commands
     **{name: name for name in ("topics", "groups", "configs", "acls", "quotas", "transactions", "users")},
-    **{name: name for name in ("metrics", "jobs", "cluster")},
+    **{name: name for name in ("metrics", "jobs", "cluster", "features")},
     "config": "config_lint",
 }
 
