@@ -70,19 +70,18 @@ def differences(
     found: dict[tuple[Any, Place | None], list[Came]] = {}
     for each in came:
         found.setdefault((each.row, each.place if has_places else None), []).append(each)
+    differing = [each for each in {**wanted, **found} if wanted[each] != len(found.get(each, []))]
     lines = []
-    for row, place in {**wanted, **found}:
+    for row, place in differing[:SHOWN]:
         there = found.get((row, place), [])
         count = wanted[row, place]
         places = Counter(each.place for each in there if each.place is not None)
         if len(there) < count:
             label, of = "lost", [place] if place else [each for each in origins_of(row) if each not in places]
-        elif len(there) > count:
+        else:
             twice = [each for each, number in places.items() if number > 1]
             label = "doubled" if twice or (count and not places) else "unexpected"
             of = twice or list(places) or list(origins_of(row))
-        else:
-            continue
         batches = sorted({each.batch for each in there if each.batch is not None})
         lines.append(
             f"{label}: {row if len(row) > 1 else repr(*row)}"
@@ -90,4 +89,4 @@ def differences(
             + (f", {len(there)} times instead of {count}" if max(len(there), count) > 1 else "")
             + (f", in batch {' and '.join(map(str, batches))}" if batches and label != "lost" else "")
         )
-    return [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} rows more"] if len(lines) > SHOWN else [])]
+    return [*lines, *([f"and {len(differing) - SHOWN} rows more"] if len(differing) > SHOWN else [])]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,6 +82,7 @@ class Running:
     _raised: Exception | None = None  # in a batch
     _producers: dict[str, Transactions] = field(default_factory=dict)
     _transaction: str | None = None  # of the records that are added now
+    _searches: int = 3  # for records of rows, each of many queries
     _ahead: timedelta = timedelta(0)  # of real time, when the broker was killed
 
     # -- the broker -------------------------------------------------------------------------------------------
@@ -296,22 +298,31 @@ class Running:
         frame = self.make(self.spark.createDataFrame(values, schema))
         return rows_of(frame.columns, frame.collect())
 
-    def _origins_of(self, row: tuple[Any, ...]) -> list[Place]:
-        """The first records that give the row each alone, found by halving; none if the query is not one of a batch."""
+    @cached_property
+    def _made(self) -> list[Came]:
+        """The rows of all records, of a test that fails; none if the query is not one of a batch."""
         from pyspark.errors import PySparkException
 
+        try:
+            return self.rows_of(self.delivered())
+        except PySparkException:
+            return []
+
+    def _origins_of(self, row: tuple[Any, ...]) -> list[Place]:
+        """The records that give the row, as far as the query tells; else the first that give it alone, by halving."""
+        places = [each.place for each in self._made if each.row == row]
+        if not places or places[0] is not None or self._searches == 0:
+            return [place for place in places if place is not None]
+        self._searches -= 1
         found: list[Place] = []
         left = [self.delivered()]
-        try:
-            while left and len(found) < ORIGINS:
-                part = left.pop()
-                if not part or all(each.row != row for each in self.rows_of(part)):
-                    continue
-                middle = len(part) // 2
-                if middle:
-                    left += [part[middle:], part[:middle]]
-                else:
-                    found += [Place(each.topic, each.partition or 0, each.offset or 0) for each in part]
-        except PySparkException:  # the query is not one of a batch
-            return []
+        while left and len(found) < ORIGINS:
+            part = left.pop()
+            middle = len(part) // 2
+            if all(each.row != row for each in self.rows_of(part)):
+                continue
+            if middle:
+                left += [part[middle:], part[:middle]]
+            else:
+                found += [Place(each.topic, each.partition or 0, each.offset or 0) for each in part]
         return found

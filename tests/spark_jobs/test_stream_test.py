@@ -86,7 +86,7 @@ def whole(records: DataFrame) -> DataFrame:
 
 
 def louder(records: DataFrame) -> DataFrame:
-    return values(records).selectExpr("upper(value) AS value")
+    return values(records).selectExpr("concat(value, '!') AS value")
 
 
 def has_read_three(running: Running) -> bool:
@@ -219,7 +219,7 @@ PASSING: dict[str, tuple[Callable[[DataFrame], DataFrame], list[Action], dict[st
     ),
     "another version of the query": (
         values,
-        [add("a"), check("a"), restart_query(louder), add("b"), check("a", "B")],
+        [add("a"), check("a"), restart_query(louder), add("b"), check("a", "b!")],
         {},
     ),
 }  # fmt: skip
