@@ -235,6 +235,20 @@ def test_a_line_that_was_cut_off_is_skipped_by_all(tmp_path: Path) -> None:
     assert [line for _, line in other.read()] == [{"c": 3}]
 
 
+@pytest.mark.parametrize(
+    "line", ['{"controller":{"id":1}}', '{"broker":[]}', '{"after":0,"change":{"topics":{"t":5}}}']
+)
+def test_a_damaged_line_keeps_a_broker_from_starting(tmp_path: Path, line: str) -> None:
+    first = SharedState(tmp_path, 1)
+    first.open()
+    with (tmp_path / "state").open("a") as journal:
+        journal.write(f"{line}\n")
+
+    with pytest.raises(SharedStateError, match=r"the line that ends at byte \d+ is damaged"):
+        SharedState(tmp_path, 2).open()
+    first.close()
+
+
 def test_an_error_of_the_disk_is_one_of_storage(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
     state = joined(1)
 

@@ -21,6 +21,7 @@ What ZooKeeper's ephemeral nodes and watches are is here a broker's life, begun 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -198,9 +199,13 @@ class SharedState(StateOfSeveral):
         return self._put(what, line)
 
     def look(self) -> None:
-        """Read what others have changed. Raises OSError."""
+        """Read what others have changed. Raises OSError, also for a line that no broker has written."""
         for position, line in self._journal.read():
-            is_accepted = self._take(position, line)
+            try:
+                is_accepted = self._take(position, line)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                message = f"the line that ends at byte {position} is damaged"
+                raise OSError(errno.EBADMSG, message, str(self._journal.path)) from error
             name = str(line.get("line"))
             if name in self._outcomes:
                 self._outcomes[name] = is_accepted
