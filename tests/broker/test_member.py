@@ -22,9 +22,11 @@ from minibroker.broker.wings.several.member import ClusterMember
 from minibroker.broker.wings.several.reassignment import continue_reassignments
 from minibroker.broker.wings.several.reassignment_apis import begin
 from minibroker.broker.wings.several.shared_state import SharedState
+from minibroker.broker.wings.several.wing import SeveralWing
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files import disk
+from tests.broker.state_promises import TOPIC
 
 SESSION_TIMEOUT_MS = 600
 CONFIG = KafkaConfig({"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)})
@@ -267,3 +269,18 @@ async def test_a_controller_decides_on_what_others_have_written(
     monkeypatch.setattr(first, "save", save_later)
     outcome = admin.create_topics([NewTopic("made", 1, 1, {}, {})])["made"]
     assert isinstance(outcome, KafkaError) and outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_broker_removes_what_has_moved_when_it_hears_of_a_topic_and_when_it_returns(tmp_path: Path) -> None:
+    state = SharedState(tmp_path, CONFIG.broker_id)
+    state.open()
+    parts, news = Mock(state=state, config=CONFIG), list[News]()
+    member = SeveralWing(parts).member(lambda: Broker({"PLAINTEXT": ("127.0.0.1", 1)}), news.append)
+    assert member is not None
+    member.join()
+    member.look()
+    assert state.save("a topic", Change({"topic": TOPIC._replace(name="topic")}))
+    member.look()
+
+    assert [type(each) for each in news] == [BrokerReturned, ControllerChanged, Change]
+    assert [list(map(list, each.args)) for each in parts.own.drop_moved.call_args_list] == [[], [["topic"]]]
