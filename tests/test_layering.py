@@ -86,7 +86,7 @@ STORAGE_LAYERS = layers("""
 """)
 # Above `any_cluster`, which talks to any Kafka: the command and the page, and a test's own broker.
 TOOLKIT_LAYERS = layers("""
-    __main__ > lab > aws cli console demo pytest_plugin spark > cluster decorator history spark_running
+    __main__ > lab > aws cli console demo pytest_plugin spark > chaos > cluster decorator history spark_running
     > process served_cluster > administered > security topic_reader > broker_clock certificates
     client_settings cluster_clock cluster_verbs explain faults records registry_client topic_offsets
     unknown_arguments
@@ -237,7 +237,7 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
         ("typer", [f"{TOOLKIT}/cli"]),
         ("kafka", [f"{TOOLKIT}/any_cluster/kafka_python.py", "spark_jobs/progress_commits.py"]),
         # An installation without pytest works: only pytest itself loads the plugin.
-        ("pytest", [f"{TOOLKIT}/pytest_plugin.py"]),
+        ("pytest", [f"{TOOLKIT}/pytest_plugin.py", f"{TOOLKIT}/chaos"]),
     ],
 )
 def test_a_library_that_shapes_code_stays_at_home(library: str, homes: list[str]) -> None:

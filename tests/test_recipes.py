@@ -57,7 +57,7 @@ RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in
 # Of these many commands, the tests of each command and client try what they do; their text is tried at night.
 AT_NIGHT = {
     "acks", "acls", "checking-a-history", "fail-over", "grafana", "lagging-replica", "new-protocol", "old-clients",
-    "quotas", "security", "slow-consumer", "stuck-consumer", "transactions-v2", "judging-a-broker",
+    "quotas", "security", "slow-consumer", "stuck-consumer", "transactions-v2", "judging-a-broker", "chaos",
 }  # fmt: skip
 # The README's first screen has Spark, too.
 WITH_SPARK = {name: [pytest.mark.spark, pytest.mark.nightly] for name in KNOWN if name.startswith("spark")}

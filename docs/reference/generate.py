@@ -289,7 +289,9 @@ def pytest_page() -> str:
     ini = [f"| `{name}` | {each['type']} | {each['help']} |" for name, each in options.ini]
     parts += ["## Options of the ini file", "\n".join(["| option | type | meaning |", "|---|---|---|", *ini])]
     parts.append("Each is a fixture of the session too: override it where a value has to be computed.")
-    line = [f"| `{name} {each['metavar']}` | {each['help']} |" for name, each in options.command_line]
+    line = [
+        f"| `{name} {each['metavar']}` | {each['help']} |" for name, each in options.command_line if "metavar" in each
+    ]
     parts += ["## Options of the command line", "\n".join(["| option | meaning |", "|---|---|", *line])]
     return "\n\n".join(parts) + "\n"
 

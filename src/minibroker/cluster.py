@@ -28,6 +28,7 @@ from minibroker.storage.cluster_settings import replicas_of, settings_of_cluster
 if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.control import Control
+    from minibroker.faults import FaultsOfCluster
 
 
 class Cluster(Administered, ClusterVerbs):
@@ -172,6 +173,13 @@ class Cluster(Administered, ClusterVerbs):
     def clock(self) -> ClusterClock:
         """The clock of all brokers."""
         return self._clock
+
+    @property
+    def faults(self) -> FaultsOfCluster:
+        """Makes faults in all brokers."""
+        from minibroker.faults import FaultsOfCluster
+
+        return FaultsOfCluster(self._controls)
 
     # -- topics and records -----------------------------------------------------------------------------------
 

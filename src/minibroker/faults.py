@@ -7,21 +7,24 @@
 
 A fault strikes requests from the call that makes it until it has struck `times` requests, is lifted, or its `with`
 ends; the requests it holds back then go on at once. There may be several. They end with the broker's process.
+`Cluster.faults` makes each fault in all its brokers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from minibroker.control import Control
 from minibroker.errors import BrokerError
 
 STRIKE_TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.005
+HELD_SECONDS = 86_400.0  # a request, until an action of the test has returned; by the broker's clock, which may turn
 
 When = Literal["before", "after"]
 
@@ -50,6 +53,13 @@ class Options(OptionsOfFetch, total=False):
     """The keywords of a fault that any request can have."""
 
     api: str | Sequence[str]  # Kafka's name in any spelling: "produce", "LIST_OFFSETS", "ListOffsets"; or several
+
+
+class OptionsOfCall(RequestFilter, total=False):
+    """The keywords of an action, which one request causes."""
+
+    api: str | Sequence[str]
+    skip: int
 
 
 class ClientConnection(NamedTuple):
@@ -116,9 +126,76 @@ class Fault:
         except BrokerError:
             return f"<Fault {self._id}>"
 
-    def _described(self) -> dict[str, int]:
-        described: dict[str, int] = self._control.call("faults.describe", fault_id=self._id)
+    def _described(self) -> dict[str, Any]:
+        described: dict[str, Any] = self._control.call("faults.describe", fault_id=self._id)
         return described
+
+
+class FaultOfCluster(Fault):
+    """One fault in each broker of a cluster that ran when it was made."""
+
+    def __init__(self, faults: Mapping[int, Fault]) -> None:
+        self._id = next(iter(faults.values()))._id
+        self.by_broker = faults
+
+    def lift(self) -> None:
+        for each in self.by_broker.values():
+            with contextlib.suppress(BrokerError):  # a broker that has ended has no faults
+                each.lift()
+
+    def _described(self) -> dict[str, Any]:
+        found = []
+        for broker_id, each in self.by_broker.items():
+            with contextlib.suppress(BrokerError):
+                found.append((broker_id, each._described()))
+        if not found:
+            raise BrokerError("all brokers that had this fault have ended")
+        return {
+            "count": sum(each["count"] for _, each in found),
+            "is_active": any(each["is_active"] for _, each in found),
+            "text": "\n".join(f"broker {broker_id}: {each['text']}" for broker_id, each in found),
+        }
+
+
+class Call:
+    """Waits in a thread for a request to be held back, calls an action, and lets the request go on."""
+
+    def __init__(self, action: Callable[..., object], held: Mapping[tuple[int, ...], Fault]) -> None:
+        self._action = action
+        self._held = held  # by the arguments of the action
+        self._is_lifted = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="minibroker-fault", daemon=True)
+        self._thread.start()
+
+    @property
+    def count(self) -> int:
+        """How many requests it has held back: 1 once the action was called, or is. Raises BrokerError."""
+        return max(fault.count for fault in self._held.values())
+
+    def lift(self) -> None:
+        """Call the action no more, and wait for one that has begun; the request goes on."""
+        self._is_lifted.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            while not self._is_lifted.wait(POLL_SECONDS):
+                for arguments, fault in self._held.items():
+                    if holds(fault):
+                        self._action(*arguments)
+                        return
+        finally:
+            for fault in self._held.values():
+                with contextlib.suppress(BrokerError):
+                    fault.lift()
+
+
+def holds(fault: Fault) -> bool:
+    """Whether it holds a request back; a broker that has ended holds none."""
+    try:
+        return fault.count > 0
+    except BrokerError:
+        return False
 
 
 class Faults:
@@ -164,6 +241,13 @@ class Faults:
         """Send the answer at this rate. Lifting the fault sends the rest at once."""
         return self._add("slow", bytes_per_second=bytes_per_second, **options)
 
+    def call(self, action: Callable[[], object], *, when: When = "before", **options: Unpack[OptionsOfCall]) -> Call:
+        """Hold the first matching request back, call `action` in a thread of this process, let the request go on.
+
+        broker.faults.call(lambda: broker.clock.advance(60), api="offset_commit", skip=2)
+        """
+        return Call(action, {(): self._add("delay", seconds=HELD_SECONDS, when=when, times=1, **options)})
+
     def active(self) -> list[Fault]:
         """The faults that can still strike, in the order in which they were made: of several errors the first wins."""
         return [Fault(self._control, each) for each in self._control.call("faults.active")]
@@ -178,3 +262,44 @@ class Faults:
 
     def _add(self, kind: str, **arguments: object) -> Fault:
         return Fault(self._control, self._control.call("faults.add", kind=kind, **arguments))
+
+
+class FaultsOfCluster(Faults):
+    """Makes each fault in all brokers of a cluster that run; `times` and `skip` count in each of them."""
+
+    def __init__(self, controls: Callable[[], Mapping[int, Control]]) -> None:
+        self._controls = controls
+
+    def call(  # type: ignore[override]
+        self, action: Callable[[int], object], *, when: When = "before", **options: Unpack[OptionsOfCall]
+    ) -> Call:
+        """As in one broker, once; `action` gets the id of the broker that holds the request back.
+
+        cluster.faults.call(cluster.kill, api="produce", skip=2)
+        """
+        held = self._add("delay", seconds=HELD_SECONDS, when=when, times=1, **options)
+        return Call(action, {(broker_id,): fault for broker_id, fault in held.by_broker.items()})
+
+    def active(self) -> list[Fault]:
+        """The faults that can still strike, broker by broker."""
+        return [fault for each in self._each() for fault in each.active()]
+
+    def lift_all(self) -> None:
+        """End all faults."""
+        for each in self._each():
+            each.lift_all()
+
+    def connections(self) -> list[ClientConnection]:
+        """The open connections, broker by broker."""
+        return [connection for each in self._each() for connection in each.connections()]
+
+    def _each(self) -> list[Faults]:
+        return [Faults(control) for control in self._controls().values()]
+
+    def _add(self, kind: str, **arguments: object) -> FaultOfCluster:
+        controls = self._controls()
+        if not controls:
+            raise BrokerError("no broker of the cluster runs; start one")
+        return FaultOfCluster(
+            {broker_id: Faults(control)._add(kind, **arguments) for broker_id, control in controls.items()}
+        )

@@ -10,6 +10,7 @@ It imports little, because every pytest run of the installation loads it, with o
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dis import opmap
@@ -117,6 +118,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="keep the logs of the tests' brokers in this directory, one file per broker",
     )
+    parser.getgroup("minibroker").addoption(
+        "--minibroker-chaos",
+        metavar="PLANS",
+        type=int,
+        help="run the tests that pass with a broker again, each under so many plans of faults",
+    )
+    parser.getgroup("minibroker").addoption(
+        "--minibroker-chaos-seed",
+        metavar="SEED[.PLAN]",
+        help="draw the plans from this seed, which a run prints; SEED.PLAN is one plan, which a failure prints",
+    )
+    parser.getgroup("minibroker").addoption("--minibroker-chaos-run", type=Path, help=argparse.SUPPRESS)
+    parser.getgroup("minibroker").addoption(
+        "--minibroker-chaos-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="how long a test may take under faults, 60 without it; then it has failed",
+    )
     parser.addini(
         "minibroker_settings",
         type="linelist",
@@ -160,6 +180,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid", "main")  # pytest-xdist's
     for each in OF_KAFKA_PYTHON:
@@ -169,6 +190,36 @@ def pytest_configure(config: pytest.Config) -> None:
     if log_dir is not None:
         log_dir = config.invocation_params.dir / log_dir
     config.stash[BROKERS] = Brokers(log_dir, worker)
+    options = config.option
+    if options.minibroker_chaos_run is not None:
+        join_chaos(config)
+    elif options.minibroker_chaos is not None or options.minibroker_chaos_seed is not None:
+        begin_chaos(config)
+
+
+def begin_chaos(config: pytest.Config) -> None:
+    """Run tests again under faults, when all have run. Raises UsageError."""
+    from minibroker.chaos.session import ChaosSession, Marking, asked_by
+
+    asked = asked_by(config.option.minibroker_chaos, config.option.minibroker_chaos_seed)
+    if asked is None:
+        return
+    config.pluginmanager.register(Marking(uses_brokers), "minibroker-chaos-marking")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ChaosSession(config, asked), "minibroker-chaos")
+
+
+def join_chaos(config: pytest.Config) -> None:
+    """Run one test under the faults that such a session has ordered."""
+    from minibroker.chaos.run import ChaosRun
+
+    brokers = config.stash[BROKERS]
+    run = ChaosRun(
+        config,
+        config.option.minibroker_chaos_run,
+        lambda: {"minibroker": brokers.of_session, "minibroker_cluster": brokers.cluster},
+    )
+    config.pluginmanager.register(run, "minibroker-chaos-run")
 
 
 def ini_settings(config: pytest.Config) -> dict[str, str]:

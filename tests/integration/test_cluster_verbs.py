@@ -297,3 +297,26 @@ def test_a_secured_cluster_has_its_users_at_each_broker() -> None:
                 cluster.kill(cluster.leader_of("orders"))
 
         assert [each.value for each in cluster.records("orders", n=2)] == [b"one", b"two"]
+
+
+def test_a_fault_of_the_cluster_strikes_in_the_broker_that_has_the_request(cluster: Cluster) -> None:
+    fault = cluster.faults.error("NOT_LEADER_FOR_PARTITION", api="produce", times=2)
+
+    append_to_leader(cluster, 1)
+
+    assert fault.count == 2
+    assert sorted(str(fault).splitlines())[0].startswith("broker 1: NOT_LEADER_FOR_PARTITION")
+    assert len(cluster.faults.active()) == 2  # in the other brokers
+    cluster.faults.lift_all()
+    assert cluster.faults.active() == []
+
+
+def test_an_action_kills_the_broker_that_has_the_request(cluster: Cluster) -> None:
+    cluster.faults.call(cluster.kill, api="produce")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, **QUIET})
+    producer.produce("t", b"v", partition=0)
+
+    assert producer.flush(60) == 0
+
+    assert not cluster.broker(1).is_running
+    assert [record.value for record in cluster.records("t")] == [b"v"]

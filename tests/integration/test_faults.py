@@ -335,3 +335,18 @@ def test_a_member_goes_on_after_an_error_of_its_coordinator(
 
     assert first == list(range(10))
     assert set(second) == set(range(10)), "some of them twice, if it was put out before it committed"
+
+
+def test_an_action_runs_while_its_request_waits(broker: Broker) -> None:
+    acted: list[int] = []
+    call = broker.faults.call(lambda: acted.append(end_offset(broker)), api="produce", skip=1)
+
+    confluent_writes(broker, 21)  # two batches: after the first record, and after the others
+
+    assert acted == [1]
+    assert call.count == 1
+    assert broker.faults.active() == []
+
+
+def end_offset(broker: Broker) -> int:
+    return len(broker.records("orders"))

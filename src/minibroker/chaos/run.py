@@ -1,0 +1,196 @@
+"""One test under one plan, in a pytest of its own: makes the faults when the test is called, writes what came of it.
+
+Each broker that the test's process starts gets a control socket, and for the run without faults a transcript. The
+faults strike from the call of the test to its end, in brokers that it starts itself from their start; neither its
+fixtures nor what the methods of `Broker` and `Cluster` ask is struck.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.administered import Administered
+from minibroker.cluster import Cluster
+from minibroker.errors import BrokerError
+from minibroker.faults import Call, Fault
+from minibroker.process import Broker
+from minibroker.protocol.api import TESTS_CLIENT_ID, ApiKey
+from minibroker.protocol.client_ids import OF_TOOLS
+
+BETWEEN_BROKERS = re.compile(r"broker-\d+(-.*)?")
+OF_OTHER_RUNS = {"usepdb": False, "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False}
+
+# What a test asks a broker that a fault may have killed at this moment.
+READING = [(Administered, "records"), (Administered, "topics"), (Broker, "lag")]
+RESTART_SECONDS = 30.0
+POLL_SECONDS = 0.02
+
+# The brokers of the session's fixtures, by the fixtures' names.
+Fixtures = Callable[[], dict[str, Broker | Cluster | None]]
+
+
+def patient(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, asked again where the broker was killed and starts again meanwhile."""
+
+    def asked(broker: Administered, *arguments: Any, **named: Any) -> Any:
+        if not isinstance(broker, Broker):
+            return method(broker, *arguments, **named)
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            process = broker._process
+            try:
+                return method(broker, *arguments, **named)
+            except BrokerError:
+                has_been_killed = process is not broker._process or not broker.is_running
+                if not has_been_killed or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    return asked
+
+
+class ChaosRun:
+    """The plugin of such a pytest. `order` is the file of `Order` in trials.py."""
+
+    def __init__(self, config: pytest.Config, order: Path, fixtures: Fixtures) -> None:
+        self._order: dict[str, Any] = json.loads(order.read_text())
+        self._folder = order.parent
+        self._fixtures = fixtures
+        self._brokers: list[Broker] = []
+        self._clusters: list[Cluster] = []
+        self._places: dict[int, str] = {}  # by the number of the broker
+        self._made: dict[str, Fault | Call] = {}  # by line
+        self._impossible: dict[str, str] = {}
+        self._called_ns: tuple[int, int] | None = None
+        self._reports: list[pytest.TestReport] = []
+        config.args[:] = [str(config.rootpath / self._order["test"])]
+        for name, value in (OF_OTHER_RUNS | {"xmlpath": None}).items():
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+        self._watch_brokers()
+
+    def _watch_brokers(self) -> None:
+        init, ready, start = Broker.__init__, Broker.await_ready, Cluster.start
+
+        def made(broker: Broker, **arguments: Any) -> None:
+            arguments["control"] = True
+            if self._order["is_recorded"]:
+                arguments["transcript"] = self._folder / f"{len(self._brokers)}.transcript"
+            self._brokers.append(broker)
+            init(broker, **arguments)
+
+        def awaited(broker: Broker, **arguments: Any) -> Broker:
+            ready(broker, **arguments)
+            if self._called_ns is not None and broker._cluster_dir is None:
+                self._make("broker", broker)
+            return broker
+
+        def started(cluster: Cluster, *arguments: Any, **named: Any) -> Cluster:
+            start(cluster, *arguments, **named)
+            if cluster not in self._clusters:
+                self._clusters.append(cluster)
+                if self._called_ns is not None:
+                    self._make("cluster", cluster)
+            return cluster
+
+        for kind, name, method in (
+            (Broker, "__init__", made),
+            (Broker, "await_ready", awaited),
+            (Cluster, "start", started),
+            *((kind, name, patient(getattr(kind, name))) for kind, name in READING),
+        ):
+            setattr(kind, name, method)
+
+    # -- the test ---------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [each for each in items if each.nodeid == self._order["test"]][:1]
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        self._called_ns = (time.time_ns(), 0)
+        of_fixtures = {name: each for name, each in self._fixtures().items() if each is not None}
+        for name, each in of_fixtures.items():
+            self._make(name, each)
+        for broker in self._brokers:
+            if broker.is_running and broker._cluster_dir is None and broker not in of_fixtures.values():
+                self._make("broker", broker)
+        for cluster in self._clusters:
+            if cluster not in of_fixtures.values():
+                self._make("cluster", cluster)
+        try:
+            return (yield)
+        finally:
+            self._called_ns = (self._called_ns[0], time.time_ns())
+            self._struck = {line: struck(fault) for line, fault in self._made.items()}
+            for fault in self._made.values():
+                if isinstance(fault, Call):
+                    fault.lift()  # also waits for a broker that starts again
+            for broker in self._brokers:
+                if broker.is_running:
+                    broker.faults.lift_all()
+
+    def _make(self, place: str, of: Broker | Cluster) -> None:
+        """Make the faults of a broker by this name, once: when it has started again, they have ended with it."""
+        for each in of.brokers if isinstance(of, Cluster) else [of]:
+            number = self._brokers.index(each)
+            if number in self._places:
+                return
+            self._places[number] = place
+        for named, line in self._order["faults"]:
+            if named == place:
+                try:
+                    self._made[line] = eval(line, {place: of})  # a line that plan.py has made
+                except BrokerError as error:  # the release as which it acts does not have it
+                    self._impossible[line] = str(error)
+
+    # -- what came of it --------------------------------------------------------------------------------------
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._reports.append(report)
+
+    def pytest_sessionfinish(self) -> None:
+        failed = [each for each in self._reports if each.failed]
+        is_called = any(each.when == "call" and each.passed for each in self._reports)
+        result = {
+            "outcome": "failed" if failed else "passed" if is_called else "skipped",
+            "text": "\n".join(each.longreprtext for each in failed),
+            "sections": [each for report in failed[:1] for each in report.sections],
+            "seconds": sum(each.duration for each in self._reports),
+            "asked": sorted(set(self._asked()), key=str),
+            "struck": getattr(self, "_struck", {}),
+            "impossible": self._impossible,
+        }
+        (self._folder / "result.json").write_text(json.dumps(result))
+
+    def _asked(self) -> Iterator[tuple[str, str, str | None, bool]]:
+        """Yield the requests of the call of the test, as `plan.used_by` takes it."""
+        from minibroker.transcript.exchanges import read_transcript
+
+        if not self._order["is_recorded"] or self._called_ns is None:
+            return
+        begun_ns, ended_ns = self._called_ns
+        for number, place in self._places.items():
+            for each in read_transcript(self._folder / f"{number}.transcript"):
+                if begun_ns <= each.time_ns <= ended_ns and each.head.api_key in set(ApiKey):
+                    client_id = each.client_id
+                    is_of_test = client_id not in (*OF_TOOLS, TESTS_CLIENT_ID) and not BETWEEN_BROKERS.fullmatch(
+                        client_id or ""
+                    )
+                    yield place, ApiKey(each.head.api_key).name.lower(), client_id, is_of_test
+
+
+def struck(fault: Fault | Call) -> bool:
+    """Whether it may have struck; that of a broker that has started again is not known."""
+    try:
+        return fault.count > 0
+    except BrokerError:
+        return True
