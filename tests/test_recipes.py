@@ -38,7 +38,7 @@ KNOWN = {
     "slow-consumer", "spark-alerts", "spark-archive", "spark-lag", "spark-replay", "spark-stream-test",
     "spark-telemetry", "spark-verify",
     "checking-a-history", "fail-over", "lagging-replica", "acks", "transactions-v2",
-    "share-groups", "schema-registry", "judging-a-broker", "life-of-a-poll", "msk",
+    "chaos", "share-groups", "schema-registry", "judging-a-broker", "life-of-a-poll", "msk",
 }  # fmt: skip
 
 
