@@ -325,7 +325,9 @@ def registry_at(address: str) -> socket.socket:
 
     missing = [name for name in ("hypercorn", "avro", "jsonschema", "proto_schema_parser") if find_spec(name) is None]
     if missing:
-        raise StartError(f"--schema-registry needs {missing[0]}; run: pip install 'minibroker[schemas]'")
+        raise StartError(
+            f"--schema-registry needs {missing[0]}; in the clone of minibroker: pip install -e '.[schemas]'"
+        )
     host, _, port = address.rpartition(":")
     try:
         return listen(host.strip("[]"), int(port))

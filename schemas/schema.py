@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 MODULES = {AVRO: "avro_schema", JSON: "json_schema", PROTOBUF: "protobuf_schema"}
-HOW_TO_INSTALL = "run: pip install 'minibroker[schemas]'"
+HOW_TO_INSTALL = "in the clone of minibroker: pip install -e '.[schemas]'"
 
 NONE = "NONE"
 BACKWARD, FORWARD = "BACKWARD", "FORWARD"

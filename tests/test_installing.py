@@ -13,7 +13,7 @@ import pytest
 
 import minibroker
 from tests.recipes import RECIPES, ROOT, Command, commands_of, files_of, shell
-from tests.sources import PARTS
+from tests.sources import PACKAGES, PARTS, source_files
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VIRTUAL_ENVIRONMENT = "python3 -m venv .venv && . .venv/bin/activate"
@@ -25,7 +25,7 @@ WITHOUT_INSTALLING = {
     "new-protocol",
 }  # containers, and minibroker installed before
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-SOURCES = [path for top in ("src", "docker") for path in (ROOT / top).rglob("*.py") if "egg-info" not in str(path)]
+SOURCES = [*source_files(*PACKAGES), *(ROOT / "docker").rglob("*.py")]
 # Ours by its name alone, as an index would be asked for it.
 FROM_AN_INDEX = re.compile(
     r"\bpipx? (?:install|wheel)\b[^\n`&|;#]*?[ '\"]minibroker(?:\[[a-z,]+\])?['\"]?(?=[ `'\")]|$)", re.M

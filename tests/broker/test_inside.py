@@ -566,6 +566,7 @@ async def test_a_group_has_the_reason_of_its_rebalance_and_its_missed_members(ma
         "why": f"member {second.member_id} has joined",
         "missed": [first.member_id],
         "offsets": [],
+        "records": [],
         "epoch": None,
         "revokes": [],
         "lacks": [],

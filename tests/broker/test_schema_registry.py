@@ -13,7 +13,7 @@ from tests.broker.conftest import InMemoryBroker
 from tests.broker.schema_registry import AskedRegistry
 from tests.broker.schema_registry_book import Conversation, held, read
 
-pytest.importorskip("avro", reason="schemas need the extra: pip install 'minibroker[schemas]'")
+pytest.importorskip("avro", reason="schemas need the extra: pip install -e '.[schemas]'")
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
 USER_WITH_AGE = {**USER, "fields": [*USER["fields"], {"name": "age", "type": "int", "default": 0}]}

@@ -20,7 +20,7 @@ from minibroker.cli.app import main
 from tests.console.asking import get
 from tests.console.conftest import console_of
 
-pytest.importorskip("proto_schema_parser", reason="the registry needs its extra: pip install 'minibroker[schemas]'")
+pytest.importorskip("proto_schema_parser", reason="the registry needs its extra: pip install -e '.[schemas]'")
 pytest.importorskip("httpx2", reason="serializers need theirs: pip install 'confluent-kafka[avro,json,protobuf]'")
 
 from confluent_kafka import Consumer, Producer
@@ -178,7 +178,7 @@ def test_commands_write_and_read_by_the_registry(
 
 @pytest.mark.slow
 def test_a_registry_has_the_security_of_its_broker() -> None:
-    pytest.importorskip("trustme", reason="a secured broker needs the extra: pip install 'minibroker[secure]'")
+    pytest.importorskip("trustme", reason="a secured broker needs the extra: pip install -e '.[secure]'")
     rules = [minibroker.Acl("alice", "read", topic="_schemas"), minibroker.Acl("bob", "write", topic="_schemas")]
     users = {"alice": "a-secret", "bob": "b-secret", "carol": "c-secret"}
     with minibroker.Broker(security="SASL_SSL", users=users, acls=rules, schema_registry=True) as broker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("avro", reason="Avro needs the extra: pip install 'minibroker[schemas]'")
+pytest.importorskip("avro", reason="Avro needs the extra: pip install -e '.[schemas]'")
 
 from minibroker.schemas.schema import SchemaError, parse
 

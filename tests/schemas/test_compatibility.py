@@ -10,7 +10,7 @@ import pytest
 
 from minibroker.schemas.schema import LEVELS, incompatible, parse
 
-pytest.importorskip("proto_schema_parser", reason="schemas need the extra: pip install 'minibroker[schemas]'")
+pytest.importorskip("proto_schema_parser", reason="schemas need the extra: pip install -e '.[schemas]'")
 
 ROW = re.compile(r"(?P<kind>AVRO|JSON|PROTOBUF) (?P<title>.*): (?P<verdict>BF|B|F|-)(?: (?P<field>\S+))?")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("proto_schema_parser", reason="Protobuf needs the extra: pip install 'minibroker[schemas]'")
+pytest.importorskip("proto_schema_parser", reason="Protobuf needs the extra: pip install -e '.[schemas]'")
 
 from minibroker.schemas.schema import SchemaError, parse
 

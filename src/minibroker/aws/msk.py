@@ -18,7 +18,7 @@ from minibroker.process import Broker
 
 SERVICE = "kafka"
 SECRET_PREFIX = "AmazonMSK_"
-NEEDED = "minibroker.msk() needs moto and boto3: pip install 'minibroker[msk]'"
+NEEDED = "minibroker.msk() needs moto and boto3; in the clone of minibroker: pip install -e '.[msk]'"
 OUTSIDE = "minibroker.msk() works inside moto's mock: with mock_aws(), minibroker.msk():"
 KEPT = "minibroker"  # in the context of a call
 NOT_FOUND, BAD_REQUEST = (404, "NotFoundException"), (400, "BadRequestException")
