@@ -90,6 +90,12 @@ class Transcript:
             self._masks.learn_member(body.member_id, step.name)
         if step.api == "ConsumerGroupHeartbeat" and not body.error_code:
             self._note_member(step, body)
+        if step.api == "ShareGroupHeartbeat" and not body.error_code:
+            self._sessions[str(Told(body.member_id, "member_epoch"))] = body.member_epoch
+        if step.api in ("ShareFetch", "ShareAcknowledge") and not body.error_code:
+            told = Told(step.body["member_id"], "share_epoch")
+            epoch = step.body["share_session_epoch"]
+            self._sessions[str(told)] = 1 + (self._sessions[str(told)] if isinstance(epoch, Told) else epoch)
         return self._masks.apply(step.api, body)
 
     def _note_member(self, step: Step, body: Any) -> None:

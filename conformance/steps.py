@@ -190,7 +190,8 @@ class IdOf(Shown):
 @dataclass(frozen=True, repr=False)
 class Told(Shown):
     """A value that the answer to the step of that name gave a member: its `member_id`, or its `generation_id`; of the
-    member of that name in a group of the consumer protocol its `member_epoch`, or its `assignment`."""
+    member of that name in a group of the consumer protocol its `member_epoch`, or its `assignment`; of one in a share
+    group its `member_epoch`, or `share_epoch`, the next of its session."""
 
     step: str
     name: str = "member_id"

@@ -35,17 +35,30 @@ class InMemoryPeer:
         self._restarted = restarted
         self._nursery = nursery
         self._parked: dict[str, Parked] = {}
+        self._clients: dict[str, Client] = {}
+        self._accepted = 0
 
     async def hold(self, script: Script, prefix: str) -> list[Plain]:
         transcript = Transcript(prefix, self._broker.clock.wall_now_ms)
         for step in script:
             await self._move(step, transcript)
+        for name in list(self._clients):
+            self._hang_up(name)
         return transcript.answers
+
+    def _hang_up(self, name: str) -> None:
+        client = self._clients.pop(name, None)
+        if client is not None:
+            for closed in self._broker.parts.probes.closed:
+                closed(client, "")
 
     async def _move(self, step: Step, transcript: Transcript) -> None:
         name = step.connection
         source = name if name.startswith("127.") else "127.0.0.1"
-        self._broker.client = Client(f"{source}:50000", "127.0.0.1", 9092)
+        if name not in self._clients:
+            self._accepted += 1
+            self._clients[name] = Client(f"{source}:50000", "127.0.0.1", 9092, self._accepted)
+        self._broker.client = self._clients[name]
         if step.kind == "call":
             outcome = await self._ask(transcript.frame(step))
             while transcript.wants_again(step, outcome):
@@ -53,12 +66,14 @@ class InMemoryPeer:
             transcript.add(step, outcome)
         elif step.kind == "restart":
             assert self._restarted is not None, "this broker cannot be restarted"
+            self._clients.clear()
             self._broker.close()
             self._broker = self._restarted()
             transcript.add(step, RESTARTED)
         elif step.kind == "drop":
             if name in self._parked:
                 self._parked.pop(name).scope.cancel()
+            self._hang_up(name)
         else:
             if step.kind == "park":
                 self._parked[name] = Parked(step)

@@ -16,6 +16,7 @@ from tests.conformance import (
     recording,
     sasl,
     settings,
+    share_groups,
 )
 from tests.conformance.recordings import Comparison, Subject
 
@@ -51,6 +52,7 @@ RECORDED = {
     "kafka-4.4.0": {
         **dict(scripted("kafka-4.4.0", consumer_groups.RECORDED, consumer_groups.compared)),
         "kafka-4.4.0/generated": Subject(consumer_groups.RECORDED, consumer_groups.compared_generated),
+        "kafka-4.4.0/share-groups": Subject(share_groups.RECORDED, share_groups.compared),
         "kafka-4.4.0-directory/group_directory": Subject(group_directory.RECORDED, group_directory.compared),
     },
 }

@@ -120,17 +120,17 @@ class ShareGroups:
         if refusal is not ErrorCode.NONE:
             raise KafkaError(refusal)
         if request.member_epoch == LEAVE_EPOCH:
-            group = self._existing(request.group_id)
+            group = self._existing(request.group_id, "Group")
             member = known(group, request.member_id)
             outcome = self._remove(group, member, "it leaves")
             return then(outcome, partial(answered, HeartbeatResult(member.member_id, LEAVE_EPOCH)))
         return self._stay(request)
 
-    def _existing(self, group_id: str) -> ShareGroup:
+    def _existing(self, group_id: str, what: str = "Share group") -> ShareGroup:
         group = self._groups.find(ShareGroup, group_id)
         if group is None:
             found = self._groups.get(group_id)
-            why = f"Share group {group_id} not found." if found is None else f"Group {group_id} is not a share group."
+            why = f"{what} {group_id} not found." if found is None else f"Group {group_id} is not a share group."
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
         return group
 
@@ -184,7 +184,7 @@ class ShareGroups:
         outcome = self._commit(draft)
         check_appended(outcome)
         self._keep_alive(group.group_id, member_id)
-        is_told = request.member_epoch == NEW_EPOCH or member.assigned != old.assigned
+        is_told = request.topic_names is not None or member.assigned != old.assigned
         interval_ms = self._configs.value(group.group_id, SHARE_HEARTBEAT_INTERVAL_MS)
         assignment = rows_of(member.assigned) if is_told else None
         result = HeartbeatResult(member_id, member.member_epoch, interval_ms, assignment)
@@ -273,7 +273,7 @@ class ShareGroups:
             check_appended(self._commit(draft))
         group = self.described(group_id)
         if not group.is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
         return group
 
     def find(self, group_id: str) -> ShareGroup | None:
@@ -322,7 +322,7 @@ class ShareGroups:
 
     def refuse_commit(self, group: ShareGroup, commit: Commit, *, has_member_epochs: bool) -> ErrorCode:
         """Return why nobody may commit."""
-        return ErrorCode.GROUP_ID_NOT_FOUND if has_member_epochs else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.GROUP_ID_NOT_FOUND
 
     def refuse_transactional_commit(self, group: ShareGroup, commit: Commit) -> ErrorCode:
         """Return why nobody may commit."""
@@ -381,8 +381,8 @@ def check(request: HeartbeatRequest) -> None:
     """As kafka 4.4 GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid."""
     problem = None
     if not request.member_id.strip():
-        problem = "MemberId can't be empty."
-    elif not request.group_id.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if not request.group_id.strip():
         problem = "GroupId can't be empty."
     elif request.rack_id is not None and not request.rack_id.strip():
         problem = "RackId can't be empty."

@@ -14,11 +14,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import groupby
 from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 NO_OFFSET = -1
+NOT_FOUND = "Batch record not found. "
 
 
 class State(IntEnum):
@@ -44,7 +46,7 @@ class Kind(IntEnum):
 
 
 class Run(NamedTuple):
-    """Records of the same state. `member_id`, and the times by the broker's clock, are those of the last delivery."""
+    """Records of the same state. `member_id`, and the times by the broker's clock, are those of acquired ones."""
 
     first: int
     last: int
@@ -58,6 +60,10 @@ class Run(NamedTuple):
     def size(self) -> int:
         return self.last - self.first + 1
 
+    def given_back(self, state: State) -> Run:
+        """The records in that state, held by nobody."""
+        return Run(self.first, self.last, state, self.delivery_count)
+
 
 class Limits(NamedTuple):
     """The configs of a group that bound its deliveries."""
@@ -65,6 +71,7 @@ class Limits(NamedTuple):
     max_in_flight: int
     lock_ms: int
     delivery_count_limit: int
+    renews: bool = True  # whether a member may renew its locks
 
 
 class Archived(NamedTuple):
@@ -82,12 +89,28 @@ class Acknowledgement(NamedTuple):
     kinds: Sequence[int]
 
 
+class InFlightBatch:
+    """Records that were delivered together. `is_split` once their states may differ: as kafka 4.4 InFlightBatch."""
+
+    __slots__ = ("first", "is_split", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self.is_split = False
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
 class SharePartition:
     """The records of one partition for one group. Changes note the runs that are to be stored in `unsaved`."""
 
     def __init__(self, start_offset: int = NO_OFFSET, runs: Iterable[Run] = ()) -> None:
         self.start_offset = start_offset
         self._runs = list(runs)
+        self._batches = [InFlightBatch(run.first, run.last) for run in self._runs]
         self._next = max((run.last + 1 for run in self._runs), default=start_offset)
         self.unsaved: list[Run] = []
         self.is_start_unsaved = False
@@ -127,12 +150,20 @@ class SharePartition:
         self.unsaved.clear()
         self.is_start_unsaved = False
 
+    def reload(self) -> None:
+        """Have it be as it is stored, in which records of one state are a batch: no member has a session."""
+        stored = self.saved()
+        self._runs, self._batches, self._next = [], [], self.start_offset
+        for run in stored:
+            self.load(run)
+
     # -- the start --------------------------------------------------------------------------------------------
 
     def begin(self, offset: int) -> None:
         """Share the records from this offset on, and forget all before."""
         self.start_offset = self._next = offset
         self._runs.clear()
+        self._batches.clear()
         self.is_start_unsaved = True
 
     def skip_to(self, log_start_offset: int) -> None:
@@ -143,6 +174,7 @@ class SharePartition:
         self._runs = [run for run in self._runs if run.first >= log_start_offset]
         self.start_offset = log_start_offset
         self._next = max(self._next, log_start_offset)
+        self._drop_batches()
         self.is_start_unsaved = True
 
     def load(self, run: Run) -> None:
@@ -151,13 +183,16 @@ class SharePartition:
         if run.last < first:
             return
         if first > self._next:  # those between were not delivered, or given back
-            self._runs.append(Run(self._next, first - 1, State.AVAILABLE, 0))
-            self._next = first
+            self._add(Run(self._next, first - 1, State.AVAILABLE, 0))
         self._update(first, min(run.last, self._next - 1), lambda each: run._replace(first=each.first, last=each.last))
         if run.last >= self._next:
-            self._runs.append(run._replace(first=self._next))
-            self._next = run.last + 1
+            self._add(run._replace(first=self._next))
         self._advance()
+
+    def _add(self, run: Run) -> None:
+        self._runs.append(run)
+        self._batches.append(InFlightBatch(run.first, run.last))
+        self._next = run.last + 1
 
     # -- deliveries -------------------------------------------------------------------------------------------
 
@@ -176,47 +211,59 @@ class SharePartition:
 
         At least one batch, unless `is_limited`: then `max_records` at most.
         """
-        if not batches:
+        if not batches or max_records <= 0:
             return []
         acquired: list[Run] = []
         left = max_records
-        until_ms = now_ms + limits.lock_ms
         first, last = batches[0][0], batches[-1][1]
-        self._split_at(first)
-        self._split_at(last + 1)
-        for place, run in enumerate(self._runs):
-            if left <= 0:
-                break
-            if run.state is not State.AVAILABLE or not first <= run.first <= last:
+
+        def take(begin: int, end: int) -> None:
+            nonlocal left
+            self._update(begin, end, lambda run: self._taken(run, member_id, now_ms, limits), is_saved=False)
+            taken = self._run_at(begin)
+            acquired.append(taken._replace(first=begin, last=end))
+            left -= end - begin + 1
+
+        for batch in self._batches_within(first, last):
+            is_whole = first <= batch.first and batch.last <= last and not (is_limited and batch.size > left)
+            if left <= 0 or not (batch.is_split or self._run_at(batch.first).state is State.AVAILABLE):
                 continue
-            if is_limited and run.size > left:
-                self._split_at(run.first + left)
-                run = self._runs[place]
-            taken = self._taken(run, member_id, now_ms, until_ms)
-            self._runs[place] = taken
-            acquired.append(taken)
-            left -= taken.size
-        for batch_first, batch_last in batches:
-            if left <= 0 or batch_last < self._next or self.in_flight >= limits.max_in_flight:
+            if is_whole and not batch.is_split and batch.first >= self.start_offset:
+                take(batch.first, batch.last)
                 continue
-            end = min(batch_last, max(batch_first, self._next) + left - 1) if is_limited else batch_last
-            taken = self._taken(Run(self._next, end, State.AVAILABLE, 0), member_id, now_ms, until_ms)
-            self._runs.append(taken)
-            self._next = end + 1
-            left -= taken.size
-            if (
-                acquired
-                and acquired[-1].last + 1 == taken.first
-                and acquired[-1].delivery_count == 1
-                and acquired[-1].size + taken.size <= batch_size
-            ):
-                acquired[-1] = acquired[-1]._replace(last=taken.last)
-            else:
-                acquired.append(taken)
+            batch.is_split = True
+            begin, end = max(first, batch.first, self.start_offset), min(last, batch.last)
+            for run in [each for each in self._within(begin, end) if each.state is State.AVAILABLE]:
+                piece, until = max(run.first, begin), min(run.last, end)
+                if not is_limited:
+                    take(piece, until)
+                elif left > 0:
+                    take(piece, min(until, piece + left - 1))
+        if left > 0 and last >= self._next and self.in_flight < limits.max_in_flight:
+            begin, wanted = self._next, self._next + left - 1
+            until = next((each for _, each in batches if each >= wanted), last)
+            for piece, end in self._new_batches(begin, until, batches, until if is_limited else batch_size):
+                self._add(Run(piece, end, State.AVAILABLE, 0))
+                self._batches[-1].is_split = is_limited and end > wanted
+                take(piece, min(end, wanted) if is_limited else end)
         return acquired
 
-    def _taken(self, run: Run, member_id: str, now_ms: int, until_ms: int) -> Run:
-        return Run(run.first, run.last, State.ACQUIRED, run.delivery_count + 1, member_id, now_ms, until_ms)
+    def _new_batches(
+        self, first: int, last: int, batches: Sequence[tuple[int, int]], batch_size: int
+    ) -> Iterator[tuple[int, int]]:
+        """Cut records that were not delivered yet behind the batches that make a piece greater than `batch_size`."""
+        for _, end in batches:
+            end = min(end, last)
+            if end - first >= batch_size:
+                yield first, end
+                first = end + 1
+        if first <= last:
+            yield first, last
+
+    def _taken(self, run: Run, member_id: str, now_ms: int, limits: Limits) -> Run:
+        return Run(
+            run.first, run.last, State.ACQUIRED, run.delivery_count + 1, member_id, now_ms, now_ms + limits.lock_ms
+        )
 
     # -- what becomes of them ---------------------------------------------------------------------------------
 
@@ -227,49 +274,66 @@ class SharePartition:
 
         Raises KafkaError: INVALID_REQUEST, INVALID_RECORD_STATE.
         """
-        pieces: list[Acknowledgement] = []
-        for each in acknowledgements:
-            if each.last < self.start_offset:
-                continue  # done before
-            if each.first >= self._next or not self._runs:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD_STATE, "Batch record not found. The base offset is not found in the cache."
-                )
-            if each.last >= self._next:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    "Batch record not found. The last offset in request is past acquired records.",
-                )
-            for piece in pieces_of(each, self.start_offset):
-                self._check(member_id, piece, pieces[-1].last if pieces else NO_OFFSET)
-                pieces.append(piece)
+        before, unsaved = list(self._runs), len(self.unsaved)
         archived: list[Archived] = []
-        for first, last, (kind,) in pieces:
-            change = self._change(Kind(kind), limits, now_ms, archived)
-            self._update(first, last, change, is_saved=kind != Kind.RENEW)
+        try:
+            for each in acknowledgements:
+                if each.last >= self.start_offset:  # else done before
+                    self._acknowledge(member_id, each, limits, now_ms, archived)
+        except KafkaError:
+            self._runs = before
+            del self.unsaved[unsaved:]
+            raise
         self._advance()
         return archived
 
-    def _check(self, member_id: str, piece: Acknowledgement, end: int) -> None:
-        for run in self._within(piece.first, piece.last):
-            if run.state is not State.ACQUIRED or piece.first <= end:
-                what = "offset" if piece.first == piece.last else "batch"
+    def _acknowledge(
+        self, member_id: str, said: Acknowledgement, limits: Limits, now_ms: int, archived: list[Archived]
+    ) -> None:
+        """Take it; state is kept of a batch, until something is said of a part of it. Raises KafkaError."""
+        is_known = any(self._batches_within(said.first, said.last))
+        if not self._batches or not (is_known or said.first >= self._next):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE, NOT_FOUND + "The request batch offsets are not found in the cache."
+            )
+        for what, offset in (("first", said.first), ("last", said.last)):
+            if offset >= self._next:
                 raise KafkaError(
-                    ErrorCode.INVALID_RECORD_STATE,
-                    f"The {what} cannot be acknowledged. The {what} is not acquired.",
+                    ErrorCode.INVALID_REQUEST, f"{NOT_FOUND}The {what} offset in request is past acquired records."
                 )
-            if run.member_id != member_id:
-                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
+        for batch in self._batches_within(max(said.first, self.start_offset), said.last):
+            if not batch.is_split:
+                held = self._run_at(max(batch.first, self.start_offset))
+                if held.state is not State.ACQUIRED:
+                    raise not_acquired("batch", "in the acquired state")
+                if held.member_id != member_id:
+                    raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
+            is_whole = said.first <= batch.first and batch.last <= said.last and batch.first >= self.start_offset
+            batch.is_split |= not is_whole or len(said.kinds) > 1
+            begin, end = max(said.first, batch.first, self.start_offset), min(said.last, batch.last)
+            for piece in pieces_of(said, begin, end):
+                kind = Kind(piece.kinds[0])
+                for run in self._within(piece.first, piece.last):
+                    if run.state is not State.ACQUIRED:
+                        raise not_acquired("offset", "acquired")
+                    if run.member_id != member_id:
+                        raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of offset")
+                    if kind is Kind.RENEW and not limits.renews:
+                        raise KafkaError(
+                            ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
+                        )
+                change = self._change(kind, limits, now_ms, archived)
+                self._update(piece.first, piece.last, change, is_saved=kind is not Kind.RENEW)
 
     def _change(self, kind: Kind, limits: Limits, now_ms: int, archived: list[Archived]) -> Callable[[Run], Run]:
         def change(run: Run) -> Run:
             if kind is Kind.RENEW:
                 return run._replace(until_ms=now_ms + limits.lock_ms)
             if kind is Kind.ACCEPT:
-                return run._replace(state=State.ACKNOWLEDGED)
+                return run.given_back(State.ACKNOWLEDGED)
             if kind is Kind.RELEASE and run.delivery_count < limits.delivery_count_limit:
-                return run._replace(state=State.AVAILABLE)
-            after = run._replace(state=State.ARCHIVED)
+                return run.given_back(State.AVAILABLE)
+            after = run.given_back(State.ARCHIVED)
             if kind is not Kind.GAP:
                 archived.append(Archived(after, is_rejected=kind is Kind.REJECT))
             return after
@@ -297,6 +361,8 @@ class SharePartition:
     def archive(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Never deliver these: records of aborted transactions."""
         for first, last in ranges:
+            for batch in self._batches_within(first, last):
+                batch.is_split |= batch.first < first or batch.last > last
             self._update(max(first, self.start_offset), last, lambda run: run._replace(state=State.ARCHIVED))
         self._advance()
 
@@ -318,6 +384,22 @@ class SharePartition:
                 return
             if run.last >= first:
                 yield run
+
+    def _batches_within(self, first: int, last: int) -> Iterator[InFlightBatch]:
+        place = bisect_right(self._batches, first, key=lambda batch: batch.first) - 1
+        for batch in self._batches[max(0, place) :]:
+            if batch.first > last:
+                return
+            if batch.last >= first:
+                yield batch
+
+    def _drop_batches(self) -> None:
+        """Forget the batches before the start."""
+        place = bisect_right(self._batches, self.start_offset - 1, key=lambda batch: batch.last)
+        del self._batches[:place]
+
+    def _run_at(self, offset: int) -> Run:
+        return self._runs[max(0, self._place(offset))]
 
     def _place(self, offset: int) -> int:
         return bisect_right(self._runs, offset, key=lambda run: run.first) - 1
@@ -351,6 +433,7 @@ class SharePartition:
         if done:
             self.start_offset = self._runs[done - 1].last + 1
             self.is_start_unsaved = True
+            self._drop_batches()
         merged: list[Run] = []
         for run in self._runs[done:]:
             if merged and merged[-1]._replace(first=0, last=0) == run._replace(first=0, last=0):
@@ -360,15 +443,15 @@ class SharePartition:
         self._runs = merged
 
 
-def pieces_of(acknowledgement: Acknowledgement, start_offset: int) -> Iterator[Acknowledgement]:
-    """The ranges of one kind, of the records that are not done yet."""
-    first, last, kinds = acknowledgement
-    if len(kinds) == 1:
-        yield Acknowledgement(max(first, start_offset), last, kinds)
+def pieces_of(said: Acknowledgement, first: int, last: int) -> Iterator[Acknowledgement]:
+    """Yield what is said of these records, in ranges of one kind."""
+    if len(said.kinds) == 1:
+        yield Acknowledgement(first, last, said.kinds)
         return
-    begin = 0
-    for place in range(1, len(kinds) + 1):
-        if place == len(kinds) or kinds[place] != kinds[begin]:
-            if first + place - 1 >= start_offset:
-                yield Acknowledgement(max(first + begin, start_offset), first + place - 1, (kinds[begin],))
-            begin = place
+    for kind, offsets in groupby(range(first, last + 1), key=lambda offset: said.kinds[offset - said.first]):
+        begin, *rest = offsets
+        yield Acknowledgement(begin, rest[-1] if rest else begin, (kind,))
+
+
+def not_acquired(what: str, state: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD_STATE, f"The {what} cannot be acknowledged. The {what} is not {state}.")

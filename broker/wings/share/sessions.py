@@ -55,8 +55,12 @@ class Sessions:
         session.epoch = 1 if epoch == GREATEST_EPOCH else epoch + 1
         return session
 
-    def close(self, group_id: str, member_id: str) -> None:
-        self._sessions.pop((group_id, member_id), None)
+    def close(self, group_id: str, member_id: str) -> Session | None:
+        return self._sessions.pop((group_id, member_id), None)
+
+    def has(self, group_id: str) -> bool:
+        """Whether a member of the group has a session."""
+        return any(group == group_id for group, _ in self._sessions)
 
     def of_connection(self, connection: int) -> list[tuple[str, str]]:
         """The group and member of each session of a connection."""

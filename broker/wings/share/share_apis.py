@@ -16,7 +16,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.groups import client_host, named_assignment
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.group.group_configs import RECORD_LOCK_MS, RENEWS, GroupConfigs
+from minibroker.broker.group.group_configs import RECORD_LOCK_MS, GroupConfigs
 from minibroker.broker.pending import Pending, gather, then
 from minibroker.broker.wings.share.group import ShareGroup
 from minibroker.broker.wings.share.groups import ASSIGNOR, HeartbeatRequest, HeartbeatResult, ShareGroups
@@ -43,8 +43,8 @@ Body = Any
 Outcome = ErrorCode | Pending[ErrorCode]
 NO_LEADER = (0, 0)  # in place of another broker's name
 NO_TOPIC_ID = bytes(16)
-RECORD_LIMIT = 1  # of the ways to acquire records
-MOST_ACKNOWLEDGEMENTS = 10_000  # ranges of a request
+NOT_HOSTED = "This server does not host this topic-partition."
+RECORD_LIMIT = 1  # of the ways to acquire records; any other takes whole batches
 
 
 class Acknowledged(NamedTuple):
@@ -139,6 +139,8 @@ class ShareApis:
         failed: dict[Partition, ErrorCode] = {}
         for each in ordered:
             name, error = self._name_of(each, client)
+            if error is ErrorCode.NONE and not group_id:
+                error = ErrorCode.UNKNOWN_SERVER_ERROR  # no group can have state
             if error is not ErrorCode.NONE:
                 failed[each] = error
             else:
@@ -224,8 +226,9 @@ class ShareApis:
         return then(answers, answer)
 
     def _end_session(self, group_id: str, member_id: str) -> None:
-        self._sessions.close(group_id, member_id)
-        self._partitions.release(group_id, member_id)
+        session = self._sessions.close(group_id, member_id)
+        keys = [] if session is None else [Key(group_id, *each) for each in session.partitions]
+        self._partitions.release(keys, member_id)
 
     def on_fenced(self, group_id: str, member_id: str) -> None:
         """End the share session of a member that the group has removed."""
@@ -235,6 +238,8 @@ class ShareApis:
         """End the sessions of a connection that has ended."""
         for group_id, member_id in self._sessions.of_connection(client.number):
             self._end_session(group_id, member_id)
+            if not self._sessions.has(group_id):
+                self._partitions.rest(group_id)
 
     def _name_of(self, each: Partition, client: Client) -> tuple[TopicPartition, ErrorCode]:
         """The partition by name, or why the client cannot have it."""
@@ -254,7 +259,6 @@ class ShareApis:
         """Acknowledge records in each partition; return the answers once they are stored."""
         answers: dict[Partition, Acknowledged] = {}
         waiting: dict[Partition, Outcome] = {}
-        renews = renews and self._configs.is_on(group_id, RENEWS)
         for each, batches in rows.items():
             name, error = self._name_of(each, client)
             if error is not ErrorCode.NONE:
@@ -329,10 +333,8 @@ class ShareApis:
         make_topic = DescribeShareGroupOffsetsResponse.row("groups.topics")
         make_row = DescribeShareGroupOffsetsResponse.row("groups.topics.partitions")
         topic_id = self._groups.topics.id_of(name)
-        if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        else:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.NONE
+        may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        error = ErrorCode.NONE if may_describe else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         rows = []
         for number in numbers:
             found = make_row(
@@ -364,7 +366,7 @@ class ShareApis:
                     if not client.may(Operation.READ, ResourceType.TOPIC, name):
                         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     if topic_id is None or number not in self._topics.topics[name].partitions:
-                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
                     self._partitions.begin(each, Key(body.group_id, topic_id, number), offset)
                     group = self._groups.without_members(body.group_id)
                     self._groups.set_initialized(group, topic_id, name, (number,))
@@ -386,8 +388,11 @@ class ShareApis:
                 if not client.may(Operation.READ, ResourceType.TOPIC, name):
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 group = self._groups.without_members(body.group_id)
-                if topic_id is None or topic_id not in group.initialized:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if topic_id is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+                if topic_id not in group.initialized:
+                    topic_id = None
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
                 for number in group.initialized[topic_id][1]:
                     self._partitions.forget(Key(body.group_id, topic_id, number))
                 self._groups.set_initialized(group, topic_id, name, None)
@@ -415,7 +420,7 @@ def named(body: Body, client: Client) -> tuple[str, str, int]:
     """Group, member and epoch of a request. Raises KafkaError."""
     if not client.may(Operation.READ, ResourceType.GROUP, body.group_id or ""):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if not body.group_id or not body.member_id or body.share_session_epoch < FINAL_EPOCH:
+    if body.group_id is None or not body.member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return body.group_id, body.member_id, body.share_session_epoch
 
@@ -430,8 +435,6 @@ def checked(batches: Sequence[Any], *, renews: bool) -> list[Acknowledgement]:
     found = []
     end = -1
     last_kind = Kind.RENEW if renews else Kind.REJECT
-    if len(batches) > MOST_ACKNOWLEDGEMENTS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
     for first, last, kinds in batches:
         is_complete = len(kinds) in (1, last - first + 1)
         if first > last or first < end or not is_complete or not all(0 <= each <= last_kind for each in kinds):

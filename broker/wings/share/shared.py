@@ -6,7 +6,7 @@ As kafka 4.4 SharePartitionManager and DelayedShareFetch. What becomes of record
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from minibroker.broker.group.group_configs import (
     ISOLATION_LEVEL,
     MAX_RECORD_LOCKS,
     RECORD_LOCK_MS,
+    RENEWS,
     GroupConfigs,
 )
 from minibroker.broker.pending import Pending
@@ -105,7 +106,12 @@ class SharedPartitions:
 
     def limits(self, group_id: str) -> Limits:
         value = partial(self._configs.value, group_id)
-        return Limits(value(MAX_RECORD_LOCKS), value(RECORD_LOCK_MS), value(DELIVERY_COUNT_LIMIT))
+        return Limits(
+            value(MAX_RECORD_LOCKS),
+            value(RECORD_LOCK_MS),
+            value(DELIVERY_COUNT_LIMIT),
+            renews=self._configs.is_on(group_id, RENEWS),
+        )
 
     def _opened(self, topic_partition: TopicPartition, key: Key) -> tuple[Leading, SharePartition]:
         """The partition's role, and its state for the group, with a start offset. Raises KafkaError."""
@@ -182,15 +188,20 @@ class SharedPartitions:
         archived = kept.partition.acknowledge(member_id, acknowledgements, limits, self._clock.monotonic_ms())
         return self._changed(key, name, kept.partition, archived)
 
-    def release(self, group_id: str, member_id: str) -> None:
-        """Give back what a member holds that has left or closed its session."""
-        for key in self._states.keys_of(group_id):
+    def release(self, keys: Iterable[Key], member_id: str) -> None:
+        """Give back what a member holds of these partitions, whose session has ended; locks give back the rest."""
+        for key in keys:
             kept = self._states.find(key)
             if kept is None or key not in self._names:
                 continue
-            archived = kept.partition.release(member_id, self.limits(group_id))
+            archived = kept.partition.release(member_id, self.limits(key.group_id))
             if archived is not None:
                 self._changed(key, self._names[key], kept.partition, archived)
+
+    def rest(self, group_id: str) -> None:
+        """Note that no member of the group has a session here."""
+        for _, partition in self.shared_by(group_id):
+            partition.reload()
 
     # -- deliveries -------------------------------------------------------------------------------------------
 
