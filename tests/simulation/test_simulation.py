@@ -102,7 +102,7 @@ def test_every_old_rule_has_its_story() -> None:
 @pytest.mark.parametrize(
     ("planted", "seed"),
     [
-        ("hw-goes-back", 3),
+        ("hw-goes-back", 8),
         ("kafka-9144", 2),
         ("journal-compaction", 3),
         ("kip-890", 13),
