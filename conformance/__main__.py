@@ -1,6 +1,6 @@
 """`minibroker conform`: judges any broker that speaks Kafka by what Apache Kafka answers to the same requests.
 
-Exit status: 0 without a difference, 1 with one, 2 for a broker that cannot be judged.
+Exit status: 0 without a difference, 1 with one, 2 for a broker that cannot be judged, 130 if it is interrupted.
 """
 
 from __future__ import annotations
@@ -8,19 +8,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from minibroker.client.address import parse_address
 from minibroker.conformance.generator import FAMILIES
 from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.judge import BrokerUnusableError, Judge
-from minibroker.conformance.recordings import NAMES, read_recording
+from minibroker.conformance.recordings import NAMES, Name, books, name_of, read_recording
 from minibroker.conformance.report import Report
 from minibroker.conformance.steps import KEYS
 from minibroker.protocol.arguments import Arguments
+from minibroker.protocol.text import counted
 
 CONVERSATIONS = 2000
+PROGRESS_SECONDS = 5.0
+INTERRUPTED = 130
 EPILOG = """examples:
   minibroker conform localhost:9092 --as 2.0
   minibroker conform localhost:9092 --as 3.9 --only Fetch --skip transactions
@@ -31,10 +34,11 @@ records of 2017 stay, and groups do not wait."""
 
 
 def name_of_part(text: str) -> str:
-    known = {each.lower(): each for each in (*FAMILIES, *KEYS)}
+    families = {*FAMILIES, *books()}
+    known = {each.lower(): each for each in (*families, *KEYS)}
     if text.lower() not in known:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no API and no family; a family is {', '.join(FAMILIES)}, an API Fetch or Produce"
+            f"{text!r} is no API and no family; an API is Fetch or Produce, a family {', '.join(sorted(families))}"
         )
     return known[text.lower()]
 
@@ -58,13 +62,18 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--as", dest="release", choices=NAMES, default="2.0", help="the release to compare with (2.0)")
     parser.add_argument(
         "--only", action="append", type=name_of_part, default=[], metavar="NAME",
-        help="an API, or a family of conversations: records, groups, transactions; may be repeated",
+        help="an API, or a family or book of conversations: records, groups, sessions ...; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--skip", action="append", type=name_of_part, default=[], metavar="NAME", help="leave out such a one"
     )
     parser.add_argument("--seeds", type=seed_number, default=CONVERSATIONS, metavar="N", help="how many (2000)")
-    parser.add_argument("--seed", type=seed_number, metavar="N", help="hold this conversation alone")
+    parser.add_argument(
+        "--seed",
+        type=name_of,
+        metavar="NAME",
+        help="hold this conversation alone: a seed, or the title of one of a book",
+    )
     parser.add_argument("-o", "--output", choices=("text", "json", "html"), default="text", help="what to print (text)")
     parser.add_argument(
         "--settings", action="store_true", help="print the settings that the broker is to have, and end"
@@ -88,21 +97,39 @@ def main(argv: Sequence[str]) -> int:
     recording = read_recording(options.release)
     if options.seed is not None and options.seed not in recording.digests:
         parser.error(f"seed {options.seed} is not recorded for {options.release}; --seed takes one that a report names")
-    begun = time.monotonic()
+    begun, status = time.monotonic(), 1
     try:
         with Judge(*address, recording, only=options.only, skip=options.skip) as judge:
-            for seed in chosen(judge, options):
-                judge.judge(seed)
-            report = Report(options.address, recording.release, judge, time.monotonic() - begun)
+            names = [options.seed] if options.seed is not None else list(islice(judge.names(), options.seeds))
+            try:
+                ended = judged(judge, names)
+            except KeyboardInterrupt:
+                ended, status = "interrupted", INTERRUPTED
+            report = Report(options.address, recording.release, judge, time.monotonic() - begun, ended)
     except (BrokerUnusableError, OSError) as error:
         print(f"minibroker conform: {options.address} cannot be judged: {error}", file=sys.stderr)
         return 2
     print({"text": report.text, "json": report.json, "html": report.html}[options.output]())
-    return 0 if report.is_alike else 1
+    return 0 if report.is_alike else status
 
 
-def chosen(judge: Judge, options: argparse.Namespace) -> Iterator[int]:
-    return iter([options.seed]) if options.seed is not None else islice(judge.seeds(), options.seeds)
+def judged(judge: Judge, names: Sequence[Name]) -> str:
+    """Judge these conversations, and show how far it is now and then; return why that ended early, or nothing."""
+    begun = shown = time.monotonic()
+    try:
+        for _ in judge.judge_all(names):
+            now = time.monotonic()
+            if now - shown >= PROGRESS_SECONDS:
+                shown = now
+                differences = counted(len(judge.findings), "difference")
+                print(
+                    f"{judge.held} of {len(names)} held, {differences}, {now - begun:.0f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    except OSError as error:
+        return f"ended since the broker takes no more connections: {error}"
+    return "ended with so many; --skip what is known" if judge.is_full else ""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Answers in a form that compares, and the one place that says what may rightly differ between two brokers.
 
-What is masked, and nothing else: ids a broker draws (session, producer, cluster, member), its address, the time it is,
-the order of hash maps, topics of other runs, how tightly lz4 packs, and what docs/differences.md lists.
+What is masked, and nothing else: ids a broker draws (session, producer, cluster, member), its id and address, the time
+it is, the order of hash maps, topics of other runs, how tightly lz4 packs, and what docs/differences.md lists.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 NOW = "now"
 INSIDE = "inside"
 LZ4 = "lz4"
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NODES = ("node_id", "leader_id", "controller_id", "replica_nodes", "isr_nodes")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 SHOWN_INSIDES = re.compile(r"Request Request\(.*\) is", re.DOTALL)  # in the message for a lack of rights
 FILLER = b"\xff" * 8
 CODECS_OF_OURS_AND_KAFKAS = "gzip, zstd, producer", "gzip, producer"  # in what a wrong compression.type is told
@@ -52,8 +53,9 @@ Plain = Any  # dicts, lists, numbers, texts
 class Masks:
     """The masks of one conversation with one broker: session ids are told by the order in which they appear."""
 
-    def __init__(self, prefix: str, now_ms: int) -> None:
+    def __init__(self, prefix: str, now_ms: int, node_id: int = 0) -> None:
         self._prefix = prefix
+        self._node_id = node_id
         self._now_ms = now_ms
         self._session_ids = {0: 0}
         self._producer_ids: dict[int, int] = {}
@@ -86,7 +88,9 @@ class Masks:
         if hasattr(value, "_fields"):
             return {each: self._plain(item, each) for each, item in zip(value._fields, value, strict=True)}
         if isinstance(value, list | tuple):
-            return [self._plain(item) for item in value]
+            return [self._plain(item, name if name in NODES else "") for item in value]
+        if name in NODES and value == self._node_id:
+            return 0
         if name == "topic_id" and value != ZERO_UUID:
             return self._topics.get(value, "id")
         if isinstance(value, str) and value in self._members:

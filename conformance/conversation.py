@@ -36,11 +36,11 @@ DRAWN_ID = re.compile(r"[\w-]{22}")  # of a member of the classic protocol in a 
 class Transcript:
     """The conversation with one broker: what was answered so far, masked, and the session ids unmasked."""
 
-    def __init__(self, prefix: str, now_ms: int | None = None) -> None:
+    def __init__(self, prefix: str, now_ms: int | None = None, *, node_id: int = 0) -> None:
         self.answers: list[Plain] = []
         self._prefix = prefix
         self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        self._masks = Masks(prefix, self._now_ms)
+        self._masks = Masks(prefix, self._now_ms, node_id)
         self._sessions: dict[str, Any] = {}
 
     def frame(self, step: Step) -> bytes:
@@ -86,8 +86,12 @@ class Transcript:
                     name = topic.name.replace(self._prefix, PREFIX_MARK)
                     self._sessions[name] = topic.topic_id
                     self._masks.learn_topic(topic.topic_id, name)
-        if step.api == "JoinGroup" and step.name and DRAWN_ID.fullmatch(body.member_id):
-            self._masks.learn_member(body.member_id, step.name)
+        if step.api == "JoinGroup" and step.name:
+            if DRAWN_ID.fullmatch(body.member_id):
+                self._masks.learn_member(body.member_id, step.name)
+            elif body.member_id and step.client_id and not step.body.get("member_id", ""):
+                named = step.body.get("group_instance_id") or step.client_id
+                self._masks.learn_member(body.member_id, f"{named}-uuid")
         if step.api == "ConsumerGroupHeartbeat" and not body.error_code:
             self._note_member(step, body)
         if step.api == "ShareGroupHeartbeat" and not body.error_code:
@@ -141,21 +145,33 @@ class SocketPeer:
     ) -> None:
         self._address = (host, port)
         self._answer_seconds = answer_seconds
+        self._retry_seconds = answer_seconds
         self._restart = restart
+        self.node_id = 0
         self._connections: dict[str, RawConnection] = {}
         self._parked: dict[str, Step] = {}
 
     def hold(self, script: Script, prefix: str) -> list[Plain]:
         """Every step's answer."""
-        transcript = Transcript(prefix)
+        transcript = Transcript(prefix, node_id=self.node_id)
         try:
             for step in script:
                 self._move(step, transcript)
+                if not self._goes_on(transcript):
+                    break
         finally:
             for name in list(self._connections):
                 if name != "main":
                     self.drop(name)
         return transcript.answers
+
+    def learn_id(self, node_id: int) -> None:
+        """Show the id of this broker as 0 from now on."""
+        self.node_id = node_id
+
+    def _goes_on(self, transcript: Transcript) -> bool:
+        """Whether the next step is asked."""
+        return True
 
     def close(self) -> None:
         for name in list(self._connections):
@@ -186,8 +202,11 @@ class SocketPeer:
                 transcript.add(step, SILENT if self.sync(name) else CLOSED)
             else:
                 answer = self.receive(name)
-                until = time.monotonic() + self._answer_seconds
-                while transcript.wants_again(step, answer) and time.monotonic() < until:
+                until = time.monotonic() + self._retry_seconds
+                while transcript.wants_again(step, answer):
+                    if time.monotonic() > until:  # the next time it is awaited less long
+                        self._retry_seconds /= 4
+                        break
                     time.sleep(RETRY_SECONDS)
                     self.send(name, transcript.frame(step))
                     answer = self.receive(name)

@@ -9,34 +9,41 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import islice
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from minibroker import Broker
 from minibroker.conformance.answers import Differing, Plain, differing
 from minibroker.conformance.conversation import NO_ANSWER
-from minibroker.conformance.generator import FAMILIES
 from minibroker.conformance.holding import SETTINGS, cleaning
 from minibroker.conformance.patient_peer import PatientPeer
-from minibroker.conformance.recordings import Delta, Recording, digest_of, of_version, patched
-from minibroker.conformance.shrinking import fewer_steps
+from minibroker.conformance.recordings import Delta, Name, Recording, digest_of, of_version, patched
+from minibroker.conformance.shrinking import essential_steps, fewer_steps
 from minibroker.conformance.steps import KEYS, PREFIX_MARK, Script, Step
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.primitives import ZERO_UUID
 
 ANSWER_SECONDS = 5.0
+LANES = 4  # conversations that are held at once
+LANE_SECONDS = 2.0  # for an answer there; what is late is asked again alone
+FEW, MANY = 8, 128  # conversations of a round: few while there are differences
 SETTINGS_SECONDS = 0.3  # until a broker has surely applied altered configs
 COORDINATOR_SECONDS = 30.0
 POLL_SECONDS = 0.05
 HELD_AGAIN = 2
 SHRINK_SECONDS = 5.0  # for one difference, to make its conversation small
 MOST_FINDINGS = 40
+MOST_TRIALS = 2  # conversations in which a difference may turn out to follow from another
 NUMBER = re.compile(r"\[\d+\]")
 DEFAULT_PARTITIONS = 1
 FIRST_CREATING_METADATA = 4  # the version from which a client says whether Metadata makes topics
 API_VERSIONS = 0
-
+BROKER = 4  # of the types of resources
 
 # What brokers and controllers ask each other, and no client does.
 BETWEEN_BROKERS = {"LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "WriteTxnMarkers"}
@@ -64,7 +71,18 @@ class Answered(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        path, kafkas, other = self.fields[0]
+        """The kind of the first field, or of a following one if that is but a known trait of the answer."""
+        return self._kind_of(self.fields[0])
+
+    def without(self, known: Collection[Kind]) -> Answered:
+        """The same without fields of known kinds in front, unless these are errors, from which others follow."""
+        fields = self.fields
+        while fields[1:] and self._kind_of(fields[0]) in known and not fields[0].path.endswith("error_code"):
+            fields = fields[1:]
+        return self._replace(fields=fields)
+
+    def _kind_of(self, field: Differing) -> Kind:
+        path, kafkas, other = field
         is_error = path.endswith("error_code")
         shown = [str(each) if is_error else type(each).__name__ for each in (kafkas, other)]
         if isinstance(kafkas, str) and not path:
@@ -77,8 +95,8 @@ class Answered(NamedTuple):
 class Finding:
     """A kind of difference: the smallest conversation that shows it, and how many do."""
 
-    def __init__(self, seed: int, script: Script, answered: Answered) -> None:
-        self.seed = seed
+    def __init__(self, name: Name, script: Script, answered: Answered) -> None:
+        self.name = name
         self.script = script
         self.answered = answered
         self.count = 1
@@ -95,8 +113,17 @@ class Lack(NamedTuple):
 class Side:
     """One of the two brokers that a conversation is held with."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.peer = PatientPeer(host, port, answer_seconds=ANSWER_SECONDS)
+    def __init__(self, host: str, port: int, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.peer = PatientPeer(host, port, answer_seconds=answer_seconds)
+        self._port = port
+
+    def learn_id(self) -> None:
+        """Learn the id of the broker that answers here: it is shown as 0."""
+        first, _ = self.versions.get(ApiKey.METADATA, (0, 0))
+        answer = self.peer.asked(ApiKey.METADATA, first, topics=[])
+        if not isinstance(answer, str) and answer.brokers:
+            ids = {row.port: row.node_id for row in answer.brokers}
+            self.peer.learn_id(ids.get(self._port, answer.brokers[0].node_id))
 
     @cached_property
     def versions(self) -> dict[int, tuple[int, int]]:
@@ -129,10 +156,11 @@ class Side:
         if not self.has(ApiKey.CREATE_TOPICS, 2):
             for name in topics_of(script):
                 self._made_by_metadata(name.replace(PREFIX_MARK, prefix))
+        answers = self.peer.hold(script, prefix)
         last = cleaning(script)
-        is_cleaned = self.has(last.key, last.version)
-        answers = self.peer.hold([*script, last] if is_cleaned else script, prefix)
-        return answers[:-1] if is_cleaned else answers
+        if self.has(last.key, last.version):
+            self.peer.hold([last], prefix)
+        return answers
 
     def _made_by_metadata(self, topic: str) -> int:
         version = min(self.versions[ApiKey.METADATA][1], FIRST_CREATING_METADATA)
@@ -156,6 +184,17 @@ def topics_of(script: Iterable[Step]) -> list[str]:
     return [name for name in dict.fromkeys(found) if name.startswith(PREFIX_MARK) and name != "@unknown"]
 
 
+def names_a_broker(step: Step) -> bool:
+    """Whether a request names broker 0, as the one that was recorded is called."""
+    resources = step.body.get("resources") or ()
+    rows = step.body.get("topics") or () if step.api in ("CreateTopics", "CreatePartitions") else ()
+    return (
+        step.api in BETWEEN_BROKERS
+        or any(row[0] == BROKER for row in resources)
+        or any(row[3:4] not in ((), ([],)) for row in rows)
+    )
+
+
 def new_prefix() -> str:
     return f"r{random.SystemRandom().randrange(10**6):06d}-"
 
@@ -169,8 +208,10 @@ class Judge:
         self._recording = recording
         self._skip, self._only = skip, only
         self._side = Side(host, port)
+        self._lanes: SimpleQueue[Side] = SimpleQueue()
         self._broker: Broker | None = None
         self._unanswered: set[str] = set()  # APIs of which the broker left a request without an answer
+        self._trials: Counter[Kind] = Counter()
         self.findings: dict[Kind, Finding] = {}
         self.held = 0
         self.held_whole = 0
@@ -182,12 +223,20 @@ class Judge:
             if not (self._side.has(key, offers[0]) and self._side.has(key, offers[1]))
         ]
         self._side.await_coordinators()
+        self._side.learn_id()
+        for _ in range(LANES):
+            lane = Side(host, port, LANE_SECONDS)
+            lane.versions = self._side.versions
+            lane.peer.learn_id(self._side.peer.node_id)
+            self._lanes.put(lane)
 
     def __enter__(self) -> Judge:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._side.peer.close()
+        while not self._lanes.empty():
+            self._lanes.get().peer.close()
         if self._broker is not None:
             self._reference.peer.close()
             self._broker.close()
@@ -206,18 +255,54 @@ class Judge:
             del reference.versions[ApiKey.CREATE_TOPICS]
         return reference
 
-    def seeds(self) -> Iterator[int]:
-        """The seeds that are recorded, of the families that are asked for."""
-        families = list(FAMILIES)
-        asked = [each for each in self._only if each in FAMILIES]
-        for seed in self._recording.digests:
-            family = families[seed % len(families)]
+    def names(self) -> Iterator[Name]:
+        """The conversations that are recorded, of the families and books that are asked for."""
+        asked = [each for each in self._only if each not in KEYS]
+        for name in self._recording.digests:
+            family = self._recording.family(name)
             if family not in self._skip and (not asked or family in asked):
-                yield seed
+                yield name
 
-    def judge(self, seed: int) -> None:
-        """Hold the conversation of a seed; what is answered otherwise becomes a finding, or is counted with one."""
-        whole = self._recording.script(seed)
+    def judge_all(self, names: Iterable[Name]) -> Iterator[None]:
+        """Judge conversations; yield now and then.
+
+        Several are held at once. What is answered otherwise is asked again, with nothing beside it. It ends with the
+        last conversation, or with MOST_FINDINGS. Raises OSError.
+        """
+        remaining, size = iter(names), FEW
+        with ThreadPoolExecutor(LANES) as threads:
+            while (chosen := list(islice(remaining, size))) and not self.is_full:
+                others = [
+                    each for each, same in zip(chosen, threads.map(self._is_alike, chosen), strict=True) if not same
+                ]
+                self.held += len(chosen) - len(others)
+                self.held_whole += len(chosen) - len(others)
+                size = FEW if others else min(2 * size, MANY)
+                yield
+                for name in others:
+                    if not self.is_full:
+                        self.judge(name)
+                        yield
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.findings) >= MOST_FINDINGS
+
+    def _is_alike(self, name: Name) -> bool:
+        script = self._recording.script(name)
+        if not all(map(self._can_ask, script)):
+            return False
+        lane = self._lanes.get()
+        try:
+            return digest_of(script, lane.hold(script, new_prefix())) == self._recording.digests[name]
+        except OSError:
+            return False  # it is told when the conversation is held alone
+        finally:
+            self._lanes.put(lane)
+
+    def judge(self, name: Name) -> None:
+        """Hold a conversation alone; what is answered otherwise becomes a finding, or is counted with one."""
+        whole = self._recording.script(name)
         places = [place for place, step in enumerate(whole) if self._can_ask(step)]
         script = [whole[place] for place in places]
         if len(script) < len(whole):  # what waits until a topic is deleted would wait for ever
@@ -228,9 +313,9 @@ class Judge:
         answers = self._side.hold(script, new_prefix())
         if len(script) == len(whole):
             self.held_whole += 1
-            if digest_of(whole, answers) == self._recording.digests[seed]:
+            if digest_of(whole, answers) == self._recording.digests[name]:
                 return
-        deltas = deltas_by_step(whole, self._recording.deltas.get(seed, ()))
+        deltas = deltas_by_step(whole, self._recording.deltas.get(name, ()))
         found = self._between(script, deltas, answers)
         if not found:
             return
@@ -243,21 +328,24 @@ class Judge:
             # Each request of this API would take as long again.
             self._unanswered.add(silent.step.api)
             cut = script[: position_of(script, silent.number) + 1]
-            self.findings.setdefault(silent.kind, Finding(seed, cut, silent))
-            return
+            self.findings.setdefault(silent.kind, Finding(name, cut, silent))
+            found = [each for each in found if each.number < silent.number]
         if not all(each.kind in self.findings for each in found):
             found = self._again(script, deltas, found)
+        for kind in {each.kind for each in found if each.kind in self.findings}:
+            self.findings[kind].count += 1
         for answered in found:
-            if answered.kind in self.findings:
-                self.findings[answered.kind].count += 1
-                break
-            if len(self.findings) < MOST_FINDINGS:
-                self._tell(seed, script, deltas, answered)
+            kind = answered.kind
+            if kind not in self.findings and not self.is_full and self._trials[kind] < MOST_TRIALS:
+                self._trials[kind] += 1
+                self._tell(name, script, deltas, answered)
 
     def _can_ask(self, step: Step) -> bool:
         if step.kind in ("look", "take", "drop"):
             return True
         if step.api in self._skip or step.api in self._unanswered:
+            return False
+        if self._side.peer.node_id and names_a_broker(step):
             return False
         return self._side.has(step.key, step.version)
 
@@ -268,7 +356,7 @@ class Judge:
         kafkas = self._reference.hold(script, new_prefix())
         found = []
         asked = [step for step in script if step.kind != "drop"]
-        for number, (step, theirs, mine) in enumerate(zip(asked, kafkas, answers, strict=True)):
+        for number, (step, theirs, mine) in enumerate(zip(asked, kafkas, answers, strict=False)):
             expected = theirs
             for delta in deltas.get(id(step), ()):
                 expected = patched(expected, delta.path, delta.value)
@@ -276,7 +364,7 @@ class Judge:
                 expected, mine = of_version(step, expected), of_version(step, mine)
             fields = differing(expected, mine)
             if fields and (not self._named_apis or step.api in self._named_apis):
-                found.append(Answered(number, step, fields))
+                found.append(Answered(number, step, fields).without(self.findings.keys()))
         return found
 
     @cached_property
@@ -294,7 +382,7 @@ class Judge:
         self.vanished += bool(found) and not kept
         return kept
 
-    def _tell(self, seed: int, script: Script, deltas: dict[int, list[Delta]], answered: Answered) -> None:
+    def _tell(self, name: Name, script: Script, deltas: dict[int, list[Delta]], answered: Answered) -> None:
         """Make the conversation of a new kind small, and keep it, unless it only follows from another kind."""
         until = time.monotonic() + SHRINK_SECONDS
 
@@ -304,12 +392,13 @@ class Judge:
             )
 
         cut = script[: position_of(script, answered.number) + 1]
-        small = fewer_steps(cut if shows(cut) else script, shows)
+        begun = next((each for each in (essential_steps(cut), cut) if shows(each)), script)
+        small = fewer_steps(begun, shows)
         found = self._differing(small, deltas)
         shown = next((each for each in found if each.kind == answered.kind), answered)
         if any(each.kind in self.findings and each.number < shown.number for each in found):
             return  # it follows from what is known
-        self.findings[answered.kind] = Finding(seed, small, shown)
+        self.findings[answered.kind] = Finding(name, small, shown)
 
 
 def position_of(script: Script, number: int) -> int:

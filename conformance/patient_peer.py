@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from minibroker.conformance.conversation import SocketPeer, body_at, first_error
+from minibroker.conformance.conversation import NO_ANSWER, SocketPeer, Transcript, body_at, first_error
 from minibroker.conformance.requests import frame
 from minibroker.conformance.steps import PREFIX_MARK, Script, Step
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
@@ -32,6 +32,10 @@ class PatientPeer(SocketPeer):
     def hold(self, script: Script, prefix: str) -> list[Any]:
         self._prefix = prefix
         return super().hold(script, prefix)
+
+    def _goes_on(self, transcript: Transcript) -> bool:
+        """Stop behind an answer that does not come: what follows it says nothing."""
+        return transcript.answers[-1:] != [NO_ANSWER]
 
     def wait_for_settings(self, seconds: float) -> None:
         """Wait so long whenever configs are altered, since no request tells when they are in effect."""

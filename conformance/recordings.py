@@ -1,4 +1,4 @@
-"""The answers of a release of Apache Kafka to the generated conversations: a digest for each seed.
+"""The answers of a release of Apache Kafka to the conversations of books, and to generated ones: a digest for each.
 
 A digest says only whether answers are Apache Kafka's. Field by field they come from a minibroker, which is asked once a
 broker has answered otherwise: where Apache Kafka answered otherwise than that, the recording has the fields (`Delta`).
@@ -13,17 +13,20 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.broker.config.profiles import RELEASES
 from minibroker.conformance.answers import Plain, differing
-from minibroker.conformance.generator import generated
-from minibroker.conformance.steps import Batch, Joined, Script, Step, Wrapper
+from minibroker.conformance.generator import FAMILIES, generated
+from minibroker.conformance.steps import Batch, Joined, Script, Step, Wrapper, read_script
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.schema import Array
 
 FOLDER = Path(__file__).parent / "recorded"
+BOOKS = "books.json.gz"
+Name = int | str  # of a conversation: the seed of a generated one, the title of one of a book
 NAMES = {"2.0": "2.0.1", "3.9": "3.9.1", "4.4": "4.4.0"}
 DIGEST_CHARACTERS = 10
 FETCH, FIRST_VERSION_OF_BATCHES = 1, 4
@@ -41,12 +44,12 @@ class Delta(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """The versions that a release offers, and by seed the digest of its answers."""
+    """The versions that a release offers, and of each conversation the digest of its answers."""
 
     name: str  # as in --as
     versions: Mapping[int, tuple[int, int]]
-    digests: Mapping[int, str]
-    deltas: Mapping[int, Sequence[Delta]]
+    digests: Mapping[Name, str]
+    deltas: Mapping[Name, Sequence[Delta]]
 
     @property
     def release(self) -> str:
@@ -57,30 +60,54 @@ class Recording(NamedTuple):
         """The profile that a minibroker answers with in place of this release; None if it is the newest."""
         return self.name if self.name in RELEASES else None
 
-    def script(self, seed: int) -> Script:
-        return script_of(seed, self.versions)
+    def script(self, name: Name) -> Script:
+        return script_of(name, self.versions)
+
+    def family(self, name: Name) -> str:
+        """The book of a conversation, or the family of a generated one; some books are called like a family."""
+        return book_of(name) if isinstance(name, str) else list(FAMILIES)[name % len(FAMILIES)]
+
+
+@cache
+def books() -> dict[str, dict[str, str]]:
+    """Of each book its conversations: by title their scripts as text."""
+    found: dict[str, dict[str, str]] = json.loads(gzip.decompress((FOLDER / BOOKS).read_bytes()))
+    return found
+
+
+def book_of(title: str) -> str:
+    return next(book for book, scripts in books().items() if title in scripts)
 
 
 def read_recording(name: str) -> Recording:
     kept = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
     versions = {int(key): (first, last) for key, (first, last) in kept["versions"].items()}
-    digests = {int(seed): digest for seed, digest in kept["digests"].items()}
-    deltas = {int(seed): [Delta(*each) for each in rows] for seed, rows in kept["deltas"].items()}
+    digests = {name_of(text): digest for text, digest in kept["digests"].items()}
+    deltas = {name_of(text): [Delta(*each) for each in rows] for text, rows in kept["deltas"].items()}
     return Recording(name, versions, digests, deltas)
 
 
+def name_of(text: str) -> Name:
+    return int(text) if text.isdecimal() else text
+
+
 def write_recording(recording: Recording) -> None:
-    """Write what holds no time: the same answers are the same bytes."""
     kept = recording._asdict()
     del kept["name"]
+    write(f"{recording.name}.json.gz", kept)
+
+
+def write(file_name: str, kept: Any) -> None:
+    """Write what holds no time: the same answers are the same bytes."""
     text = json.dumps(kept, separators=(",", ":"))
-    (FOLDER / f"{recording.name}.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    (FOLDER / file_name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
-def script_of(seed: int, versions: Mapping[int, tuple[int, int]]) -> Script:
-    """The conversation of a seed, in versions that a release offers."""
+def script_of(name: Name, versions: Mapping[int, tuple[int, int]]) -> Script:
+    """A conversation in versions that a release offers."""
     has_old_formats = versions[FETCH][0] < FIRST_VERSION_OF_BATCHES
-    return [in_versions(step, versions, has_old_formats=has_old_formats) for step in generated(seed)]
+    script = read_script(books()[book_of(name)][name]) if isinstance(name, str) else generated(name)
+    return [in_versions(step, versions, has_old_formats=has_old_formats) for step in script]
 
 
 def in_versions(step: Step, versions: Mapping[int, tuple[int, int]], *, has_old_formats: bool) -> Step:
@@ -110,7 +137,7 @@ def without_old_formats(value: Any) -> Any:
 def digest_of(script: Script, answers: Sequence[Plain]) -> str:
     """The digest of a conversation's answers: of the fields that its versions have."""
     asked = [step for step in script if step.kind != "drop"]
-    whole = [of_version(step, answer) for step, answer in zip(asked, answers, strict=True)]
+    whole = [of_version(step, answer) for step, answer in zip(asked, answers, strict=False)]  # none behind NO_ANSWER
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 

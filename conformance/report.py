@@ -27,10 +27,11 @@ class Report(NamedTuple):
     release: str
     judge: Judge
     seconds: float
+    ended: str = ""  # why it ended before all was asked
 
     @property
     def is_alike(self) -> bool:
-        return not self.judge.findings and not self.judge.lacks
+        return not (self.judge.findings or self.judge.lacks or self.ended)
 
     @property
     def summary(self) -> str:
@@ -44,7 +45,7 @@ class Report(NamedTuple):
             parts.insert(1, f"{judge.held - judge.held_whole} of them without what the broker lacks")
         if judge.vanished:
             parts.append(f"{judge.vanished} more that went away when held again")
-        return ", ".join(parts)
+        return ", ".join([*parts, self.ended] if self.ended else parts)
 
     @property
     def title(self) -> str:
@@ -70,12 +71,13 @@ class Report(NamedTuple):
             "release": self.release,
             "conversations": judge.held,
             "seconds": round(self.seconds, 1),
+            "ended": self.ended,
             "lacks": [{"api": each.api, "offers": each.offers, "has": each.has} for each in judge.lacks],
             "differences": [
                 {
                     "api": finding.answered.step.api,
                     "version": finding.answered.step.version,
-                    "seed": finding.seed,
+                    "seed": finding.name,
                     "conversations": finding.count,
                     "script": script_text(finding.script),
                     "answer": finding.answered.number,
@@ -123,7 +125,8 @@ def lacked(lack: Lack) -> str:
 def heading(finding: Finding) -> str:
     kind = finding.answered.kind
     where = f"{kind.api} {kind.path}".rstrip()
-    return f"{where}, in {counted(finding.count, 'conversation')}; seed {finding.seed}"
+    name = f"seed {finding.name}" if isinstance(finding.name, int) else f'"{finding.name}"'
+    return f"{where}, in {counted(finding.count, 'conversation')}; {name}"
 
 
 def steps_of(finding: Finding) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from minibroker.conformance.steps import Batch, Joined, Script, Step
+from minibroker.conformance.steps import Batch, Joined, ProducerOf, Script, SessionOf, Step, Told
 
 MAX_TRIALS = 250
 
@@ -47,6 +47,29 @@ def fewer_steps(script: Script, accepts: Callable[[Script], bool]) -> Script:
         if size == 1 and not has_changed:
             return script
         size = max(1, size // 2)
+
+
+def essential_steps(script: Script) -> Script:
+    """The last step, the first one, which creates the topics, and those whose answers the last one uses."""
+    last = script[-1]
+    kept, used = [last], set(used_by(last.body))
+    for step in reversed(script[:-1]):
+        is_awaited = last.kind in ("look", "take") and step.kind == "park" and step.connection == last.connection
+        if step is script[0] or is_awaited or step.name in used:
+            kept.append(step)
+            used |= set(used_by(step.body))
+    return kept[::-1]
+
+
+def used_by(value: Any) -> Iterator[str]:
+    """The names of the steps whose answers are put into a request."""
+    if isinstance(value, Told | SessionOf | ProducerOf):
+        yield value.step
+    elif isinstance(value, Batch):
+        yield from used_by(value.producer)
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from used_by(each)
 
 
 def smaller_steps(step: Step) -> Iterator[Step]:

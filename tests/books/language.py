@@ -200,7 +200,9 @@ def line_of(text: str) -> Line:
     return Line(bool(again), source or "", bool(start), name or "", word, rest or "")
 
 
-def step_of(text: str, defaults: Mapping[str, str], known: dict[str, Any]) -> Step:
+def step_of(
+    text: str, defaults: Mapping[str, str], known: dict[str, Any], verbs: Mapping[str, Any] | None = None
+) -> Step:
     line = line_of(text)
     options: dict[str, Any] = {"name": line.name}
     if line.again:
@@ -210,7 +212,7 @@ def step_of(text: str, defaults: Mapping[str, str], known: dict[str, Any]) -> St
     if line.word in KEYS:
         return call(line.word, int(line.version), **(options | line.body(defaults, known)))
     arguments, more = line.arguments(known)
-    step: Step = VERBS[line.word](*arguments, **({} if line.word in OF_CONNECTIONS else options), **more)
+    step: Step = (verbs or VERBS)[line.word](*arguments, **({} if line.word in OF_CONNECTIONS else options), **more)
     return step
 
 

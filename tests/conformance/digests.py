@@ -1,7 +1,8 @@
 """python -m tests.conformance.digests NAME: record the digests of what Apache Kafka answers, for `minibroker conform`.
 
-NAME is 2.0, 3.9 or 4.4. A seed is recorded if Apache Kafka answers it alike twice. What a minibroker answers otherwise
-is recorded with it, unless that is much.
+NAME is 2.0, 3.9 or 4.4. A conversation is recorded if Apache Kafka answers it alike twice. What a minibroker answers
+otherwise is recorded with it, unless that is much. `--books` records those of the books anew (`portable.py`), and
+leaves the generated ones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,17 +26,22 @@ from minibroker.conformance.conversation import NO_ANSWER
 from minibroker.conformance.holding import SETTINGS, cleaning, first_difference, wait_for_coordinator
 from minibroker.conformance.patient_peer import PatientPeer
 from minibroker.conformance.recordings import (
+    BOOKS,
     NAMES,
     Delta,
+    Name,
     Recording,
     deltas_between,
     digest_of,
+    read_recording,
     script_of,
+    write,
     write_recording,
 )
 from minibroker.conformance.steps import Script
 from minibroker.protocol.api import ApiKey
 from tests.conformance.pair import KAFKA_SETTINGS, PREFIX
+from tests.conformance.portable import can_be_asked, portable
 
 MOST_DELTAS = 2000  # characters of a conversation
 ANSWER_SECONDS = 3.0
@@ -64,30 +70,47 @@ def patient(host: str, port: int) -> PatientPeer:
 
 
 def held(peer: PatientPeer, script: Script, number: int) -> list[Plain]:
-    return peer.hold([*script, cleaning(script)], PREFIX.format(number))[:-1]
+    answers = peer.hold(script, PREFIX.format(number))
+    peer.hold([cleaning(script)], PREFIX.format(number))
+    return answers
 
 
-def record(name: str, most: int, directory: Path) -> None:
+def record(
+    name: str, asked: Iterable[Name], most: int, directory: Path, before: Mapping[Name, tuple[str, list[Delta]]]
+) -> None:
+    """Record conversations until so many are kept, beside those of `before`."""
     act_as = name if name in RELEASES else None
     ours = Broker(settings=SETTINGS | {"broker.id": 0}, act_as=act_as)
-    digests: dict[int, str] = {}
-    deltas: dict[int, list[Delta]] = {}
+    digests: dict[Name, str] = {}
+    deltas: dict[Name, list[Delta]] = {}
+
+    def keep() -> None:
+        kept = digests | {each: digest for each, (digest, _) in before.items()}
+        fields = deltas | {each: rows for each, (_, rows) in before.items() if rows}
+        write_recording(Recording(name, versions, kept, fields))
+        print(f"{len(digests)} recorded, {len(deltas)} of them with fields", flush=True)
+
     with apache_kafka(name, directory) as kafka, ours, ThreadPoolExecutor(1) as other:
         host, port = ours.bootstrap_servers.split(":")
         reference, truth = patient(host, int(port)), patient(*kafka)
         truth.wait_for_settings(SETTINGS_SECONDS)
         rows = truth.asked(ApiKey.API_VERSIONS, 0).api_keys
         versions = {row.api_key: (row.min_version, row.max_version) for row in rows}
-        for seed in itertools.count(1):
+        for number, seed in enumerate(asked, 1):
             script = script_of(seed, versions)
-            answered = other.submit(held, reference, script, 2 * seed)
-            first = held(truth, script, 2 * seed)
-            again = held(truth, script, 2 * seed + 1)
+            if not (all(step.key in versions for step in script) and can_be_asked(script)):
+                continue
+            answered = other.submit(held, reference, script, 2 * number)
+            first = held(truth, script, 2 * number)
+            again = held(truth, script, 2 * number + 1)
             mine = answered.result()
-            if NO_ANSWER in first:  # it would cost whoever is judged so long
+            if NO_ANSWER in first or NO_ANSWER in again:  # it would cost whoever is judged so long
                 continue
             if digest_of(script, first) != digest_of(script, again):
                 print(f"{seed}: twice, {first_difference(script, first, again)}", flush=True)
+                continue
+            if NO_ANSWER in mine:
+                print(f"{seed}: minibroker does not answer", flush=True)
                 continue
             found = deltas_between(first, mine) if digest_of(script, first) != digest_of(script, mine) else []
             if found:
@@ -95,17 +118,29 @@ def record(name: str, most: int, directory: Path) -> None:
             if len(json.dumps(found)) <= MOST_DELTAS:
                 digests[seed] = digest_of(script, first)
                 deltas |= {seed: found} if found else {}
-            if seed % 100 == 0 or len(digests) == most:
-                write_recording(Recording(name, versions, digests, deltas))
-                print(f"{seed}: {len(digests)} recorded, {len(deltas)} of them with fields", flush=True)
+            if number % 100 == 0:
+                keep()
             if len(digests) == most:
                 break
+        keep()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.digests", description=__doc__)
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--books", action="store_true", help="the conversations of books")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        record(options.name, options.seeds, Path(made))
+        if options.books:
+            write(BOOKS, books := portable())
+            titles = [title for book in books.values() for title in book]
+            recorded = read_recording(options.name)
+            generated: dict[Name, tuple[str, list[Delta]]] = {
+                each: (digest, list(recorded.deltas.get(each, ())))
+                for each, digest in recorded.digests.items()
+                if isinstance(each, int)
+            }
+            record(options.name, titles, len(titles), Path(made), generated)
+        else:
+            record(options.name, itertools.count(1), options.seeds, Path(made), {})

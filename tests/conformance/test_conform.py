@@ -9,22 +9,25 @@ from pathlib import Path
 import pytest
 
 from minibroker import Broker
+from minibroker.conformance import judge
 from minibroker.conformance.__main__ import main
 from minibroker.conformance.holding import SETTINGS
 from minibroker.conformance.recordings import read_recording
-from tests.conformance.planted import found
-from tests.mutants.table import mutants
+from tests.conformance.planted import MUTANTS, WRONG, found
 
 pytestmark = pytest.mark.integration
-# Mistakes that conversations of Apache Kafka 2.0.1 show, and after how many at most.
-PLANTED = {
-    "In versions 0 to 2 the byte limit is hard": 40,
-    "OffsetFetch of version 0 has an error for a partition without an offset": 80,
-    "Each rebalance begins a new generation": 40,
-    "A group with members cannot be deleted": 40,
-    "A member that leaves no longer counts for the protocols of the group": 40,
-    "A member that leaves is removed, and the others rebalance": 40,
+MOST = 600  # conversations until a mistake is found
+QUICK = {  # with the conversations that show it
+    "base offset of an append": "producing",
+    "each member leads": "groups",
+    "Each rebalance begins a new generation": "groups",
 }
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what makes conversations small: it has a test of its own."""
+    monkeypatch.setattr(judge, "SHRINK_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def broker() -> Iterator[Broker]:
 def test_a_broker_that_answers_as_apache_kafka_has_no_difference(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main([broker.bootstrap_servers, "--as", "2.0", "--seeds", "30"])
+    status = main([broker.bootstrap_servers, "--as", "2.0", "--seeds", "30", "--only", "sessions"])
 
     printed = capsys.readouterr().out
     assert "30 conversations in" in printed
@@ -57,7 +60,9 @@ def test_a_difference_has_its_requests_and_both_answers(broker: Broker, capsys: 
 
 
 def test_an_api_that_is_skipped_is_not_lacking(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    main([broker.bootstrap_servers, "--as", "4.4", "--seeds", "1", "--skip", "fetch", "-o", "html"])
+    main(
+        [broker.bootstrap_servers, "--as", "4.4", "--seeds", "1", "--only", "records", "--skip", "fetch", "-o", "html"]
+    )
 
     page = capsys.readouterr().out
     assert page.startswith("<!doctype html>")
@@ -86,11 +91,12 @@ def test_what_cannot_be_done_is_one_line(
     assert ended == status
 
 
-@pytest.mark.parametrize("behaviour", PLANTED)
-def test_a_mistake_is_found(behaviour: str, tmp_path: Path) -> None:
-    mutant = next(each for each in mutants() if each.behaviour == behaviour)
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.nightly) for name in (*WRONG, *MUTANTS)]
+)
+def test_a_mistake_is_found(name: str, tmp_path: Path) -> None:
+    count, kind = found(name, tmp_path, read_recording("2.0"), MOST, {QUICK[name]} if name in QUICK else ())
 
-    count, kind = found(mutant, tmp_path, read_recording("2.0"), PLANTED[behaviour])
-
-    assert count, f"{behaviour}: not found in {PLANTED[behaviour]} conversations"
+    assert count, f"{name}: not found in {MOST} conversations"
     assert kind
