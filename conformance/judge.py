@@ -392,13 +392,23 @@ class Judge:
             )
 
         cut = script[: position_of(script, answered.number) + 1]
-        begun = next((each for each in (essential_steps(cut), cut) if shows(each)), script)
-        small = fewer_steps(begun, shows)
+        if is_of_the_whole(answered, deltas):
+            small = cut
+        else:
+            begun = next((each for each in (essential_steps(cut), cut) if shows(each)), script)
+            small = fewer_steps(begun, shows)
         found = self._differing(small, deltas)
         shown = next((each for each in found if each.kind == answered.kind), answered)
         if any(each.kind in self.findings and each.number < shown.number for each in found):
             return  # it follows from what is known
         self.findings[answered.kind] = Finding(name, small, shown)
+
+
+def is_of_the_whole(answered: Answered, deltas: dict[int, list[Delta]]) -> bool:
+    """Whether the recording has a number or records there, which would be others after fewer requests."""
+    path, value, _ = answered.fields[0]
+    is_of_state = isinstance(value, int | list) and not path.endswith("error_code")
+    return is_of_state and any(delta.path == path for delta in deltas.get(id(answered.step), ()))
 
 
 def position_of(script: Script, number: int) -> int:

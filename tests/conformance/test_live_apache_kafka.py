@@ -50,5 +50,5 @@ def test_a_release_has_no_difference_to_its_own_recording(name: str, tmp_path: P
         for _ in judge.judge_all(sample(recording)):
             pass
 
-    assert [str(kind) for kind in judge.findings] == []
+    assert [f"{finding.name}: {kind}" for kind, finding in judge.findings.items()] == []
     assert judge.lacks == []
