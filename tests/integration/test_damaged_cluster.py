@@ -97,11 +97,13 @@ COMMANDS = [
     Try("transactions list", "held-1x+ +Ongoing(.*\n)*held-2x+ +Ongoing", "held-1x+ +Ongoing", NAMED),
     Try("transactions describe held-1", "Ongoing"),
     Try("transactions describe held-2", "Ongoing", REASON, REFUSED),
+    Try("features describe", "transaction.version"),
     Try("metrics show", 'partition_current_offset{partition="2",topic="spread"} 3.0', asks=NAMED),
 ]
 WRITES = re.compile(
     "topics (create|grow|delete|delete-records|elect|move)|produce|groups delete|configs (set|unset)|acls (add|remove)|"
-    "quotas (set|remove)|users (add|remove)|transactions abort|metrics serve|jobs checkpoint"
+    "quotas (set|remove)|users (add|remove)|transactions abort|features (upgrade|downgrade)|metrics serve|"
+    "jobs checkpoint"
 )
 PAGES = [
     Try("/readyz", "ok"),

@@ -222,7 +222,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
         "minibroker/spark_jobs/Sending.java",
         "minibroker/broker/wings/looking/metrics.txt",
         "minibroker/metrics/dashboard.txt",
-        *(f"minibroker/conformance/recorded/{name}.json.gz" for name in NAMES),
+        *(f"minibroker/conformance/recorded/{name}.json.gz" for name in (*NAMES, "books")),
     }
     assert inside == modules_in_the_tree() | files_of_the_page() | others
     assert wheel.name == f"minibroker-{minibroker.__version__}-py3-none-any.whl"
