@@ -42,6 +42,7 @@ TOPIC = "orders"
 FEW = 5
 HELD_SECONDS = 4.0  # far below replica.lag.time.max.ms
 PATIENCE_SECONDS = 30.0
+SHOWN_SECONDS = 3.0  # within which a new leader shows all that it has
 START_SECONDS = 120.0  # on a busy machine
 LOST = (
     "An answer to acks=1 says that the leader has the record, and no answer was waited for where there is no callback."
@@ -140,6 +141,16 @@ def values(cluster: Cluster) -> list[str]:
 
 
 def unfound(cluster: Cluster, claimed: list[str], orders: list[str]) -> list[str]:
-    """The orders that were printed, and are not in the log that is left."""
-    here = set(values(cluster))
-    return [each for each in orders if each in claimed and each not in here]
+    """The orders that were printed, and are not in the log that is left.
+
+    A new leader shows its last records once its followers have told it that they have them.
+    """
+    missing: list[str] = []
+
+    def is_all_there() -> bool:
+        here = set(values(cluster))
+        missing[:] = [each for each in orders if each in claimed and each not in here]
+        return not missing
+
+    waited(is_all_there, SHOWN_SECONDS)
+    return missing
