@@ -130,13 +130,15 @@ class Leading:
 
     # -- high watermark ---------------------------------------------------------------------------------------
 
-    def maybe_increment_high_watermark(self, now_ms: int, *, is_new_leader: bool = False) -> bool:
+    def maybe_increment_high_watermark(self, now_ms: int) -> bool:
         """Move the high watermark to the least end of the replicas that count. Return whether it moved.
 
-        Of its own log a leader counts what flush.messages allows to serve; a new leader counts all of it, as no
-        append waits for an fsync. Without followers `now_ms` is not used.
+        Of its own log a leader counts what flush.messages allows to serve, and what it had when its term began: no
+        append waits for the fsync of that. Without followers `now_ms` is not used.
         """
-        committed = self.log.log_end_offset_metadata if is_new_leader else self.log.durable_end_metadata
+        committed = self.log.durable_end_metadata
+        if committed.message_offset < self.leader_epoch_start_offset:
+            committed = self.log.convert_to_offset_metadata(self.leader_epoch_start_offset)
         if self.remote_replicas:
             committed = self._least_end(committed, now_ms)
         return self.log.move_high_watermark(committed)

@@ -179,7 +179,7 @@ class Partitions:
             now_ms=now_ms,
             known={} if before is None else before.remote_replicas,
         )
-        leading.maybe_increment_high_watermark(now_ms, is_new_leader=True)
+        leading.maybe_increment_high_watermark(now_ms)
         return leading
 
     def _stop(self, topic_partition: TopicPartition, decision: StopReplica) -> None:

@@ -62,7 +62,6 @@ class Log:
         "cleaned_offset",
         "config",
         "converted_records",
-        "found_end_offset",
         "high_watermark",
         "is_being_cleaned",
         "last_flush_ms",
@@ -101,7 +100,6 @@ class Log:
         self._high_watermark = LogOffsetMetadata(log_start_offset)
         self.high_watermark = log_start_offset
         self.recovery_point = recovery_point
-        self.found_end_offset = log_end_offset  # by the start, less what was truncated since
         self.last_flush_ms = now_ms
         self.cleaned_offset: int | None = None  # the log has been compacted up to here
         self.is_being_cleaned = False  # retention waits meanwhile
@@ -146,12 +144,10 @@ class Log:
     def durable_end_metadata(self) -> LogOffsetMetadata:
         """The offset up to which flush.messages allows reads: the log's end, or the recovery point until a flush.
 
-        What a start found counts as flushed: no append waits for its fsync. Raises KafkaError of a log that refuses.
+        Raises KafkaError of a log that refuses.
         """
         if self.is_flush_due:
-            return self.convert_to_offset_metadata(
-                max(self.recovery_point, self.found_end_offset, self.log_start_offset)
-            )
+            return self.convert_to_offset_metadata(max(self.recovery_point, self.log_start_offset))
         return self.log_end_offset_metadata
 
     @property
@@ -583,7 +579,6 @@ class Log:
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
-        self.found_end_offset = min(self.found_end_offset, offset)
         self._end_metadata = None
         if self.cleaned_offset is not None:  # records that will be written behind the offset are not compacted
             self.cleaned_offset = min(self.cleaned_offset, offset)

@@ -151,6 +151,31 @@ async def test_row_54_a_follower_commits_nothing_before_flush_messages_has_it_on
     assert replica_manager.partitions.led(where).log.high_watermark == 1
 
 
+async def test_what_a_start_finds_is_committed_once_its_followers_have_it_without_another_append(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    patient = {"replica_lag_time_max_ms": 10**9}  # time jumps far while a thread flushes
+    broker = make_broker(tmp_path / "one", **patient)
+    await assign(broker, "t", [0, 1], flush_messages=1)
+    await follow(broker, "t", 0)  # it is in sync
+    await broker.write("t", batch_of())
+
+    again = make_broker(shutil.copytree(tmp_path / "one", tmp_path / "crashed"), **patient)
+    log = again.log_of("t")
+    assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (1, 0, 0)
+    await follow(again, "t", 1)
+    assert (log.recovery_point, log.high_watermark) == (0, 1)
+
+    waiting = again.parts.replica_manager.append(
+        {TopicPartition("t", 0): memoryview(batch_of())}, required_acks=1, timeout_ms=1000
+    )
+    await follow(again, "t", 2)
+    assert log.high_watermark == 1, "an append waits for its fsync"
+    assert isinstance(waiting, Pending)
+    await waiting.wait()
+    assert log.high_watermark == 2
+
+
 async def test_while_a_change_of_the_isr_is_saved_the_larger_set_counts(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     asked: list[IsrChanges] = []

@@ -299,7 +299,7 @@ class Scope:
             now_ms=0,
             known=known,
         )
-        leading.maybe_increment_high_watermark(0, is_new_leader=True)
+        leading.maybe_increment_high_watermark(0)
         return put(world, broker_id, log.as_node(lead_of(leading)))
 
     def _steps_of_leader(self, world: World, broker_id: int, node: Node, lead: Lead) -> Iterator[tuple[str, World]]:

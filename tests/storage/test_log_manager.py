@@ -285,21 +285,6 @@ class TestUpkeep:
         manager.flush_dirty_logs(NOW_MS)
         assert log.recovery_point == 2
 
-    def test_what_a_crash_left_is_shown_without_another_append(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, config := replace(CONFIG, flush_messages=1))
-        append(log_in(manager), "a")
-        crash(manager)
-
-        log = log_in(opened(tmp_path, config))
-
-        assert (log.log_end_offset, log.unflushed_messages) == (1, 1)
-        assert log.durable_end_metadata.message_offset == 1
-        append(log, "b")
-        assert log.durable_end_metadata.message_offset == 1
-        log.truncate_to(0, now_ms=NOW_MS)
-        append(log, "c")
-        assert log.durable_end_metadata.message_offset == 0
-
     def test_each_flush_of_each_log_counts_with_its_time(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, replace(CONFIG, flush_ms=0))
         for key in (ORDERS, OTHERS):
