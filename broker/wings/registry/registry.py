@@ -33,10 +33,18 @@ DEFAULT_LEVEL = "BACKWARD"
 READWRITE, IMPORT = "READWRITE", "IMPORT"
 MODES = (READWRITE, "READONLY", "READONLY_OVERRIDE", IMPORT)
 PARSED_MAX = 256
+IDENTITIES_MAX = 16_384  # a new schema is compared with that of each stored one
 LATEST = "latest"
 VERSION_MAX = 2**31 - 1
 
 parsed = lru_cache(PARSED_MAX)(lambda kind, text, references: parse(kind, text, dict(references)))
+
+
+@lru_cache(IDENTITIES_MAX)
+def identity_of(kind: str, text: str, references: tuple[tuple[str, str], ...], normalize: bool) -> str:
+    """The text that equal schemas have in common. Raises as `parse`."""
+    schema = parsed(kind, text, references)
+    return str(schema.normalized() if normalize else schema.identity)
 
 
 class Given(NamedTuple):
@@ -131,22 +139,12 @@ class Registry:
             raise refusals.SCHEMA_NOT_FOUND()
         return found
 
-    async def _identity(self, given: Given | Version, normalize: bool) -> str:
-        schema = await self.schema(given)
-        return await threads.run_sync(schema.normalized) if normalize else schema.identity
-
     async def _same(self, versions: Iterable[Version], given: Given, normalize: bool) -> Version | None:
-        """The first of these versions that has this schema, whatever registry has written its text."""
-        identity = await self._identity(given, normalize)
-        for each in versions:
-            try:
-                if (each.kind, each.references) == (given.kind, given.references) and (
-                    each.text == given.text or await self._identity(each, normalize) == identity
-                ):
-                    return each
-            except refusals.Refusal:  # stored by a registry that takes more than this one
-                continue
-        return None
+        """The first of these versions that has this schema, whatever registry has written its text. Raises Refusal."""
+        await self.schema(given)
+        alike = [each for each in versions if (each.kind, each.references) == (given.kind, given.references)]
+        references = tuple(self._referred(given.references).items())
+        return await threads.run_sync(first_same, alike, given, references, normalize)
 
     async def unlike(
         self, level: str, given: Given, previous: Sequence[Version], *, normalize: bool = False
@@ -290,6 +288,20 @@ class Registry:
                 raise refusals.SUBJECT_NOT_FOUND(subject)
             await self._log.write({key_of(MODE, subject): None})
             return found or READWRITE
+
+
+def first_same(
+    versions: Iterable[Version], given: Given, references: tuple[tuple[str, str], ...], normalize: bool
+) -> Version | None:
+    """The first of these versions, of a schema with the type and the references of `given`, that is the same."""
+    identity = identity_of(given.kind, given.text, references, normalize)
+    for each in versions:
+        try:
+            if each.text == given.text or identity_of(each.kind, each.text, references, normalize) == identity:
+                return each
+        except (SchemaError, ModuleNotFoundError):  # stored by a registry that takes more than this one
+            continue
+    return None
 
 
 def number_of(text: str) -> int | None:
