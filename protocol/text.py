@@ -98,3 +98,17 @@ def without_java_types(message: str) -> str:
 def as_utc(timestamp_ms: int) -> str:
     date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
     return f"{date}.{timestamp_ms % 1000:03d}Z"
+
+
+def json_object(data: bytes | bytearray, example: str) -> dict[str, Any]:
+    """The object in the body of an HTTP request, an empty one without a body.
+
+    Raises ValueError with what to correct; `example` shows an object.
+    """
+    try:
+        value = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise ValueError("the body is not JSON; correct it") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"the body is not an object, such as {example}; correct it")
+    return value

@@ -14,6 +14,7 @@ from minibroker.broker.wings.registry.records import Version
 from minibroker.broker.wings.registry.refusals import Refusal
 from minibroker.broker.wings.registry.registry import Registry, given_of, number_of
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.text import json_object
 from minibroker.schemas.schema import PROTOBUF
 
 JSON_TYPE = b"application/vnd.schemaregistry.v1+json"
@@ -299,9 +300,6 @@ async def body_of(receive: Any) -> Mapping[str, Any]:
         if not message.get("more_body"):
             break
     try:
-        value = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        raise Refusal(400, "the body is not JSON; correct it") from None
-    if not isinstance(value, dict):
-        raise Refusal(400, 'the body is not an object, such as {"schema": "..."}; correct it')
-    return value
+        return json_object(body, '{"schema": "..."}')
+    except ValueError as error:
+        raise Refusal(400, str(error)) from None

@@ -20,6 +20,7 @@ from minibroker import patience
 from minibroker.admin.outcomes import Outcome
 from minibroker.any_cluster.shortfalls import noting
 from minibroker.errors import BadValue, BrokerError, CommandFailed
+from minibroker.protocol.text import json_object
 
 BODY_BYTES_MAX = 8 << 20
 TEXT_MAX = 1_000  # characters of a parameter
@@ -147,12 +148,9 @@ async def json_body(request: Request) -> dict[str, Any]:
         if len(body) > BODY_BYTES_MAX:
             raise Refused(413, f"a request may have {BODY_BYTES_MAX:,} bytes; send less")
     try:
-        value = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        raise Refused(400, "the body is not JSON; correct it") from None
-    if not isinstance(value, dict):
-        raise Refused(400, 'the body is not an object, such as {"value": "hello"}; correct it')
-    return value
+        return json_object(body, '{"value": "hello"}')
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
 
 
 def in_path(request: Request, name: str) -> str:
