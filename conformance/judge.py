@@ -296,7 +296,7 @@ class Judge:
         try:
             return digest_of(script, lane.hold(script, new_prefix())) == self._recording.digests[name]
         except OSError:
-            return False  # it is told when the conversation is held alone
+            return False  # `judge` holds the conversation alone then, and reports the error
         finally:
             self._lanes.put(lane)
 

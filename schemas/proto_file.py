@@ -150,7 +150,7 @@ def entry_name(field: str) -> str:
 
 
 def entry_of(element: ast.MapField) -> Any:
-    """The message of a map's entries."""
+    """The message type of a map field's entries."""
     types = {"key": element.key_type, "value": element.value_type}
     return descriptor_pb2.DescriptorProto(
         name=entry_name(element.name),

@@ -262,7 +262,7 @@ def in_oneof(field: Any) -> bool:
 
 
 def entry_of(message: Any, field: Any) -> Any:
-    """The message of a map's entries; None for a field that is no map."""
+    """The message type of a map field's entries, None for any other field."""
     name = field.type_name.rpartition(".")[2]
     return next((each for each in message.nested_type if each.options.map_entry and each.name == name), None)
 

@@ -23,7 +23,7 @@ LEVELS = (NONE, *(kind + each for kind in (BACKWARD, FORWARD, "FULL") for each i
 
 
 class SchemaError(ValueError):
-    """The text is no schema of its type; the message says where, as its library has it."""
+    """The text is not a schema of its type; the message names the place, in the words of the type's library."""
 
 
 class Reason(NamedTuple):

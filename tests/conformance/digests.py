@@ -104,7 +104,7 @@ def record(
             first = held(truth, script, 2 * number)
             again = held(truth, script, 2 * number + 1)
             mine = answered.result()
-            if NO_ANSWER in first or NO_ANSWER in again:  # it would cost whoever is judged so long
+            if NO_ANSWER in first or NO_ANSWER in again:  # a broker that is judged would be waited for as long
                 continue
             if digest_of(script, first) != digest_of(script, again):
                 print(f"{seed}: twice, {first_difference(script, first, again)}", flush=True)

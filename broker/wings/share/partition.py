@@ -290,7 +290,7 @@ class SharePartition:
     def _acknowledge(
         self, member_id: str, said: Acknowledgement, limits: Limits, now_ms: int, archived: list[Archived]
     ) -> None:
-        """Take it; state is kept of a batch, until something is said of a part of it. Raises KafkaError."""
+        """Take one acknowledgement. A batch has one state until a part of it is acknowledged. Raises KafkaError."""
         is_known = any(self._batches_within(said.first, said.last))
         if not self._batches or not (is_known or said.first >= self._next):
             raise KafkaError(
@@ -444,7 +444,7 @@ class SharePartition:
 
 
 def pieces_of(said: Acknowledgement, first: int, last: int) -> Iterator[Acknowledgement]:
-    """Yield what is said of these records, in ranges of one kind."""
+    """Yield the acknowledgement of these records as ranges of one kind."""
     if len(said.kinds) == 1:
         yield Acknowledgement(first, last, said.kinds)
         return
