@@ -191,7 +191,7 @@ class Running:
         timer.start()
         try:
             query.awaitTermination() if self.available_now else query.processAllAvailable()
-        except Exception:
+        except Exception:  # a failure of the query is told below, and so is the end of its time
             if query.exception() is None and not is_over.is_set():
                 raise
         finally:
