@@ -137,7 +137,7 @@ STREAMS = [
     Try("/api/stream/lag", "of-2", "of-1", NAMED),
     Try("/api/stream/topics/spread", '"cursor":"0:1,1:2,2:3"', '"cursor":"0:1,2:3"', NAMED),
 ]
-FREE = ("apis", "cluster status", "/api/activity")  # to whoever connects
+FREE = ("apis", "cluster status", "features describe", "/api/activity")  # to whoever connects
 BROKER_ID = re.compile(r"(?<=--broker )\d|(?<=/brokers/)\d")
 DENIED = "AUTHORIZATION_FAILED|that this user may see|that needs|its ACLs"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
-from tests.minibroker.command_sessions import OF_MINIBROKER, Book, Session, books, held, serving
+from tests.minibroker.command_sessions import OF_MINIBROKER, Book, Session, books, held, masked, serving
 
 Served = tuple[Book, str]  # and what kind of broker serves it
 
@@ -39,3 +39,10 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize(("bootstrap", "session"), list(cases()), indirect=["bootstrap"], scope="module")
 def test_commands_print_their_recorded_output(bootstrap: str, session: Session, tmp_path: Path) -> None:
     assert held(session, bootstrap, tmp_path) == session.text
+
+
+@pytest.mark.parametrize("seconds", ["2.5", "0.1712345678901", "9.1e-05"])
+def test_a_number_is_masked_whole(seconds: str, tmp_path: Path) -> None:
+    line = f'{{"seconds": {seconds}, "at": 1712345678901}}'
+
+    assert masked(line, "127.0.0.1:9092", tmp_path) == '{"seconds": SECONDS, "at": MILLISECONDS}'
