@@ -43,6 +43,11 @@ from minibroker.protocol.api import ApiKey
 from tests.conformance.pair import KAFKA_SETTINGS, PREFIX
 from tests.conformance.portable import can_be_asked, portable
 
+# Conversations that a release answers alike twice, and otherwise after another start, by how their titles begin.
+UNSTABLE: dict[str, tuple[str, ...]] = {
+    "2.0": ("groups and client metrics are described in every version",),  # names the first resource of a hash set
+    "4.4": ("commits of members",),  # with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID
+}
 MOST_DELTAS = 2000  # characters of a conversation
 ANSWER_SECONDS = 3.0
 SETTINGS_SECONDS = 0.2  # until altered configs are in effect
@@ -75,6 +80,10 @@ def held(peer: PatientPeer, script: Script, number: int) -> list[Plain]:
     return answers
 
 
+def is_unstable(release: str, name: Name) -> bool:
+    return isinstance(name, str) and name.startswith(UNSTABLE.get(release, ()))
+
+
 def record(
     name: str, asked: Iterable[Name], most: int, directory: Path, before: Mapping[Name, tuple[str, list[Delta]]]
 ) -> None:
@@ -97,6 +106,8 @@ def record(
         rows = truth.asked(ApiKey.API_VERSIONS, 0).api_keys
         versions = {row.api_key: (row.min_version, row.max_version) for row in rows}
         for number, seed in enumerate(asked, 1):
+            if is_unstable(name, seed):
+                continue
             script = script_of(seed, versions)
             if not (all(step.key in versions for step in script) and can_be_asked(script)):
                 continue
