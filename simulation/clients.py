@@ -91,14 +91,19 @@ class Book:
         self.topics = topics
         self.rows: list[dict[str, Any]] = []
         self.commits: dict[tuple[str, str, int], int] = {}  # of a group, the highest that was acknowledged
-        self.wrongs: list[tuple[str, str]] = []  # findings of clients: kind and text
+        self.wrongs: list[tuple[str, str, Place]] = []  # findings of clients: kind, text and partition
         self.deleted_topics: set[str] = set()
         self.acked: dict[Place, int] = {}  # the highest offset of an acks=all record that was acknowledged
+        self.needed: dict[tuple[str, Place], int] = {}  # by client: records from this offset on must not be deleted
         self.is_finishing = False
 
     def finish(self) -> None:
         """Have all clients end what they have begun."""
         self.is_finishing = True
+
+    def wrong(self, kind: str, text: str, place: Place) -> None:
+        """Note a finding of a client."""
+        self.wrongs.append((kind, text, place))
 
     def write(self, process: str, event: str, operation: str, **rest: Any) -> None:
         row = {"process": process, "event": event, "operation": operation, **rest}
@@ -194,6 +199,28 @@ class Client:
             if place not in self._leaders:
                 await self.pause()
         return self._leaders[place]
+
+    async def end_of(self, place: Place, timestamp: int = LATEST) -> int:
+        """The end of a partition, or its start."""
+        while True:
+            self.doing = f"asks for the {'end' if timestamp == LATEST else 'start'} of {place[0]}-{place[1]}"
+            try:
+                answer = await self.ask(
+                    await self.leader_of(place),
+                    ApiKey.LIST_OFFSETS,
+                    2,
+                    replica_id=-1,
+                    isolation_level=UNCOMMITTED,
+                    topics=[(place[0], [(place[1], -1, timestamp, 1)])],
+                )
+            except Failed:
+                await self.pause()
+                continue
+            row = answer.topics[0].partitions[0]
+            if row.error_code == ErrorCode.NONE:
+                return int(row.offset)
+            self.forget()
+            await self.pause()
 
     async def coordinator_of(self, kind: int, key: str) -> int:
         while (kind, key) not in self._coordinators:
@@ -495,12 +522,12 @@ class TransactionalProducer(IdempotentProducer):
         topic, number = self.book.places()[0]
         answer, error = await self._ask_group(ApiKey.OFFSET_FETCH, 7, topics=[(topic, [number])], require_stable=True)
         if error != ErrorCode.NONE:
-            self.book.wrongs.append(("lost-commit", f"{self._group} cannot be fetched: {error.name}"))
+            self.book.wrong("lost-commit", f"{self._group} cannot be fetched: {error.name}", (topic, number))
             return
         found = answer.topics[0].partitions[0].committed_offset
         if found != self._committed:
             text = f"a transaction committed {self._committed} for {self._group}, which has {found}"
-            self.book.wrongs.append(("lost-commit", text))
+            self.book.wrong("lost-commit", text, (topic, number))
 
     async def end(self, is_commit: bool) -> None:
         operation = "commit" if is_commit else "abort"
@@ -537,6 +564,8 @@ class FencedProducer(TransactionalProducer):
             await trio.sleep(1)
             return
         places = self.random.sample(self.book.places(), min(2, len(self.book.places())))
+        # A broker that begins anew behind deleted records knows no marker that was among them.
+        self.book.needed |= {(self.name, place): await self.end_of(place) for place in places}
         self.doing = "begins a transaction that it will fence"
         topics = by_topic((each, each[1]) for each in places)
         _, error = await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, 0, **self._identity(), topics=topics)
@@ -549,6 +578,8 @@ class FencedProducer(TransactionalProducer):
             new, (self.producer_id, self.epoch) = (self.producer_id, self.epoch), old
             self.is_refused = await self._send(places[-1]) != "ok"
             self.producer_id, self.epoch = new
+        for place in places:
+            del self.book.needed[self.name, place]
 
     async def finish(self) -> None: ...
 
@@ -611,31 +642,9 @@ class Reader(Client):
 
     async def finish(self) -> None:
         """Read up to where each partition ends now."""
-        ends = {place: await self._end_of(place) for place in self.positions}
+        ends = {place: await self.end_of(place) for place in self.positions}
         while any(self.positions[place] < end for place, end in ends.items()):
             await self.poll()
-
-    async def _end_of(self, place: Place, timestamp: int = LATEST) -> int:
-        """The end of a partition, or its start."""
-        while True:
-            self.doing = f"asks for the {'end' if timestamp == LATEST else 'start'} of {place[0]}-{place[1]}"
-            try:
-                answer = await self.ask(
-                    await self.leader_of(place),
-                    ApiKey.LIST_OFFSETS,
-                    2,
-                    replica_id=-1,
-                    isolation_level=UNCOMMITTED,
-                    topics=[(place[0], [(place[1], -1, timestamp, 1)])],
-                )
-            except Failed:
-                await self.pause()
-                continue
-            row = answer.topics[0].partitions[0]
-            if row.error_code == ErrorCode.NONE:
-                return int(row.offset)
-            self.forget()
-            await self.pause()
 
     async def poll(self) -> None:
         """Fetch once from each leader."""
@@ -701,7 +710,7 @@ class Reader(Client):
         return out_of_range
 
     async def _begin_again(self, place: Place) -> None:
-        start = await self._end_of(place, EARLIEST)
+        start = await self.end_of(place, EARLIEST)
         self.book.write(self.name, "info", "seek", topic=place[0], partition=place[1], offset=start)
         self.positions[place] = start
         self._sessions.clear()

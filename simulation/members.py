@@ -118,7 +118,7 @@ class Member(Reader):
                 positions[place] = max(0, row.committed_offset)
                 if row.committed_offset < before[place]:
                     text = f"{self.group} had committed {before[place]} of {place[0]}-{place[1]}"
-                    self.book.wrongs.append(("lost-commit", f"{text}, and found {row.committed_offset}"))
+                    self.book.wrong("lost-commit", f"{text}, and found {row.committed_offset}", place)
         self.place_at(positions)
         return True
 

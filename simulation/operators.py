@@ -90,7 +90,8 @@ class Operator(Client):
 
     async def _delete_records(self) -> None:
         place = self.random.choice(self.book.places())
-        offset = self.random.randint(0, self.book.acked.get(place, 0))
+        needed = [offset for (_, each), offset in self.book.needed.items() if each == place]
+        offset = self.random.randint(0, min([self.book.acked.get(place, 0), *needed]))
         row = {"topic": place[0], "partition": place[1], "offset": offset}
         self.doing = f"deletes the records of {place[0]}-{place[1]} below {offset}"
         self.book.write(self.name, "invoke", "delete_records", **row)
@@ -136,7 +137,7 @@ class Upserter(IdempotentProducer):
         for key, number in self._acknowledged.items():
             if reader.values.get(key, 0) < number:
                 text = f"the last value of {key} is {reader.values.get(key)}, and {number} was acknowledged"
-                self.book.wrongs.append(("lost-value", text))
+                self.book.wrong("lost-value", text, COMPACTED)
 
 
 class KeyReader(Reader):

@@ -29,6 +29,7 @@ from minibroker.simulation.clients import (
     IdempotentProducer,
     LastReader,
     LooseProducer,
+    Place,
     Producer,
     Reader,
     TransactionalProducer,
@@ -51,8 +52,8 @@ SETTLE_SECONDS = 30.0
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 WIPE_ATTEMPTS = 50  # to find that a broker that has ended has left the in-sync replicas
 ROTTING = (".index", ".timeindex", ".snapshot")  # what a broker makes again from its logs
-# What an unclean election may cause.
-OF_LOSS = "lost-write unseen inconsistent-offset poll-skip poll-back duplicate send-order".split()
+# What an unclean election may cause in its partition.
+OF_LOSS = "lost-write unseen inconsistent-offset poll-skip poll-back duplicate send-order lost-value".split()
 KINDS: dict[str, Callable[[str, Book, object], Client]] = {
     "producer": Producer,
     "loose": LooseProducer,
@@ -99,7 +100,7 @@ class Result(NamedTuple):
 
 
 class Complaints(logging.Handler):
-    """A handler of the log that notes each defect of a broker as a finding."""
+    """A handler of the log that notes each defect as a finding: of a broker, or of an instrument of trio."""
 
     def __init__(self, take: Callable[[str, str], None]) -> None:
         super().__init__(logging.ERROR)
@@ -107,8 +108,10 @@ class Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if record.name.startswith("minibroker") and (record.exc_info or "a defect" in text):
-            error = record.exc_info[1] if record.exc_info else None
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Died):
+            return
+        if record.name.startswith(("minibroker", "trio")) and (record.exc_info or "a defect" in text):
             self._take("defect", f"{text}: {error!r}")
 
 
@@ -130,7 +133,7 @@ def run(plan: Plan, *, cut_at: int = 0, on_event: OnEvent | None = None) -> Resu
     try:
         with (
             in_place_of_the_system(world, disk, network, lambda: world.random.random() * plan.delay_ms / 1000),
-            replaced(controller, "unclean_elections", simulation.counting(controller.unclean_elections)),
+            replaced(controller, "unclean_elections", simulation.noting(controller.unclean_elections)),
         ):
             trio.run(simulation.main, clock=world.clock)
             if world.busy:
@@ -168,7 +171,7 @@ class Simulation:
         addresses = {each.broker_id: (each.host, PORT) for each in self.brokers.values()}
         self.book = Book(world, addresses, dict(plan.topics), may_lose=plan.is_unclean)
         self._faults_over = trio.Event()
-        self._unclean_elections = 0
+        self._uncleanly_led: set[Place] = set()
         self._invariants = Invariants(self.found)
         world.watch(self._look_at)
         self._admin = self._client(Client("admin", self.book, plan.seed))
@@ -196,15 +199,15 @@ class Simulation:
             each.kind in ("fail_call", "bad_disk") and each.broker == broker.broker_id for each in self._plan.faults
         )
 
-    def counting(self, unclean_elections: Callable[..., int]) -> Callable[..., int]:
-        """Count the unclean elections that a controller plans."""
+    def noting(self, unclean_elections: Callable[..., list[TopicPartition]]) -> Callable[..., list[TopicPartition]]:
+        """Note the partitions of the unclean elections that a controller plans."""
 
-        def counted(*arguments: Any) -> int:
-            count = unclean_elections(*arguments)
-            self._unclean_elections += count
-            return count
+        def noted(*arguments: Any) -> list[TopicPartition]:
+            names = unclean_elections(*arguments)
+            self._uncleanly_led.update((name.topic, name.partition) for name in names)
+            return names
 
-        return counted
+        return noted
 
     def _client(self, client: Client) -> Client:
         self._network.hosts[client.process] = CLIENT_HOST
@@ -434,11 +437,11 @@ class Simulation:
 
     def _is_out_of_sync(self, broker_id: int) -> bool:
         """Whether all brokers that run know that this one is in sync nowhere."""
-        running = [each.parts for each in self.brokers.values() if each.is_ready and not each.process.is_paused]
+        ready = [each.parts for each in self.brokers.values() if each.is_ready and not each.process.is_paused]
+        running = [parts for parts in ready if parts is not None]
         return bool(running) and all(
             broker_id not in state.in_sync_replicas
             for parts in running
-            if parts is not None
             for topic in parts.state.topics.values()
             for state in topic.partitions.values()
         )
@@ -470,21 +473,20 @@ class Simulation:
             replicas = sorted((role.broker_id, *role.remote_replicas))
             if len(role.in_sync_replicas) != len(replicas):
                 return f"{name} has {sorted(role.in_sync_replicas)} in sync, of {replicas}"
-            missing = [each for each in replicas if held[each].any(name) is None]
-            if missing:
-                return f"{name} is not at brokers {missing}"
-            contents = {each: self._content_of(each, name) for each in replicas}
+            roles = [held[each].any(name) for each in replicas]
+            if None in roles:
+                return f"{name} is not at each of brokers {replicas}"
+            start = max(each.log.log_start_offset for each in roles if each is not None)
+            contents = {each: self._content_of(each, name, start) for each in replicas}
             first, *others = contents.values()
             if any(each != first for each in others):
                 sizes = ", ".join(f"{len(each)} bytes at broker {replica}" for replica, each in contents.items())
                 return f"the replicas of {name} differ: {sizes}"
         return self._undeleted()
 
-    def _content_of(self, broker_id: int, name: Any) -> Any:
+    def _content_of(self, broker_id: int, name: TopicPartition, start: int) -> Any:
+        """Return the content of a replica from a start offset on, before which a crash may bring records back."""
         files = self._disk.files(self.brokers[broker_id].data_dir / f"{name.topic}-{name.partition}")
-        parts = self.brokers[broker_id].parts
-        log = None if parts is None else parts.replica_manager.partitions.any(name)
-        start = 0 if log is None else log.log.log_start_offset
         if self._plan.is_cleaning and name.topic in (*INTERNAL, COMPACTED[0]):
             return newest_by_key(files)
         return content_of(files, start)
@@ -499,16 +501,20 @@ class Simulation:
         return ""
 
     def judge_history(self) -> None:
-        for kind, text in self.book.wrongs:
-            self.found(kind, text)
+        for wrong in self.book.wrongs:
+            self._judge(*wrong)
         history = History(lambda at: f"row {at}")
         reader = LineReader(history)
         for number, row in enumerate(self.book.rows, 1):
             reader.read(number, row)
         is_whole = not self.findings  # else the last reader has not read all
-        allowed = OF_LOSS if self._unclean_elections else () if is_whole else ("unseen",)
-        for finding in check(history.finish(), allowed=allowed):
-            self.found(finding.kind, finding.text)
+        for finding in check(history.finish(), allowed=() if is_whole else ("unseen",)):
+            self._judge(finding.kind, finding.text, (finding.topic, finding.partition))
+
+    def _judge(self, kind: str, text: str, place: Place) -> None:
+        """Note the finding, unless an unclean election of the partition allows it."""
+        if kind not in OF_LOSS or place not in self._uncleanly_led:
+            self.found(kind, text)
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:

@@ -447,15 +447,18 @@ def elect(
     return elections(image, states), outcomes
 
 
-def unclean_elections(image: Image, change: Change) -> int:
-    """Count the partitions that a replica leads from now on which was not in sync."""
-    return sum(
-        state.leader != NO_LEADER and state.leader not in before.in_sync_replicas
+def unclean_elections(image: Image, change: Change) -> list[TopicPartition]:
+    """Return the partitions that a replica leads from now on which was not in sync."""
+    return [
+        TopicPartition(name, number)
         for name, topic in change.topics.items()
         if topic is not None and name in image.topics
         for number, state in topic.partitions.items()
-        if (before := image.topics[name].partitions.get(number)) is not None and before.had_leader
-    )
+        if (before := image.topics[name].partitions.get(number)) is not None
+        and before.had_leader
+        and state.leader != NO_LEADER
+        and state.leader not in before.in_sync_replicas
+    ]
 
 
 def choose_leader(image: Image, topic_partition: TopicPartition, broker_id: int, *, is_unclean: bool) -> Plan:

@@ -263,7 +263,7 @@ class ControllerLoop:
             epoch = image.controller_epoch if as_controller else None
             unclean_elections = controller.unclean_elections(image, plan.change)
             if self._state.save(what, plan.change._replace(controller_epoch=epoch)):
-                self.unclean_elections += unclean_elections
+                self.unclean_elections += len(unclean_elections)
                 return plan
 
     def _have_obeyed(self, plan: Plan) -> Failures:
