@@ -60,6 +60,11 @@ class AvroSchema:
     def identity(self) -> str:
         return self.text
 
+    @property
+    def whole(self) -> str:
+        """The text with the schemas that it refers to in their places."""
+        return as_json(java_form(self._schema.to_json() if self._references else self._definition))
+
     def normalized(self) -> str:
         return as_json(java_form(self._definition, is_sorted=True))
 

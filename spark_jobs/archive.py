@@ -37,6 +37,7 @@ from minibroker.spark_jobs.micro_batches import micro_batches, sentence, start
 from minibroker.spark_jobs.query_source import Checkpoint
 from minibroker.spark_jobs.report import picture, say, say_rows, shortened
 from minibroker.spark_jobs.sink_table import QUERY, Compacted, SinkTable
+from minibroker.spark_jobs.subjects import Subjects
 
 options = command_lines.archive
 RECORDS = "records"
@@ -179,6 +180,7 @@ class Writer(NamedTuple):
     archive: Archive
     checkpoint: Checkpoint
     values: Values
+    subjects: Subjects | None
     watermark: str | None
     compact_below_bytes: int | None
     keep_replaced_seconds: float
@@ -203,7 +205,10 @@ class Writer(NamedTuple):
         late_before = None
         if self.watermark is not None:
             late_before = F.timestamp_millis(F.lit(self.checkpoint.watermark_ms(batch)))
-        rows = transform(records, self.values, late_before=late_before)
+        values = self.values
+        if self.subjects is not None:  # a value of this batch may have a schema that is younger than the last one
+            values = values._replace(writer_schemas=self.subjects.schemas())
+        rows = transform(records, values, late_before=late_before)
         self.archive.add(batch, rows, quarantine_used=late_before is not None or "record" in rows.columns)
         if (batch + 1) % COMPACT_EVERY == 0:
             self.compact()
@@ -218,13 +223,33 @@ class Writer(NamedTuple):
         return Compacted(files, into)
 
 
-def values_of(arguments: argparse.Namespace) -> Values:
-    """Translate the options of values. Raises JobFailed."""
-    if (arguments.value_format == "bytes") != (arguments.schema is None):
+def subjects_of(arguments: argparse.Namespace) -> Subjects | None:
+    """Return what `--schema-registry` asks for. Raises JobFailed."""
+    if arguments.schema_registry is None:
+        return None
+    if arguments.value_format != "avro" or arguments.writer_schema or arguments.framing == "none":
+        raise JobFailed(
+            "--schema-registry needs --value-format avro, has the writer schemas, and finds them by framing"
+        )
+    if arguments.subscribe is None:
+        raise JobFailed("--schema-registry needs --subscribe, since the subjects are TOPIC-value")
+    names = [f"{topic.strip()}-value" for topic in arguments.subscribe.split(",")]
+    if len(names) > 1 and arguments.schema is None:
+        raise JobFailed("several topics may have different schemas: give --schema FILE, which all are read into")
+    return Subjects(arguments.schema_registry, names)
+
+
+def values_of(arguments: argparse.Namespace, subjects: Subjects | None) -> Values:
+    """Translate the options of values; what they leave to the registry is of this moment. Raises JobFailed."""
+    written = dict(arguments.writer_schema) if subjects is None else subjects.schemas()
+    schema = arguments.schema
+    if schema is None and subjects is not None:
+        schema = list(written.values())[-1]
+    if (arguments.value_format == "bytes") != (schema is None):
         raise JobFailed("--value-format json or avro and --schema FILE need each other")
     if arguments.writer_schema and arguments.value_format != "avro":
         raise JobFailed("--writer-schema is for --value-format avro")
-    values = Values(arguments.value_format, arguments.schema, dict(arguments.writer_schema), arguments.framing)
+    values = Values(arguments.value_format, schema, written, arguments.framing)
     try:
         values.columns()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -240,12 +265,14 @@ def records_of(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
 
 def plan(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
     """Read and transform as the command line has it; nothing runs yet."""
-    return transform(records_of(spark, arguments), values_of(arguments))
+    return transform(records_of(spark, arguments), values_of(arguments, subjects_of(arguments)))
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Event) -> int:
     """Archive until there is no more or `stop` is set; print a line about each micro-batch, and a table."""
-    plan(spark, arguments)  # fails here if a schema does
+    subjects = subjects_of(arguments)
+    values = values_of(arguments, subjects)
+    transform(records_of(spark, arguments), values)  # fails here if a schema does
     checkpoint = Checkpoint(spark, arguments.checkpoint or f"{arguments.output}/_checkpoint")
     archive = Archive(spark, arguments.output)
     _check_they_belong_together(archive, checkpoint)
@@ -253,7 +280,8 @@ def run(spark: SparkSession, arguments: argparse.Namespace, stop: threading.Even
     writer = Writer(
         archive,
         checkpoint,
-        values_of(arguments),
+        values,
+        subjects,
         arguments.watermark,
         arguments.compact_below,
         arguments.keep_replaced_hours * 3600,

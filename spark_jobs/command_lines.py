@@ -132,6 +132,9 @@ def archive() -> argparse.ArgumentParser:
         help="Avro schema of the values framed with this id; without any, all are read by --schema",
     )
     values.add_argument(
+        "--schema-registry", metavar="URL", help="of Avro: where the schemas of TOPIC-value are; --schema is the latest"
+    )
+    values.add_argument(
         "--framing", choices=FRAMING, default="auto", help="Confluent's five bytes before a value: where found, always"
     )
     values.add_argument("--watermark", metavar="TIME", help="quarantine records this much older than the newest before")

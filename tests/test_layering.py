@@ -95,7 +95,7 @@ TOOLKIT_LAYERS = layers("""
 """)
 SPARK_LAYERS = layers("""
     alerts archive checkpoint flight_delays replay telemetry verify > command > living_line query_source
-    > micro_batches sending sink_table surroundings topic_offsets
+    > micro_batches sending sink_table subjects surroundings topic_offsets
     > hadoop_files kafka_options progress_commits report session > command_lines errors
 """)
 # A laboratory on top of all: only the front door leads to it.

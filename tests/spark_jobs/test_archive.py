@@ -15,6 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from minibroker import Broker
+from minibroker.registry_client import SchemaRegistry
 from minibroker.spark_jobs import archive
 from minibroker.spark_jobs.archive import BYTES, Values
 from minibroker.spark_jobs.errors import JobFailed
@@ -270,3 +272,34 @@ def test_a_reader_sees_each_record_once_wherever_a_compaction_is_killed(
     frame = table.read()
     assert frame is not None
     assert {row.topic for row in frame.select("topic").distinct().collect()} == {"007"}
+
+
+def test_values_are_read_by_the_schemas_of_a_registry_also_by_one_that_came_meanwhile(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = (tmp_path / f"{name}.avsc" for name in ("older", "newer"))
+    fields = [{"name": "id", "type": "int"}, {"name": "price", "type": "int", "default": 9}]
+    for path, number in ((older, 1), (newer, 2)):
+        path.write_text(json.dumps({"type": "record", "name": "Order", "fields": fields[:number]}))
+
+    with Broker(schema_registry=True) as broker:
+        broker.create_topic("orders")
+        assert broker.schema_registry_url is not None
+        registry = SchemaRegistry(broker.schema_registry_url)
+        encode = registry.encoder("orders-value", older)
+        broker.produce("orders", [encode(b'{"id": 1}'), b"\0\0\0\0\x63\2"])
+        asked = {"-b": broker.bootstrap_servers, "--subscribe": "orders", "--output": f"{tmp_path}/out"}
+        asked |= {"--value-format": "avro", "--schema-registry": broker.schema_registry_url, "--schema": str(newer)}
+        arguments = archive.options().parse_args([word for option in asked.items() for word in option])
+        values, subjects = archive.values_of(arguments, archive.subjects_of(arguments)), archive.subjects_of(arguments)
+        assert subjects is not None and list(subjects.schemas()) == list(values.writer_schemas) == [1]
+        assert archive.run(spark, arguments, threading.Event()) == 0
+        broker.produce("orders", [registry.encoder("orders-value", newer)(b'{"id": 2, "price": 5}')])
+        assert list(subjects.schemas()) == [1, 2]
+        arguments.schema = None  # the latest, then
+        assert archive.run(spark, arguments, threading.Event()) == 0
+
+    rows = spark.read.parquet(str(tmp_path / "out/records")).orderBy("offset").collect()
+    assert [(row.schema_id, row.record.id, row.record.price) for row in rows] == [(1, 1, 9), (2, 2, 5)]
+    apart = spark.read.parquet(str(tmp_path / "out/quarantine")).collect()
+    assert [(row.offset, row.reason, row.schema_id) for row in apart] == [(1, "unreadable", 99)]

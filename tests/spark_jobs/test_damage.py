@@ -235,6 +235,17 @@ class TestWithSpark:
 
         jobs.fails("archive", line, "--value-format", form, "--schema", f"{jobs.folder}/schema")
 
+    @pytest.mark.parametrize(
+        ("options", "line"),
+        [
+            (["--value-format", "json"], "--schema-registry needs --value-format avro"),
+            (["--value-format", "avro", "--framing", "none"], "--schema-registry needs --value-format avro"),
+            (["--value-format", "avro"], "no schema registry answers at http://127.0.0.1:9"),
+        ],
+    )
+    def test_a_registry_that_cannot_be_used_is_named(self, options: list[str], line: str, jobs: Jobs) -> None:
+        jobs.fails("archive", line, *options, "--schema-registry", "127.0.0.1:9")
+
     def test_a_damaged_checkpoint_is_named(self, jobs: Jobs, tmp_path: Path) -> None:
         assert jobs("archive").status == 0
         (tmp_path / "at" / "offsets" / "0").write_text("v1\n{}")

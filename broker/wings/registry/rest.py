@@ -15,7 +15,7 @@ from minibroker.broker.wings.registry.refusals import Refusal
 from minibroker.broker.wings.registry.registry import Registry, given_of, number_of
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.text import json_object
-from minibroker.schemas.schema import PROTOBUF
+from minibroker.schemas.schema import AVRO, PROTOBUF
 
 JSON_TYPE = b"application/vnd.schemaregistry.v1+json"
 BODY_BYTES_MAX = 8 << 20
@@ -99,6 +99,9 @@ class Api:
         if version.kind == PROTOBUF and asked.parameters.get("format") == "serialized":
             schema: Any = await self._registry.schema(version)
             found["schema"] = schema.serialized()
+        if version.kind == AVRO and asked.parameters.get("format") == "resolved":
+            schema = await self._registry.schema(version)
+            found["schema"] = schema.whole
         return found
 
     # -- schemas ----------------------------------------------------------------------------------------------
