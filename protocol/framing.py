@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from minibroker.protocol.errors import KafkaProtocolError
 
@@ -48,6 +48,7 @@ class FrameDecoder:
         "_max_frame_bytes",
         "_min_frame_bytes",
         "left_bytes",
+        "memory",
     )
 
     def __init__(self, max_frame_bytes: int, min_frame_bytes: int = 1) -> None:
@@ -59,6 +60,7 @@ class FrameDecoder:
         self._filled = 0
         self._length = 0  # of the whole `_frame`, which may still have to grow
         self._is_dead = False
+        self.memory: Any = None  # where a pool has the memory: what is awaited before more may be received
 
     def limit(self, max_frame_bytes: int, first_allocation_bytes: int = FIRST_ALLOCATION_BYTES) -> None:
         """Let these limits hold from the next frame on."""
@@ -91,6 +93,17 @@ class FrameDecoder:
         if frame is not None and self._filled == len(frame) < self._length:
             self._frame = bytearray(min(self._length, 2 * len(frame)))
             self._frame[: self._filled] = frame
+
+    def next_length(self) -> int:
+        """Return the length of the next frame; 0 if it is unknown or invalid, or the frame has been begun."""
+        if self._frame is not None or self._is_dead or self.left_bytes < LENGTH_BYTES:
+            return 0
+        (length,) = _unpack_length(self._buffer, len(self._buffer) - self.left_bytes)
+        return length if self._min_frame_bytes <= length <= self._max_frame_bytes else 0
+
+    def end(self) -> None:
+        """Drop what has arrived: no more bytes come."""
+        self._frame, self._buffer, self.left_bytes = None, b"", 0
 
     def next_frame(self) -> bytearray | Literal[NeedData.NEED_DATA]:
         """The next whole frame, or NEED_DATA. Raises KafkaProtocolError for an invalid length."""

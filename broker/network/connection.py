@@ -18,8 +18,9 @@ again, those calls leave everything to it. A connection is in one state:
     SENDING_MUTED   runs      is answered; the client is throttled  notes    -        -      for the task  notes
     ENDED           has left  none                                  -        -        -      -             -
 
-1: it receives, and is ANSWERING. 2: it ends if its client has left, and no request. A call that cannot complete wakes
-the task. The moves that are possible are tables too (`WAITS` and the others): any other is a KeyError.
+1: it receives, and is ANSWERING. 2: it ends if its client has left, and no request. MUTED and SENDING_MUTED are also
+those whose next request has no memory yet (`memory_pool.py`). A call that cannot complete wakes the task. The moves
+that are possible are tables too (`WAITS` and the others): any other is a KeyError.
 
 The broker notices a disconnect during a wait only when the response is due, as Kafka, which mutes the channel.
 """
@@ -35,6 +36,7 @@ import outcome
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network.memory_pool import MemoryPool, PooledFrames
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import (
     READ_INSTEAD_BYTES,
@@ -103,6 +105,7 @@ class Serving(NamedTuple):
     timer: Any
     probes: Probes
     socket_bytes: SocketBytes
+    memory: MemoryPool | None = None  # None: requests may take any amount
 
 
 class Connection(TimerTask):
@@ -139,7 +142,8 @@ class Connection(TimerTask):
         self.client = client
         self._dispatch = serving.dispatch
         self._poller = serving.poller
-        self._decoder = FrameDecoder(serving.max_request_bytes)
+        memory, max_bytes = serving.memory, serving.max_request_bytes
+        self._decoder = FrameDecoder(max_bytes) if memory is None else PooledFrames(max_bytes, memory)
         client.send_by(self._decoder)
         self._probes = serving.probes
         self._socket_bytes = serving.socket_bytes
@@ -208,6 +212,7 @@ class Connection(TimerTask):
             self._state = ENDED
             if self._pending is not None:
                 self._pending.abandon()
+            self._decoder.end()
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
             self._socket_bytes.note_closing(self.client.listener, self._sock)
@@ -380,10 +385,12 @@ class Connection(TimerTask):
 
     def _mute(self) -> None:
         """Read no further request until the client's throttle time is over: a wait after the response, as for one."""
+        self._read_after(Delay(self._timer, self.client.muted_until_ms, None).pending)
+
+    def _read_after(self, pending: Pending[Any]) -> None:
         self._state = MUTES[self._state]
-        mute = Delay(self._timer, self.client.muted_until_ms, None)
-        self._pending = mute.pending
-        mute.pending.when_known(self.on_pending_known)
+        self._pending = pending
+        pending.when_known(self.on_pending_known)
 
     def _stays_for_requests(self) -> bool:
         """Whether a muted client that has closed its side has left requests; else it is gone."""
@@ -453,6 +460,8 @@ class Connection(TimerTask):
                 return False
             if not decoder.left_bytes:  # as most often: a call less
                 return True
+        if decoder.memory is not None:
+            self._read_after(decoder.memory)
         return True
 
     def _keep(self, encoded: Encoded) -> None:

@@ -18,9 +18,11 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.open_files import descriptors_of_connections
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.settings.endpoints import Endpoint
+from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.network import sockets
 from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch, Serving
+from minibroker.broker.network.memory_pool import MemoryPool
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.timers import TimerLoop
@@ -69,6 +71,8 @@ class Server:
         self.accepted: Counter[str] = Counter()  # by listener
         self.socket_bytes = SocketBytes()  # of the sockets that are closed
         self._poller = Poller(busy_poll_ms / 1000, timers.clock.monotonic_ms, afterwards)
+        queued_bytes = config.queued_max_request_bytes
+        self.memory = MemoryPool(queued_bytes if queued_bytes > 0 else LONG_MAX, self._poller.now_ms)
         self._serving = Serving(
             dispatch=dispatch,
             poller=self._poller,
@@ -78,6 +82,7 @@ class Server:
             timer=timers.timer,
             probes=Probes() if probes is None else probes,
             socket_bytes=self.socket_bytes,
+            memory=self.memory if queued_bytes > 0 else None,
         )
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()

@@ -12,6 +12,7 @@ import trio.testing
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.network.connection import Connection, Dispatch, Serving
+from minibroker.broker.network.memory_pool import MemoryPool
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import Chunk, send_chunks
 from minibroker.broker.network.socket_bytes import SocketBytes
@@ -79,6 +80,7 @@ class Peer:
         make: Callable[..., Any] = Connection,
         probes: Probes | None = None,
         over_tcp: bool = False,
+        memory: MemoryPool | None = None,
     ) -> None:
         ours, self.sock = tcp_pair() if over_tcp else socket.socketpair()
         self.socket_bytes = SocketBytes()
@@ -99,6 +101,7 @@ class Peer:
                 timer=self.timers.timer,
                 probes=Probes() if probes is None else probes,
                 socket_bytes=self.socket_bytes,
+                memory=memory,
             ),
         )
 

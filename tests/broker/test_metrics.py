@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network.memory_pool import MemoryPool
 from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.wings.looking import counters
@@ -46,6 +47,7 @@ class Server:
 
     def __init__(self) -> None:
         self.socket_bytes = SocketBytes()
+        self.memory = MemoryPool(1000, lambda: 0)
 
 
 class Open:
@@ -331,21 +333,23 @@ async def test_bytes_of_sockets_are_those_of_open_and_of_closed_connections(brok
     seconds, server, connections = [0.0], Server(), [Open(), Open()]
     metrics = metrics_of(broker, now=lambda: seconds[0], connections=connections, server=server)
 
-    def looked_at(after_seconds: float) -> list[float]:
+    def looked_at(after_seconds: float, *, depleted_ms: int = 0) -> list[float]:
+        server.memory.depleted_ms += depleted_ms
         seconds[0] += after_seconds
         found, prefix = values(metrics), "kafka.server:type=socket-server-metrics,name="
         names = ("incoming-byte-total", "incoming-byte-rate", "outgoing-byte-total", "outgoing-byte-rate")
-        return [found[f"{prefix}{name},listener=PLAINTEXT,networkProcessor=0"] for name in names]
+        memory = [found[f"{prefix}MemoryPool{name}"] for name in ("DepletedTimeTotal", "AvgDepletedPercent")]
+        return [*(found[f"{prefix}{name},listener=PLAINTEXT,networkProcessor=0"] for name in names), *memory]
 
     connections[0].transferred, connections[1].transferred = Transferred(100, 1000), Transferred(20, 200)
-    assert looked_at(10) == [120, 12, 1200, 120]
+    assert looked_at(10) == [120, 12, 1200, 120, 0, 0]
     server.socket_bytes.closed["PLAINTEXT"] = Transferred(25, 200)
     del connections[1]
     connections[0].transferred = Transferred(195, 1000)
-    assert looked_at(10) == [220, 11, 1200, 60]
-    assert looked_at(45) == [220, round(100 / 55, 3), 1200, 0]
+    assert looked_at(10, depleted_ms=5000) == [220, 11, 1200, 60, 5000, 0.25]
+    assert looked_at(45) == [220, round(100 / 55, 3), 1200, 0, 5000, round(5 / 55, 3)]
     del connections[0]  # it has closed during this scan: neither here nor there
-    assert looked_at(100) == [220, 0, 1200, 0]
+    assert looked_at(100) == [220, 0, 1200, 0, 5000, 0]
 
 
 def test_a_socket_counts_its_bytes() -> None:

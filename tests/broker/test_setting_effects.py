@@ -337,6 +337,7 @@ SEEN_ELSEWHERE = {
     "conformance/acl_matrix.py": "authorizer.class.name allow.everyone.if.no.acl.found",
     "fetch_path/test_rows_84_to_91_connections.py": "socket.request.max.bytes connections.max.idle.ms"
     " max.connections.per.ip max.connections.per.ip.overrides",
+    "integration/test_many_connections.py": "queued.max.request.bytes",
     "integration/test_serve.py": "socket.send.buffer.bytes socket.receive.buffer.bytes",
     "broker/test_sasl_settings.py": "sasl.enabled.mechanisms sasl.oauthbearer.jwks.endpoint.url"
     " connections.max.reauth.ms",

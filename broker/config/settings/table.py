@@ -130,7 +130,7 @@ class KafkaSettings:
     socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")
     socket_send_buffer_bytes = setting(INT, 102_400, ANY, "SO_SNDBUF; -1 leaves it to the system")
     socket_receive_buffer_bytes = setting(INT, 102_400, ANY, "SO_RCVBUF; -1 leaves it to the system")
-    queued_max_request_bytes = setting(LONG, -1, ANY, "accepted; a connection has one request at a time")
+    queued_max_request_bytes = setting(LONG, -1, ANY, "bytes of the requests that are being read; -1 has no bound")
     connections_max_idle_ms = setting(LONG, 600_000, ANY, "an idle connection is closed after this")
     max_connections_per_ip = setting(INT, INT_MAX, at_least(0), "connections of one address at a time")
     max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")

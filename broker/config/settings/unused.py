@@ -46,7 +46,6 @@ OF_MECHANISM = ("sasl.jaas.config", "sasl.server.callback.handler.class", "conne
 ONLY_CHECKED = {
     "log.cleaner.threads": ONE_COMPACTION,
     "metrics.recording.level": NO_METRICS,
-    "queued.max.request.bytes": ONE_LOOP,
 }
 
 UNUSED = {

@@ -283,7 +283,7 @@ class NetworkRates:
     def __init__(self, observed: Observed, now: Callable[[], float]) -> None:
         self._observed = observed
         self._now = now
-        self._looks: deque[tuple[float, dict[str, Transferred]]] = deque([(now(), {})])
+        self._looks: deque[tuple[float, dict[str, Transferred], int]] = deque([(now(), {}, 0)])
 
     def metrics(self) -> Iterator[Found]:
         observed = self._observed
@@ -296,7 +296,11 @@ class NetworkRates:
             totals[listener] = totals.get(listener, NOTHING).plus(connection.transferred)
             if number % STEP == 0:
                 yield None
-        seconds, before = self._look(totals)
+        depleted_ms = observed.server.memory.depleted_ms
+        seconds, before, depleted_before_ms = self._look(totals, depleted_ms)
+        yield row("memory", observed.server.memory)
+        part = min(1.0, rate(depleted_ms - depleted_before_ms, seconds * MS_PER_SECOND))
+        yield row("depleted", SimpleNamespace(total_ms=depleted_ms, part=part))
         for endpoint in observed.parts.config.endpoints:
             listener = endpoint.name
             accepted, total = observed.server.accepted[listener], totals.get(listener, NOTHING)
@@ -309,17 +313,17 @@ class NetworkRates:
             here = ListenerCounts(open_here, accepted, accepted - open_here, *total, received_rate, sent_rate)
             yield row("listener", here, listener, 0)
 
-    def _look(self, totals: dict[str, Transferred]) -> tuple[float, dict[str, Transferred]]:
+    def _look(self, totals: dict[str, Transferred], depleted_ms: int) -> tuple[float, dict[str, Transferred], int]:
         """Keep these; return the oldest ones that count, and how long ago they were."""
         now, looks = self._now(), self._looks
         while len(looks) > 1 and (now - looks[0][0] > RATE_SECONDS or len(looks) >= LOOKS_MAX):
             looks.popleft()
-        then, before = looks[0]
+        then, before, depleted_before_ms = looks[0]
         for listener, last in looks[-1][1].items():  # what closes during a scan may be in neither sum, till the next
             total = totals.get(listener, NOTHING)
             totals[listener] = Transferred(max(last.received, total.received), max(last.sent, total.sent))
-        looks.append((now, totals))
-        return now - then, before
+        looks.append((now, totals, depleted_ms))
+        return now - then, before, depleted_before_ms
 
 
 def rate(number: int, seconds: float) -> float:
