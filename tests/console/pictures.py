@@ -1,4 +1,4 @@
-"""The pictures of docs/life_of_a_fetch.md and of the README, made by the console itself from a recorded run.
+"""The pictures of the lives of a fetch and of a poll, and of the README, made by the console itself from recorded runs.
 
     python -m tests.console.pictures           records a run of real clients, then draws
     python -m tests.console.pictures --draw    draws what is recorded
@@ -71,7 +71,12 @@ PICTURES_OF_A_FETCH = [
     Picture("fetch-7-bytes", "sendfile", ".request-panel"),
     Picture("fetch-8-story", "woken", ".story-panel"),
 ]
+PICTURES_OF_A_POLL = [
+    Picture("poll-1-start", "first", ".requests-panel", "&span=1"),
+    Picture("poll-2-first-fetch", "first", ".request-panel"),
+]
 CONSOLE = Picture("console", "woken", "body")
+ALL_PICTURES = [*PICTURES_OF_A_FETCH, *PICTURES_OF_A_POLL, CONSOLE]
 
 
 # Recording
@@ -138,6 +143,7 @@ class Clients:
                 group_id=group,
                 fetch_max_wait_ms=max_wait_ms,
                 auto_commit_interval_ms=400,
+                auto_offset_reset="earliest",
             )
             if group is None:
                 consumer.assign([Place(TOPIC, partition) for partition in range(PARTITIONS)])
@@ -297,6 +303,11 @@ def sendfile(kept: Json) -> Json | None:
     return next((row for row in rows if row["client"] == "archive" and row["bytes_out"] > 100_000), None)
 
 
+def first(kept: Json) -> Json | None:
+    rows = rows_in(kept)
+    return next((row for row in rows if parked_at(row, "billing-1") and row["bytes_out"] > 3 * RECORD_BYTES), None)
+
+
 def has_its_flags(answers: Json) -> bool:
     """Whether an open transaction keeps the last stable offset below the high watermark, among the batches shown."""
     log = answers.get(f"/api/inside/log/{TOPIC}/0")
@@ -308,15 +319,26 @@ def has_its_flags(answers: Json) -> bool:
 SUITS: dict[str, Callable[[Json], bool]] = {"woken": has_its_flags}
 
 
-def record() -> None:
-    """Run a broker, its console and real clients; keep what the console answers."""
+@contextmanager
+def recorded(prepare: Callable[[Broker], object]) -> Iterator[tuple[Recorder, Clients]]:
+    """A broker, and its console that is watched from when `prepare` is done."""
     with ExitStack() as at_end:
         broker = at_end.enter_context(Broker(control=True, settings={"group.initial.rebalance.delay.ms": 0}))
-        fill(broker)
+        prepare(broker)
         console = at_end.enter_context(console_of(broker.bootstrap_servers, "--control", broker.control_path))
         recorder = Recorder(console)
         at_end.enter_context(recorder.watching())
-        clients = at_end.enter_context(Clients(broker))
+        yield recorder, at_end.enter_context(Clients(broker))
+
+
+def three_orders(broker: Broker) -> None:
+    broker.create_topic(TOPIC)
+    broker.produce(TOPIC, [b"x" * RECORD_BYTES] * 3)
+
+
+def record() -> None:
+    """Run a broker, its console and real clients, once for each life; keep what the console answers."""
+    with recorded(fill) as (recorder, clients):
         clients.produce("orders-api", 0.39, 0)
         clients.produce("sensors", 0.13, 2)
         clients.commit("ledger", 0.9)
@@ -326,6 +348,9 @@ def record() -> None:
         clients.read_again("archive", 0.35)
         time.sleep(SETTLE_SECONDS)
         scenes = {**recorder.one_fetch(), "sendfile": recorder.scene(sendfile)}
+    with recorded(three_orders) as (recorder, clients):
+        clients.follow("billing-1", "billing", 500)
+        scenes["first"] = recorder.scene(first)
     RECORDED.write_text(compact(scenes) + "\n", encoding="utf-8")
 
 
@@ -396,7 +421,7 @@ def draw() -> None:
     with console_of(NOWHERE, "--allow-changes") as console, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_OPTIONS)
         page = browser.new_page(viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, reduced_motion="reduce")
-        for picture, theme in product((*PICTURES_OF_A_FETCH, CONSOLE), THEMES):
+        for picture, theme in product(ALL_PICTURES, THEMES):
             picture.path(theme).write_bytes(drawn(page, console, picture, scenes, theme))
         browser.close()
 

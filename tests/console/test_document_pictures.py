@@ -13,11 +13,11 @@ from tests.console.comparing import check_picture, share_that_differs
 from tests.console.conftest import NARROW, NewTab, RunningConsole, console_of
 from tests.console.inside_moment import open_moment
 from tests.console.pictures import (
+    ALL_PICTURES,
     CONSOLE,
     NOWHERE,
     PAGE_SIZE,
     PICTURES,
-    PICTURES_OF_A_FETCH,
     RECORDED,
     THEMES,
     Picture,
@@ -44,12 +44,12 @@ def scenes() -> Any:
     return json.loads(RECORDED.read_text(encoding="utf-8"))
 
 
-ONE_OF_A_SCENE = {picture.scene: picture for picture in (*PICTURES_OF_A_FETCH, CONSOLE)}.values()
+ONE_OF_A_SCENE = {picture.scene: picture for picture in ALL_PICTURES}.values()
 
 
 @pytest.mark.sample(of=lambda picture, theme: picture in ONE_OF_A_SCENE and (theme == "dark") == (picture is CONSOLE))
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("picture", [*PICTURES_OF_A_FETCH, CONSOLE], ids=lambda picture: picture.name)
+@pytest.mark.parametrize("picture", ALL_PICTURES, ids=lambda picture: picture.name)
 def test_a_picture_of_a_document_is_as_the_console_draws_it(
     new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, theme: Theme, tmp_path: Path
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_picture_that_differs_in_one_word_is_noticed(new_tab: NewTab, empty_co
 
 
 def test_every_picture_that_a_document_shows_is_made_here_in_both_themes() -> None:
-    made = {picture.path(theme).name for picture in (*PICTURES_OF_A_FETCH, CONSOLE) for theme in THEMES}
+    made = {picture.path(theme).name for picture in ALL_PICTURES for theme in THEMES}
 
     assert {path.name for path in PICTURES.glob("*.png")} == made | {"flight-delays.png", "flight-delays-dark.png"}
 
