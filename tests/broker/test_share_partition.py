@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -102,3 +103,67 @@ def test_an_update_without_its_snapshot_is_passed_over() -> None:
     take(found, update(SharePartition(7)))
 
     assert found == {}
+
+
+def acquired(
+    partition: SharePartition, *batches: tuple[int, int], limits: Limits = LIMITS, most: int = 500
+) -> list[Run]:
+    return partition.acquire(
+        "one", batches, max_records=most, is_limited=False, batch_size=500, limits=limits, now_ms=0
+    )
+
+
+def offsets(runs: Sequence[Run]) -> list[tuple[int, int, int]]:
+    return [(run.first, run.last, run.delivery_count) for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("limit", "deliveries"),
+    [
+        (2, [[(0, 15, 1)], [(0, 15, 2)], []]),
+        (4, [[(0, 15, 1)], [(0, 15, 2)], [(0, 7, 3)], [(0, 0, 4)], [(1, 1, 4)]]),
+        (5, [[(0, 15, 1)], [(0, 15, 2)], [(0, 15, 3)], [(0, 7, 4)], [(0, 0, 5)], [(1, 1, 5)]]),
+        (6, [[(0, 15, 1)], [(0, 15, 2)], [(0, 15, 3)], [(0, 7, 4)], [(0, 3, 5)], [(0, 0, 6)]]),
+    ],
+)
+def test_records_that_were_delivered_often_come_in_fewer_and_fewer_and_alone_at_last(
+    limit: int, deliveries: list[list[tuple[int, int, int]]]
+) -> None:
+    partition, limits = SharePartition(0), LIMITS._replace(delivery_count_limit=limit)
+    found = []
+    for _ in deliveries:
+        found.append(offsets(acquired(partition, (0, 15), limits=limits)))
+        partition.release("one", limits)
+
+    assert found == deliveries
+
+
+def test_a_batch_behind_others_that_were_delivered_often_waits() -> None:
+    partition = SharePartition(0)
+    acquired(partition, (0, 3))
+    partition.release("one", LIMITS)
+    acquired(partition, (0, 0))
+    partition.release("one", LIMITS)
+
+    assert offsets(acquired(partition, (0, 3), (4, 9))) == [(0, 0, 3)]
+    assert offsets(acquired(partition, (1, 3), (4, 9))) == [(1, 3, 2), (4, 9, 1)]
+
+
+def test_batches_are_delivered_up_to_the_number_that_may_be_in_flight() -> None:
+    partition = SharePartition(0)
+
+    assert offsets(acquired(partition, (0, 29), (30, 59), (60, 89))) == [(0, 59, 1)]
+    assert acquired(partition, (60, 89)) == []
+    partition.acknowledge("one", [Acknowledgement(40, 49, [2])], LIMITS, 0)
+    assert offsets(acquired(partition, (30, 59), (60, 89))) == [(40, 49, 2)]
+    partition.acknowledge("one", [Acknowledgement(0, 29, [1])], LIMITS, 0)
+    assert offsets(acquired(partition, (60, 89))) == [(60, 89, 1)]
+
+
+def test_records_that_were_released_and_compacted_are_not_waited_for() -> None:
+    partition = SharePartition(0)
+    acquired(partition, (0, 9), (10, 19))
+    partition.release("one", LIMITS)
+
+    assert offsets(acquired(partition, (4, 9), (10, 19))) == [(4, 19, 2)]
+    assert partition.start_offset == 4

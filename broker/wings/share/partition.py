@@ -73,6 +73,11 @@ class Limits(NamedTuple):
     delivery_count_limit: int
     renews: bool = True  # whether a member may renew its locks
 
+    @property
+    def careful_from(self) -> int:
+        """After so many deliveries records come in fewer at a time."""
+        return max(2, -(-self.delivery_count_limit // 2))
+
 
 class Archived(NamedTuple):
     """Records that are not delivered any more: rejected, or else delivered too often."""
@@ -209,56 +214,69 @@ class SharePartition:
     ) -> list[Run]:
         """Give a member the available records of these batches (first and last offsets); return them.
 
-        At least one batch, unless `is_limited`: then `max_records` at most.
+        At least one batch, unless `is_limited`: then `max_records` at most. Records of batches that were delivered
+        often come in fewer and fewer at a time, and alone at last, so that one of them that ends its reader does not
+        use up the deliveries of the others.
         """
         if not batches or max_records <= 0:
             return []
         acquired: list[Run] = []
-        left = max_records
         first, last = batches[0][0], batches[-1][1]
+        left = min(max_records, limits.max_in_flight - self.in_flight)
+        if left <= 0:  # none but those that were released
+            left, last = min(max_records, self._next - self.next_offset), min(last, self._next - 1)
+        self._archive_missing(self.next_offset, first - 1)
 
-        def take(begin: int, end: int) -> None:
-            nonlocal left
+        def take(begin: int, end: int) -> int:
             self._update(begin, end, lambda run: self._taken(run, member_id, now_ms, limits), is_saved=False)
-            taken = self._run_at(begin)
-            acquired.append(taken._replace(first=begin, last=end))
-            left -= end - begin + 1
+            acquired.append(self._run_at(begin)._replace(first=begin, last=end))
+            return end - begin + 1
 
         for batch in self._batches_within(first, last):
-            is_whole = first <= batch.first and batch.last <= last and not (is_limited and batch.size > left)
-            if left <= 0 or not (batch.is_split or self._run_at(batch.first).state is State.AVAILABLE):
+            begin, end = max(first, batch.first, self.start_offset), min(last, batch.last)
+            runs = [
+                run._replace(first=max(run.first, begin), last=min(run.last, end))
+                for run in self._within(begin, end)
+                if run.state is State.AVAILABLE
+            ]
+            if left <= 0 or not runs:
                 continue
-            if is_whole and not batch.is_split and batch.first >= self.start_offset:
-                take(batch.first, batch.last)
+            is_careful = any(run.delivery_count >= limits.careful_from for run in runs)
+            if is_careful and acquired:
+                return acquired
+            is_whole = (begin, end) == (batch.first, batch.last) and not (is_limited and batch.size > left)
+            if is_whole and not batch.is_split and not is_careful:
+                left -= take(begin, end)
                 continue
             batch.is_split = True
-            begin, end = max(first, batch.first, self.start_offset), min(last, batch.last)
-            for run in [each for each in self._within(begin, end) if each.state is State.AVAILABLE]:
-                piece, until = max(run.first, begin), min(run.last, end)
-                if not is_limited:
-                    take(piece, until)
-                elif left > 0:
-                    take(piece, min(until, piece + left - 1))
-        if left > 0 and last >= self._next and self.in_flight < limits.max_in_flight:
+            for begin, end in some_of(runs, batch.size, limits, left if is_limited else 0):
+                left -= take(begin, end)
+            if is_careful:
+                return acquired
+        if left > 0 and last >= self._next:
             begin, wanted = self._next, self._next + left - 1
             until = next((each for _, each in batches if each >= wanted), last)
-            for piece, end in self._new_batches(begin, until, batches, until if is_limited else batch_size):
+            for piece, end in self._new_batches(begin, until, batches, until + 1 if is_limited else batch_size):
                 self._add(Run(piece, end, State.AVAILABLE, 0))
                 self._batches[-1].is_split = is_limited and end > wanted
                 take(piece, min(end, wanted) if is_limited else end)
         return acquired
 
+    def _archive_missing(self, first: int, last: int) -> None:
+        """Never deliver these, which were to be, and are no longer in the log: it was compacted."""
+        gone = [run for run in self._within(first, last) if run.state is State.AVAILABLE]
+        if gone:
+            self.archive((max(run.first, first), min(run.last, last)) for run in gone)
+
     def _new_batches(
         self, first: int, last: int, batches: Sequence[tuple[int, int]], batch_size: int
     ) -> Iterator[tuple[int, int]]:
-        """Cut records that were not delivered yet behind the batches that make a piece greater than `batch_size`."""
-        for _, end in batches:
-            end = min(end, last)
-            if end - first >= batch_size:
-                yield first, end
-                first = end + 1
-        if first <= last:
-            yield first, last
+        """Cut records that were not delivered yet before a batch, where the piece has `batch_size` records or more."""
+        for begin, _ in batches:
+            if first + batch_size <= begin <= last:
+                yield first, begin - 1
+                first = begin
+        yield first, last
 
     def _taken(self, run: Run, member_id: str, now_ms: int, limits: Limits) -> Run:
         return Run(
@@ -441,6 +459,25 @@ class SharePartition:
             else:
                 merged.append(run)
         self._runs = merged
+
+
+def some_of(runs: Iterable[Run], size: int, limits: Limits, most: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that are delivered of runs that wait in a batch of `size` records.
+
+    `most` is 0, or the number of records that may come. As kafka 4.4 SharePartition.acquireSubsetBatchRecords.
+    """
+    taken = fewer = 0
+    for run in runs:
+        is_last_delivery = run.delivery_count == limits.delivery_count_limit - 1 > 1
+        if is_last_delivery and taken:
+            return
+        if run.delivery_count >= limits.careful_from and not fewer:
+            fewer = max(1, size >> (run.delivery_count - limits.careful_from + 1))
+        end = min((each for each in (int(is_last_delivery), fewer, most) if each > taken), default=taken + run.size + 1)
+        yield run.first, min(run.last, run.first + end - taken - 1)
+        taken += run.size
+        if taken >= end:
+            return
 
 
 def pieces_of(said: Acknowledgement, first: int, last: int) -> Iterator[Acknowledgement]:

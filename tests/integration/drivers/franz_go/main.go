@@ -1,5 +1,5 @@
-// Drivers of franz-go, as group_member.py, transformer.py and recorded.py are: member|transform|recorded and their
-// arguments, or login.
+// Drivers of franz-go, as group_member.py, transformer.py, recorded.py and sharer.py are:
+// member|transform|recorded|share and their arguments, or login.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 
 func main() {
 	commands := map[string]func([]string) error{
-		"member": member, "transform": transform, "recorded": recorded, "login": login,
+		"member": member, "transform": transform, "recorded": recorded, "login": login, "share": share,
 	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
