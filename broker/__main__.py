@@ -107,6 +107,7 @@ def start_and_run(options: argparse.Namespace) -> None:
         cluster_dir=options.cluster,
         topics=topics_to_create(options, config, images),
         zookeeper=zookeeper_of(options, config),
+        schema_registry_address=options.schema_registry,
     )
     if serving.cluster_dir is not None or serving.zookeeper is not None:
         check_between_brokers(config)

@@ -51,6 +51,7 @@ class ServeOptions(NamedTuple):
     console: Console | None = None  # ends first
     metrics: Endpoint | None = None  # serves Prometheus
     schema_registry: socket | None = None  # that listens
+    schema_registry_address: str | None = None  # where it is to listen, as the option has it
     counts: bool = False  # for the metrics, from the start
     cluster_dir: Path | None = None  # that the brokers of a cluster share
     zookeeper: str | None = None  # of a cluster with Apache Kafka, as zookeeper.connect has it

@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from minibroker.protocol.arguments import Arguments
+
 SHRINK_SECONDS = 60.0
 SHOWN = 5  # findings of a run
 EPILOG = """examples:
@@ -41,12 +43,13 @@ def places(text: str) -> list[int]:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="minibroker simulate",
         description="Look for lost, repeated and reordered records in a simulated cluster: real brokers and clients in"
         " one process, over a network, disks and clocks that fail as a seed says.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=None, help="1, or 3 with their shared state (3)")
     parser.add_argument(

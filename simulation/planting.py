@@ -66,9 +66,11 @@ def plant(kind: str, name: str) -> dict[str, Any]:
     """Have modules be imported with the change; return what the file says of it. Raises PlantError."""
     path = FOLDER / kind / f"{name}.toml"
     if not path.is_file():
-        known = ", ".join(names_in(kind))
+        known = ", ".join(map(repr, names_in(kind)))
         raise PlantError(
-            f"{name!r} is none of {known}" if known else f"{path.parent} is not there: planting works in a clone"
+            f"invalid choice: {name!r} (choose from {known})"
+            if known
+            else f"{path.parent} is not there: planting works in a clone"
         )
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     texts: dict[Path, str] = {}

@@ -241,6 +241,7 @@ def test_options_that_no_broker_of_a_cluster_can_have_are_one_error(
         (["--listen", "127.0.0.1:65534"], 1, "minibroker: broker 3: argument --listen: '127.0.0.1:65536' is not"),
         (["--set", "num.io.threads=x"], 1, "minibroker: broker 1: Invalid value x for configuration num.io.threads"),
         (["--create-topics", "a:x"], 1, "minibroker: broker 1: --create-topics: 'a:x' is not NAME:PARTITIONS"),
+        (["--schema-registry", "127.0.0.1:8081"], 1, "minibroker: broker 1: --schema-registry is of a broker that is"),
     ],
 )
 def test_check_reads_the_settings_of_a_cluster_and_writes_nothing(

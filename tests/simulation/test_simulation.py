@@ -69,6 +69,20 @@ def test_a_plan_may_be_shrunk_to_no_event_at_all() -> None:
     assert read == [[], [0, 12]]
 
 
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [(["--sed", "3"], "--seed"), (["--history", "isr-shrnk"], "isr-shrink"), (["--seed", "x"], None)],
+)
+def test_a_wrong_option_is_one_line_with_the_one_that_was_meant(options: list[str], meant: str | None) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "minibroker", "simulate", *options], capture_output=True, text=True, check=False
+    )
+
+    (line,) = ran.stderr.splitlines()
+    end = f"did you mean {meant}? See" if meant else "'x' is not a whole number; see"
+    assert (ran.returncode, ran.stdout, line.endswith(f"{end} `minibroker simulate --help`")) == (2, "", True), line
+
+
 def losing_power(faults: Iterable[Fault]) -> list[Fault]:
     return [fault for fault in faults if fault.kind == "power" or fault.how == "with its power"]
 

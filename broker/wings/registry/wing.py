@@ -28,7 +28,7 @@ class RegistryWing(Wing):
 
     @classmethod
     def problems(cls, config: KafkaConfig, options: ServeOptions) -> Sequence[str]:
-        if options.schema_registry is None:
+        if options.schema_registry_address is None:
             return ()
         if options.cluster_dir is not None or options.zookeeper is not None:
             return ["--schema-registry is of a broker that is alone, and this one is of a cluster; leave it away"]
