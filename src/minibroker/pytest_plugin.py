@@ -204,7 +204,7 @@ def begin_chaos(config: pytest.Config) -> None:
     asked = asked_by(config.option.minibroker_chaos, config.option.minibroker_chaos_seed)
     if asked is None:
         return
-    config.pluginmanager.register(Marking(uses_brokers), "minibroker-chaos-marking")
+    config.pluginmanager.register(Marking(uses_brokers, config.stash[BROKERS].all), "minibroker-chaos-marking")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ChaosSession(config, asked), "minibroker-chaos")
 

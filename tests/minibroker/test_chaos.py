@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import ast
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from minibroker.chaos.plan import APIS, KINDS, Fault, Plan, Use, candidates, drawn, used_by
+from minibroker.chaos.plan import APIS, KINDS, Fault, Plan, Requests, Use, candidates, drawn, used_by
 from minibroker.chaos.session import Asked, asked_by
-from minibroker.chaos.trials import Result, Trials
+from minibroker.chaos.trials import CannotStart, Result, Trials
 from minibroker.protocol.api import ApiKey
-from tests.minibroker.commands import run_pytest
+from tests.minibroker.commands import WITHOUT, run_pytest
 
 pytest_plugins = ["pytester"]
 
-USES = [Use("minibroker", api, None) for api in APIS]
+USES = [Use("minibroker", api, None, 9) for api in APIS]
 # Without a client library, so that a session of it is short. Its request is not that of a tool, which faults spare.
-ONE_REQUEST = """
+ASK = """
+import socket, struct
 
-def test_it_asks(minibroker, minibroker_topic):
-    import socket, struct
+def ask(minibroker):
     host, port = minibroker.bootstrap_servers.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(struct.pack(">ihhih3si", 17, 3, 1, 7, 3, b"app", -1))
         assert len(sock.recv(4)) == 4
+"""
+ONE_REQUEST = f"""{ASK}
+def test_it_asks(minibroker, minibroker_topic):
+    ask(minibroker)
 
 def test_it_asks_nothing(minibroker):
     assert minibroker.is_running
@@ -34,36 +46,76 @@ def test_it_asks_nothing(minibroker):
 # -- plans ----------------------------------------------------------------------------------------------------
 
 
-def test_equal_seeds_draw_equal_plans_and_others_draw_others() -> None:
-    plans = [[drawn(seed, "test_a", number, USES) for number in range(1, 21)] for seed in (1, 1, 2)]
+def plans_of(seed: int, test: str = "test_a", uses: Iterable[Use] = USES, number: int = 20) -> list[Plan]:
+    return list(islice(drawn(seed, test, uses), number))
 
-    assert plans[0] == plans[1]
-    assert plans[0] != plans[2]
-    assert drawn(1, "test_a", 1, reversed(USES)) == plans[0][0]
-    assert drawn(1, "test_b", 1, USES) != plans[0][0]
+
+def test_equal_seeds_draw_equal_plans_and_others_draw_others() -> None:
+    assert plans_of(1) == plans_of(1) == plans_of(1, uses=reversed(USES))
+    assert plans_of(1) != plans_of(2)
+    assert plans_of(1) != plans_of(1, "test_b")
+    assert list(drawn(1, "test_a", [])) == []
 
 
 def test_twenty_plans_have_faults_of_each_kind_and_at_most_three_each() -> None:
-    kind_of = {each.line: kind for kind, _, each in candidates(USES)}
-    plans = [drawn(7, "test_a", number, USES) for number in range(1, 21)]
+    for use in USES[0], USES[0]._replace(place="minibroker_cluster"):
+        kind_of = {each.fault.line: each.kind for each in candidates(each._replace(place=use.place) for each in USES)}
+        plans = plans_of(7, uses=[each._replace(place=use.place) for each in USES])
 
-    assert {len(each) for each in plans} <= {1, 2, 3}
-    bare = {Fault(each.place, each.verb, each.text, each.api, each.client_id, each.when) for p in plans for each in p}
-    assert {kind_of[each.line] for each in bare} == set(KINDS)
+        assert {len(each) for each in plans} == {1, 2, 3}
+        drawn_kinds = Counter(
+            kind_of[line]
+            for plan in plans
+            for each in plan
+            for line in (replace(each, skip=0, times=None).line, replace(each, skip=0).line)
+            if line in kind_of
+        )
+        assert drawn_kinds.keys() == set(KINDS)
+        assert min(drawn_kinds.values()) >= 2
 
 
-def test_an_api_that_a_test_did_not_use_changes_only_the_plans_it_is_in() -> None:
-    more, fewer = USES, [each for each in USES if each.api != "list_offsets"]
+def test_the_faults_that_tell_the_most_come_early() -> None:
+    uses = [each for each in USES if each.api in ("produce", "metadata", "join_group", "offset_commit", "heartbeat")]
+    first = [number_of(plans_of(seed, uses=uses), "delay", "produce", "before") for seed in range(50)]
 
-    for number in range(1, 41):
-        plan = drawn(3, "test_a", number, more)
-        if not any(each.api == "list_offsets" for each in plan):
-            assert drawn(3, "test_a", number, fewer) == plan
+    assert sum(each <= 20 for each in first) > 35
+
+
+def number_of(plans: list[Plan], verb: str, api: str, when: str) -> int:
+    """The number of the first plan with such a fault."""
+    wanted = (verb, api, when)
+    found = (n for n, plan in enumerate(plans, start=1) if any((e.verb, e.api, e.when) == wanted for e in plan))
+    return next(found, len(plans) + 1)
+
+
+def test_a_fault_is_not_drawn_again_while_there_are_others_of_its_kind() -> None:
+    full = [each for plan in plans_of(1, number=60) for each in plan if "KAFKA_STORAGE_ERROR" in each.text]
+
+    for one, two in zip(full[::2], full[1::2], strict=False):
+        assert {one.api, two.api} == {"produce", "fetch"}
+
+
+def test_an_api_that_a_test_did_not_use_changes_few_plans_but_those_it_is_in() -> None:
+    more, fewer = plans_of(3, number=40), plans_of(3, uses=[e for e in USES if e.api != "list_offsets"], number=40)
+    changed = [one for one, two in zip(more, fewer, strict=True) if one != two]
+
+    assert len(changed) < 10
+
+
+def test_a_fault_that_would_skip_all_requests_of_the_run_without_faults_strikes_the_first() -> None:
+    skips = {
+        requests: {
+            each.skip for plan in plans_of(1, uses=[Use("minibroker", "produce", None, requests)]) for each in plan
+        }
+        for requests in (0, 1, 3)
+    }
+
+    assert skips == {0: {0}, 1: {0}, 3: {0, 1, 2}}
 
 
 def test_each_line_is_a_call_of_an_api_of_kafka() -> None:
     for place in ("minibroker", "cluster"):
-        for _, _, fault in candidates([Use(place, api, "app") for api in APIS]):
+        for _, _, fault, _ in candidates([Use(place, api, "app", 1) for api in APIS]):
             ast.parse(fault.line)
             assert fault.line.startswith(f"{place}.faults.{fault.verb}(")
             assert fault.api.upper() in ApiKey.__members__
@@ -71,18 +123,20 @@ def test_each_line_is_a_call_of_an_api_of_kafka() -> None:
 
 def test_a_client_is_named_where_others_ask_too() -> None:
     asked = [
-        ("minibroker", "fetch", "app", True),
-        ("minibroker", "produce", "app", True),
-        ("minibroker", "produce", "minibroker-cli", False),
-        ("minibroker", "join_group", "app", True),
-        ("minibroker", "join_group", "other", True),
-        ("minibroker", "create_topics", "app", True),
+        Requests("minibroker", "fetch", "app", True, 2),
+        Requests("minibroker", "produce", "app", True, 1),
+        Requests("minibroker", "produce", "app", True, 4),  # at another broker
+        Requests("minibroker", "produce", "minibroker-cli", False, 1),
+        Requests("minibroker", "join_group", "app", True, 1),
+        Requests("minibroker", "join_group", "other", True, 2),
+        Requests("minibroker", "create_topics", "app", True, 1),
     ]
 
     assert used_by(asked) == [
-        Use("minibroker", "fetch", None),
-        *(Use("minibroker", api, each) for api in ("heartbeat", "join_group") for each in (None, "app", "other")),
-        Use("minibroker", "produce", "app"),
+        Use("minibroker", "fetch", None, 2),
+        *(Use("minibroker", "heartbeat", each, 0) for each in (None, "app", "other")),
+        *(Use("minibroker", "join_group", each, count) for each, count in ((None, 3), ("app", 1), ("other", 2))),
+        Use("minibroker", "produce", "app", 4),
     ]
     fault = Fault("minibroker", "delay", "3", "produce", "app", "after", 1, 2)
     assert fault.line == 'minibroker.faults.delay(3, api="produce", client_id="app", when="after", times=1, skip=2)'
@@ -111,6 +165,58 @@ def test_a_plan_is_shrunk_to_the_faults_that_fail_the_test(tmp_path: Path) -> No
     assert len(ran) < 10
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- runs -----------------------------------------------------------------------------------------------------
+
+
+def run_of(program: str, tmp_path: Path, seconds: float = 60) -> Result:
+    """The result of a run whose pytest is this program."""
+    return Trials([sys.executable, "-c", program], tmp_path, seed=1, timeout_seconds=seconds).run("test_a", ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED])
+def test_a_pytest_that_does_not_start_is_no_failure_of_a_plan(tmp_path: Path, status: int) -> None:
+    with pytest.raises(CannotStart, match="it is wrong"):
+        run_of(f"print('it is wrong'); raise SystemExit({status:d})", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_test_that_is_not_found_or_that_ends_its_process_is_told_as_that(tmp_path: Path) -> None:
+    assert run_of("raise SystemExit(5)", tmp_path).outcome == "not run"
+    ended = run_of("import os; print('bye', flush=True); os._exit(1)", tmp_path)
+    killed = run_of("import os; os.abort()", tmp_path)
+
+    assert (ended.outcome, ended.text) == ("failed", "the test ended its process with status 1\nbye\n")
+    assert killed.text.startswith("the test ended its process with status -6\n")
+
+
+HANGING = """
+import faulthandler, time
+faulthandler.enable()
+def wait_for_the_bill():
+    time.sleep(600)
+wait_for_the_bill()
+"""
+
+
+@pytest.mark.slow
+def test_a_test_that_hangs_is_ended_and_told_with_where_it_hangs(tmp_path: Path) -> None:
+    hung = run_of(HANGING, tmp_path, seconds=3)
+
+    assert hung.outcome == "failed"
+    first, second, third, *_ = hung.text.splitlines()
+    assert first == "the test hangs: it had not ended after 3 s"
+    assert second == "it waits in (most recent call first)"
+    assert third.endswith("in wait_for_the_bill")
+
+
 # -- options --------------------------------------------------------------------------------------------------
 
 
@@ -123,10 +229,97 @@ def test_the_options_ask_for_plans_of_a_seed() -> None:
     assert some.numbers == [1, 2]
 
 
-@pytest.mark.parametrize(("plans", "seed"), [(-1, None), (3, "x"), (3, "7."), (None, "7")])
+@pytest.mark.parametrize(("plans", "seed"), [(-1, None), (20_000, None), (3, "x"), (3, "7."), (3, "7.0"), (None, "7")])
 def test_options_that_cannot_be_are_refused(plans: int | None, seed: str | None) -> None:
     with pytest.raises(pytest.UsageError, match="--minibroker-chaos"):
         asked_by(plans, seed)
+
+
+SUITE = """
+import pytest
+
+class TestShop:
+    @pytest.mark.parametrize("name", ["a::b"])
+    def test_that_hangs(self, minibroker, name):
+        ask(minibroker)
+        while minibroker.has_control and minibroker._transcript_path is None:
+            pass
+
+def test_that_fails(minibroker):
+    assert minibroker.topics()
+
+def test_without_a_broker():
+    pass
+
+def test_that_needs_others(minibroker, request):
+    assert len(request.session.items) > 1
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_each_test_gets_a_verdict_or_a_reason(pytester: pytest.Pytester) -> None:
+    below = pytester.mkpydir("below")
+    (below / "test_app.py").write_text(ASK + SUITE)
+    pytester.makeini("[pytest]")
+
+    result = run_pytest(
+        pytester, "-n1", "--dist=loadgroup", "--minibroker-chaos-seed=5.4", "--minibroker-chaos-timeout=30", xdist=True
+    )
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=3, failed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR*test_that_needs_others under chaos*",
+            "it fails when it runs alone, without faults",
+            "*TestShop.test_that_hangs[[]a::b[]] under chaos*",
+            "again: pytest 'below/test_app.py::TestShop::test_that_hangs[[]a::b[]]' --minibroker-chaos-seed=5.4",
+            "the test hangs: it had not ended after 30 s",
+            "  File *, line * in test_that_hangs",
+            "*below/test_app.py::test_that_fails: it fails without them",
+        ]
+    )
+    assert "test_without_a_broker" not in result.stdout.str()
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_suite_that_chaos_cannot_run_has_a_status_of_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_app="def test_without_a_broker(): pass\ndef test_b(minibroker): assert minibroker.topics() == {}"
+    )
+    without = run_pytest(pytester, "--minibroker-chaos=2")
+    pytester.makeconftest("from pathlib import Path\nPath('only once').mkdir()")
+    does_not_start = run_pytest(pytester, "--minibroker-chaos=2")
+
+    assert without.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    without.stdout.fnmatch_lines(["*no test has run under faults; it takes tests that pass with a broker"])
+    assert does_not_start.ret == pytest.ExitCode.USAGE_ERROR
+    does_not_start.stderr.fnmatch_lines(["ERROR: minibroker chaos runs each test in a pytest of its own*"])
+    does_not_start.stderr.fnmatch_lines(["*FileExistsError*"])
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_ctrl_c_ends_the_runs_and_their_brokers(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_app="def test_a(minibroker):\n"
+        "    while minibroker.has_control:\n        open(f'pid {minibroker.pid}', 'w').close()"
+    )
+    with pytester.popen(
+        [sys.executable, "-m", "pytest", *WITHOUT, "--minibroker-chaos=2"], stdin=subprocess.DEVNULL
+    ) as process:
+        wait_until(lambda: any(pytester.path.glob("pid *")))
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, out
+    (pid,) = (int(each.name.split()[1]) for each in pytester.path.glob("pid *"))
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.integration

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,14 @@ from minibroker.protocol.api import TESTS_CLIENT_ID, ApiKey
 from minibroker.protocol.client_ids import OF_TOOLS
 
 BETWEEN_BROKERS = re.compile(r"broker-\d+(-.*)?")
-OF_OTHER_RUNS = {"usepdb": False, "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False}
+OF_OTHER_RUNS = {
+    "usepdb": False,
+    "trace": False,
+    "lf": False,
+    "failedfirst": False,
+    "newfirst": False,
+    "stepwise": False,
+}
 
 # What a test asks a broker that a fault may have killed at this moment.
 READING = [(Administered, "records"), (Administered, "topics"), (Broker, "lag")]
@@ -158,6 +166,8 @@ class ChaosRun:
         self._reports.append(report)
 
     def pytest_sessionfinish(self) -> None:
+        if not self._reports:  # pytest says why
+            return
         failed = [each for each in self._reports if each.failed]
         is_called = any(each.when == "call" and each.passed for each in self._reports)
         result = {
@@ -165,14 +175,14 @@ class ChaosRun:
             "text": "\n".join(each.longreprtext for each in failed),
             "sections": [each for report in failed[:1] for each in report.sections],
             "seconds": sum(each.duration for each in self._reports),
-            "asked": sorted(set(self._asked()), key=str),
+            "asked": [(*key, count) for key, count in sorted(Counter(self._asked()).items(), key=str)],
             "struck": getattr(self, "_struck", {}),
             "impossible": self._impossible,
         }
         (self._folder / "result.json").write_text(json.dumps(result))
 
-    def _asked(self) -> Iterator[tuple[str, str, str | None, bool]]:
-        """Yield the requests of the call of the test, as `plan.used_by` takes it."""
+    def _asked(self) -> Iterator[tuple[int, str, str, str | None, bool]]:
+        """Yield the requests of the call of the test, as `plan.Requests` without a count, after a broker's number."""
         from minibroker.transcript.exchanges import read_transcript
 
         if not self._order["is_recorded"] or self._called_ns is None:
@@ -181,11 +191,9 @@ class ChaosRun:
         for number, place in self._places.items():
             for each in read_transcript(self._folder / f"{number}.transcript"):
                 if begun_ns <= each.time_ns <= ended_ns and each.head.api_key in set(ApiKey):
-                    client_id = each.client_id
-                    is_of_test = client_id not in (*OF_TOOLS, TESTS_CLIENT_ID) and not BETWEEN_BROKERS.fullmatch(
-                        client_id or ""
-                    )
-                    yield place, ApiKey(each.head.api_key).name.lower(), client_id, is_of_test
+                    name = each.client_id
+                    is_of_test = name not in (*OF_TOOLS, TESTS_CLIENT_ID) and not BETWEEN_BROKERS.fullmatch(name or "")
+                    yield number, place, ApiKey(each.head.api_key).name.lower(), name, is_of_test
 
 
 def struck(fault: Fault | Call) -> bool:

@@ -8,28 +8,37 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
-from minibroker.chaos.plan import Plan, drawn, used_by
+from minibroker.chaos.plan import Plan, Requests, drawn, used_by
 
 STACKS_SECONDS = 5.0
 CONFIRMATIONS = 2
 SHOWN_CHARACTERS = 6_000
+# Of pytest: interrupted (also by an error of the collection), an internal error, an option or a conftest.py that is
+# wrong, and no test. A test that ends its process has another.
+NOT_RUN = (2, 3, 4, 5)
+NO_TEST = 5
+# What faulthandler prints of each thread at the end of a run that hangs; the main thread gets the signal.
+STACK = re.compile(r"^Current thread .*\n(?P<frames>(?:  .*\n)+)", re.MULTILINE)
+OF_PYTEST = ("/_pytest/", "/pluggy/")
+SHOWN_FRAMES = 12
 
 
 @dataclass(frozen=True)
 class Result:
     """The outcome of one run of a test under a plan."""
 
-    outcome: str  # "passed", "failed" or "skipped"
+    outcome: str  # "passed", "failed", "skipped", or "not run" where pytest ended before the test
     text: str = ""  # why it failed
     sections: Sequence[tuple[str, str]] = ()  # what it printed
     seconds: float = 0.0
@@ -54,6 +63,18 @@ class Verdict:
     runs: int = 0
     result: Result = Result("passed")
     why_not: str = ""  # it was not run under plans
+    is_wrong: bool = False  # as with a test that fails alone: chaos cannot judge it
+
+
+HOW_ALONE = {
+    "failed": "fails when it runs alone, without faults",
+    "skipped": "is skipped when it runs alone",
+    "not run": "is not found when it runs alone: its name must be the same in each run",
+}
+
+
+class CannotStart(Exception):
+    """A pytest of the session's arguments does not get as far as a test; the text is what it printed."""
 
 
 class Trials:
@@ -74,15 +95,19 @@ class Trials:
             end(each, signal.SIGKILL)
 
     def examine(self, test: str, numbers: Sequence[int]) -> Verdict:
-        """Run a test without faults, then under these plans, up to the first under which it fails."""
+        """Run a test without faults, then under these plans, up to the first under which it fails.
+
+        Raises CannotStart.
+        """
         alone = self.run(test, (), is_recorded=True)
         if alone.outcome != "passed":
-            return Verdict(test, result=alone, why_not=f"{alone.outcome} when it runs alone, without faults")
-        uses = used_by(map(tuple, alone.asked))
+            return Verdict(test, result=alone, is_wrong=True, why_not=f"it {HOW_ALONE[alone.outcome]}")
+        uses = used_by(Requests(*each) for _, *each in alone.asked)
         if not uses:
             return Verdict(test, why_not="asks no broker of ours")
-        for number in numbers:
-            plan = drawn(self._seed, test, number, uses)
+        for number, plan in enumerate(islice(drawn(self._seed, test, uses), max(numbers)), start=1):
+            if number not in numbers:
+                continue
             result = self.run(test, plan)
             if result.has_failed:
                 return self._shrunk(test, number, plan, result)
@@ -111,37 +136,58 @@ class Trials:
         return Verdict(test, plans=1, number=number, plan=plan, failed=failed, runs=runs, result=result)
 
     def run(self, test: str, plan: Plan, *, is_recorded: bool = False) -> Result:
-        """Run a test under a plan."""
+        """Run a test under a plan. Raises CannotStart."""
         if self._is_stopped:
             return Result("skipped")
-        with tempfile.TemporaryDirectory(prefix="minibroker-chaos-") as name:
+        with tempfile.TemporaryDirectory(prefix="minibroker-chaos-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
             order = {"test": test, "faults": [(each.place, each.line) for each in plan], "is_recorded": is_recorded}
             (folder / "order.json").write_text(json.dumps(order))
-            own = [f"--minibroker-chaos-run={folder / 'order.json'}", f"--basetemp={folder / 'tmp'}"]
-            own += [f"--minibroker-log={folder}", "-o", f"cache_dir={folder / 'cache'}", "--color=no"]
-            with (folder / "output").open("wb") as output:
-                process = subprocess.Popen(
-                    [*self._command, *own],
-                    cwd=self._directory,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            self._running.add(process)
-            try:
-                status: int | None = process.wait(self._timeout_seconds)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                self._end(process)
-            printed = (folder / "output").read_text(errors="replace")[-SHOWN_CHARACTERS:]
-            if status is None:
-                return Result("failed", f"it had not ended after {self._timeout_seconds:g} s\n{printed}")
-            if not (folder / "result.json").exists():
-                return Result("failed", f"pytest ended with status {status}\n{printed}")
-            return Result(**json.loads((folder / "result.json").read_text()))
+            status = self._wait(folder)
+            printed = (folder / "output").read_text(errors="replace")
+            is_done = (folder / "result.json").exists()
+            if status is None and not self._is_stopped:
+                return Result("failed", self._stuck(printed, is_done=is_done))
+            if is_done:
+                return Result(**json.loads((folder / "result.json").read_text()))
+        shown = printed[-SHOWN_CHARACTERS:]
+        if status == NO_TEST:
+            return Result("not run", shown)
+        if status in NOT_RUN and not self._is_stopped:
+            raise CannotStart(shown)
+        return Result("failed", f"the test ended its process with status {status}\n{shown}")
+
+    def _wait(self, folder: Path) -> int | None:
+        """Run pytest to its end, and return its status; None where it was ended, since the time was over."""
+        own = [f"--minibroker-chaos-run={folder / 'order.json'}", f"--basetemp={folder / 'tmp'}"]
+        own += [f"--minibroker-log={folder}", "-o", f"cache_dir={folder / 'cache'}", "--color=no"]
+        with (folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                [*self._command, *own],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._running.add(process)
+        try:
+            if self._is_stopped:  # meanwhile
+                end(process, signal.SIGKILL)
+            return process.wait(self._timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self._end(process)
+
+    def _stuck(self, printed: str, *, is_done: bool) -> str:
+        """The text for a run that hangs: where its main thread waits, without the frames of pytest."""
+        what = "the test had ended, and its process had not" if is_done else "the test hangs: it had not ended"
+        stack = STACK.search(printed)
+        frames = [] if stack is None else stack["frames"].splitlines()
+        own = [each for each in frames if not any(name in each for name in OF_PYTEST)][:SHOWN_FRAMES]
+        where = ["it waits in (most recent call first)", *own] if own else [printed[-SHOWN_CHARACTERS:]]
+        return "\n".join([f"{what} after {self._timeout_seconds:g} s", *where])
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill it, if it runs; its brokers end with it."""
