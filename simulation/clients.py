@@ -738,9 +738,12 @@ class LastReader(Reader):
     async def run(self) -> None:
         PROCESS.set(self.process)
         self.isolation = UNCOMMITTED if self.book.may_lose else COMMITTED
-        self.place_at(dict.fromkeys(self.book.places(), 0))
+        self.place_at(dict.fromkeys(self.places(), 0))
         await self.finish()
         self.is_finished = True
+
+    def places(self) -> list[Place]:
+        return self.book.places()
 
 
 def by_topic(rows: Iterable[tuple[Place, Any]]) -> list[tuple[str, list[Any]]]:

@@ -10,13 +10,12 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.simulation.clients import (
-    COMMITTED,
     Book,
     Client,
     Failed,
     IdempotentProducer,
+    LastReader,
     Place,
-    Reader,
     batches_in,
     first_error,
 )
@@ -115,7 +114,7 @@ class Upserter(IdempotentProducer):
 
     def __init__(self, name: str, book: Book, seed: object) -> None:
         super().__init__(name, book, seed)
-        self._acknowledged: dict[str, int] = {}
+        self.acknowledged: dict[str, int] = {}
         self._number = 0
 
     async def work(self) -> None:
@@ -126,32 +125,32 @@ class Upserter(IdempotentProducer):
         record = Record(0, self.now_ms(), key.encode(), str(self._number).encode())
         event, _ = await self.append(COMPACTED, self.batch_of([record], sequence))
         if event == "ok":
-            self._acknowledged[key] = self._number
+            self.acknowledged[key] = self._number
             self.sequences[COMPACTED] = sequence + 1
         await trio.sleep(self.random.choice((0.0, 0.02, 0.1)))
 
+
+class KeyReader(LastReader):
+    """Reads the compacted topic once all others have finished: of each key of an upserter the last value is there."""
+
+    def __init__(self, upserter: Upserter) -> None:
+        super().__init__(f"reader of {upserter.name}", upserter.book, upserter.name)
+        self._acknowledged = upserter.acknowledged
+        self._values: dict[str, int] = {}
+
+    def places(self) -> list[Place]:
+        return [COMPACTED]
+
     async def finish(self) -> None:
-        """Read the topic: of each key the last value is there."""
-        reader = KeyReader(f"reader of {self.name}", self.book, self.name)
-        await reader.finish()
+        await super().finish()
         for key, number in self._acknowledged.items():
-            if reader.values.get(key, 0) < number:
-                text = f"the last value of {key} is {reader.values.get(key)}, and {number} was acknowledged"
+            if self._values.get(key, 0) < number:
+                text = f"the last value of {key} is {self._values.get(key)}, and {number} was acknowledged"
                 self.book.wrong("lost-value", text, COMPACTED)
-
-
-class KeyReader(Reader):
-    """Keeps the last value of each key."""
-
-    def __init__(self, name: str, book: Book, seed: object) -> None:
-        super().__init__(name, book, seed)
-        self.isolation = COMMITTED
-        self.positions = {COMPACTED: 0}
-        self.values: dict[str, int] = {}
 
     def read(self, place: Place, row: Any) -> list[list[object]]:
         for batch in batches_in(row.records or b""):
             for record in batch.records:
-                self.values[record.key] = int(record.value)
+                self._values[record.key] = int(record.value)
             self.positions[place] = max(self.positions[place], batch.last_offset + 1)
         return []

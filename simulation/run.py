@@ -38,7 +38,7 @@ from minibroker.simulation.invariants import Invariants
 from minibroker.simulation.members import ConsumerMember, Member
 from minibroker.simulation.memory_disk import MemoryDisk
 from minibroker.simulation.memory_network import MemoryNetwork
-from minibroker.simulation.operators import COMPACTED, Operator, Upserter
+from minibroker.simulation.operators import COMPACTED, KeyReader, Operator, Upserter
 from minibroker.simulation.plan import ERRNOS, Fault, Plan
 from minibroker.simulation.replicas import content_of, newest_by_key
 from minibroker.simulation.stand_in import in_place_of_the_system, replaced
@@ -271,16 +271,21 @@ class Simulation:
         self._faults_over.set()
         self._heal(nursery)
         self.book.finish()
+        await self._until_finished(clients, nursery)
+        await self._until(lambda: not self._unsettled(), SETTLE_SECONDS, lambda: self._unsettled(), nursery)
+        last: list[Client] = [LastReader("last", self.book, self._plan.seed)]
+        last += [KeyReader(each) for each in clients if isinstance(each, Upserter)]
+        for reader in last:
+            nursery.start_soon(self._client(reader).run)
+        await self._until_finished(last, nursery)
+
+    async def _until_finished(self, clients: Sequence[Client], nursery: trio.Nursery) -> None:
         await self._until(
             lambda: all(each.is_finished for each in clients),
             FINISH_SECONDS,
             lambda: "; ".join(f"{each.name} {each.doing}" for each in clients if not each.is_finished),
             nursery,
         )
-        await self._until(lambda: not self._unsettled(), SETTLE_SECONDS, lambda: self._unsettled(), nursery)
-        last = self._client(LastReader("last", self.book, self._plan.seed))
-        nursery.start_soon(last.run)
-        await self._until(lambda: last.is_finished, FINISH_SECONDS, lambda: f"last {last.doing}", nursery)
 
     async def _until(
         self, is_done: Callable[[], bool], seconds: float, what: Callable[[], str], nursery: trio.Nursery
