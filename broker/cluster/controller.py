@@ -244,6 +244,16 @@ def replicas_deleted(image: Image, deleted: Collection[Replica]) -> Plan:
     return Plan(Change(dict.fromkeys(gone), left)) if gone else NOTHING
 
 
+def delete_again(image: Image, replicas: Collection[Replica]) -> Plan:
+    """Brokers could not delete these replicas: have them try again, unless the replicas count by now."""
+    decisions: dict[int, list[Decision]] = {}
+    for topic_partition, broker_id in sorted(replicas):
+        state = image.state_of(topic_partition)
+        if broker_id in image.brokers and (state is None or broker_id not in state.replicas):
+            decisions.setdefault(broker_id, []).append(stop(image, [topic_partition]))
+    return Plan(decisions=decisions)
+
+
 def change_configs(image: Image, *, name: str, configs: Configs) -> Plan:
     """Replace the configs of a topic."""
     return Plan(Change({name: image.topics[name]._replace(configs=configs)}), configs={name: configs})

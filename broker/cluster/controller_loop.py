@@ -83,6 +83,7 @@ class ControllerLoop:
         self._is_behind = False  # whether a plan could not be stored
         self._offline: set[Replica] = set()  # in log directories of live brokers that have failed
         self._deleted: set[Replica] = set()  # of topics that are being deleted
+        self._undeleted: set[Replica] = set()  # which their brokers could not delete
         self.unclean_elections = 0  # of partitions, that this broker has decided on as the controller
 
     def reach_by(self, channels: Channels) -> None:
@@ -236,7 +237,10 @@ class ControllerLoop:
         if not self._state.is_shared or obeyed.error is not ErrorCode.NONE:
             return
         if isinstance(decision, StopReplica) and decision.delete_partitions:
-            self._deleted |= {(each, broker_id) for each in decision.partitions if each not in obeyed.failures}
+            replicas = {(each, broker_id) for each in decision.partitions}
+            failed = {(each, broker_id) for each in obeyed.failures}
+            self._deleted |= replicas - failed
+            self._undeleted |= replicas & failed
 
     def perform(self, what: str, event: Callable[[Image], Plan]) -> Failures:
         """Plan for an event until the plan is not stale, store it, and have it obeyed; return what failed here of that.
@@ -341,9 +345,12 @@ class ControllerLoop:
         return plan(image, asked)
 
     def catch_up(self) -> None:
-        """Try again what could not be stored."""
+        """Try again what could not be stored, or deleted."""
         if self._is_behind and self.is_active:
             self._take_over()
+        undeleted, self._undeleted = self._undeleted, set()
+        if undeleted and self.is_active:
+            self._react(partial(controller.delete_again, replicas=undeleted))
 
     def _take_over(self) -> None:
         """Begin as the controller. As kafka 2.0.1 KafkaController.onControllerFailover.

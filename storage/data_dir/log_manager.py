@@ -83,6 +83,7 @@ class LogManager:
         self._logs_of_topics: dict[str, dict[TopicPartition, Log]] = {}
         self._on_offline = on_offline
         self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
+        self._undeleted: set[TopicPartition] = set()  # whose directory could not be renamed yet
         self._lock = DirectoryLock(log_dir)
         # Deleted partitions that a checkpoint may still have.
         self._forgotten: set[TopicPartition] = set()
@@ -169,6 +170,8 @@ class LogManager:
 
     def get_or_create_log(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
         """Return the log; create it if there is none. Raises OSError, and KafkaError if the directory is offline."""
+        if topic_partition in self._undeleted:
+            self.delete_log(topic_partition)
         log = self._logs.get(topic_partition)
         if log is not None:
             return log
@@ -211,12 +214,17 @@ class LogManager:
         self._logs_of_topics.setdefault(log.topic_partition.topic, {})[log.topic_partition] = log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Rename the log's directory; `take_due_deletions` returns it when it is due. Raises OSError."""
+        """Rename the log's directory; `take_due_deletions` returns it when it is due.
+
+        Raises OSError: then the log is not the partition's any more, and is deleted later.
+        """
         log = self._logs.get(topic_partition)
         if log is None:
             return
         directory = self._deleted_path(topic_partition)
+        self._undeleted.add(topic_partition)
         log.rename_and_refuse(directory)
+        self._undeleted.remove(topic_partition)
         del self._logs[topic_partition]
         of_topic = self._logs_of_topics[topic_partition.topic]
         del of_topic[topic_partition]
@@ -309,6 +317,9 @@ class LogManager:
 
     def take_due_deletions(self, now_ms: int) -> PendingDeletions:
         """Return the segments and directories deleted at least `file.delete.delay.ms` ago; the caller removes them."""
+        for topic_partition in sorted(self._undeleted):
+            with suppress(OSError):  # it is tried again
+                self.delete_log(topic_partition)
         delay_ms = self.default_config.file_delete_delay_ms
         dated = [(path, now_ms + delay_ms if due_ms is None else due_ms) for path, due_ms in self._deleted]
         self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]

@@ -14,6 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from minibroker.broker.cluster.controller_loop import NoChannels
 from minibroker.broker.cluster.sections import BEING_DELETED
 from minibroker.broker.cluster.state import Change
 from minibroker.broker.replica.decisions import (
@@ -141,6 +142,26 @@ async def test_a_topic_is_deleted_once_all_brokers_have_deleted_it(beside: Calla
 
     assert (state.topics, state.get(BEING_DELETED)) == ({}, frozenset())
     assert (await created(broker, 2)).error_code == ErrorCode.NONE
+
+
+async def test_a_broker_that_could_not_delete_a_replica_is_asked_again(beside: Callable[..., InMemoryBroker]) -> None:
+    broker = beside()
+    await stored(broker, 0, (0, 1), (0, 1))
+    loop = broker.parts.controller_loop
+    asked: list[tuple[int, Any]] = []
+    channels = NoChannels()
+    channels.send = lambda broker_id, decisions: asked.extend((broker_id, each) for each in decisions)  # type: ignore[method-assign]
+    loop.reach_by(channels)
+    await broker.call(ApiKey.DELETE_TOPICS, 3, topic_names=["t"], timeout_ms=9)
+    asked.clear()
+    deletion = StopReplica(0, 1, True, [T0])
+
+    for error in (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), None):
+        loop.on_answer(1, deletion, Obeyed(ErrorCode.NONE, {} if error is None else {T0: error}))
+        loop.catch_up()
+        loop.catch_up()
+
+    assert asked == [(1, deletion)]
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,26 @@ What Apache Kafka 2.0.1 refuses, and in which order, is in tests/golden/conversa
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from minibroker.broker.cluster.file_state import FILE_NAME
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files import disk
 from tests.broker.conftest import MakeBroker
 from tests.storage.logs import names_in
 
 NAMES = ["first", "second"]
 PARTITIONS = 3
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space left")
 
 
 class Killed(BaseException):
@@ -37,6 +44,26 @@ def end_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         delete(self, topic_partition)
 
     monkeypatch.setattr(LogManager, "delete_log", delete_log)
+
+
+async def test_a_log_that_could_not_be_deleted_is_not_the_next_topics(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_broker(tmp_path)
+    await broker.create_topic("t", 1)
+    await broker.produce("t", [b"old"])
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "rename", no_space)
+        deleted = await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
+        made = await broker.call(ApiKey.CREATE_TOPICS, 1, topics=[("t", 1, 1, [], [])], timeout_ms=1000)
+        deleted_again = await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
+    codes = [each.topics[0].error_code for each in (deleted, made, deleted_again)]
+    broker.app._log_manager.take_due_deletions(0)
+
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+    assert not names_in(tmp_path) & {"t-0"}
+    await broker.create_topic("t", 1)
+    assert broker.app._log_manager.logs[TopicPartition("t", 0)].log_end_offset == 0
 
 
 @pytest.mark.parametrize("count", range(2 * PARTITIONS))
