@@ -21,6 +21,7 @@ IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { ex
 PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
+MINUTES ?= 120
 BROKERS ?= 3
 SOURCES := broker protocol storage purgatory schemas simulation conformance zookeeper transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py build_tools
 # The compiled form, where it is found before the sources.
@@ -38,7 +39,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo serve wheel test test-issue test-fast test-compiled nightly matrix mutants nemesis simulate lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-issue test-fast test-compiled nightly matrix mutants nemesis simulate fuzz endurance lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
@@ -49,6 +50,8 @@ help:
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nemesis  kill, pause and cut off brokers of a cluster beside real clients, and judge what these saw"
 	@echo "make simulate  a cluster in one process, from SEEDS seeds, with every fault of disk, network and clock"
+	@echo "make fuzz  any bytes for what reads bytes, by the coverage that they reach: FUZZ=\"frames --runs 1000000\""
+	@echo "make endurance  three brokers under load while their clock is turned by 90 days, in MINUTES"
 	@echo "make matrix  what each version of each client can do, in docs/reference/clients.md"
 	@echo "make nightly  conformance, mutants, nemesis, and the tests of which \`make test\` runs a sample"
 
@@ -115,7 +118,9 @@ nightly: $(VENV)/.dev
 	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants
+	@$(MAKE) --no-print-directory fuzz FUZZ="--runs 2500000"
 	@$(BIN)/python -m tests.simulation.small_scope
+	@$(BIN)/python -m tests.simulation.small_scope_transactions
 	@$(BIN)/minibroker simulate --brokers 3 --seeds $(SEEDS)
 	@$(BIN)/minibroker simulate --brokers 1 --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200
@@ -129,6 +134,15 @@ matrix: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	@exec nice $(BIN)/minibroker simulate --brokers $(BROKERS) --seeds $(SEEDS) $(SIMULATE)
+
+# Under atheris, which has no wheel for each Python: only this needs it.
+fuzz: $(VENV)/.dev
+	@$(BIN)/pip install -q --disable-pip-version-check atheris
+	@$(IN_MEMORY) exec nice $(BIN)/python -m tests.fuzz $(FUZZ)
+
+# Three brokers under load while 90 days pass, in so many minutes.
+endurance: $(VENV)/.dev
+	@$(IN_MEMORY) exec $(BIN)/python -m tests.endurance --minutes $(MINUTES)
 
 mutants: $(VENV)/.dev
 	@$(IN_MEMORY) $(BIN)/python -m tests.mutants $(MUTANTS)

@@ -119,7 +119,7 @@ def prepare_producers(
     completed: list[CompletedTxn] = []
     for batch in assigned.batches:
         producer_id = batch.producer_id
-        if producer_id == NO_PRODUCER_ID:
+        if producer_id <= NO_PRODUCER_ID:
             continue
         producer = producers.get(producer_id)
         if producer is None:

@@ -430,10 +430,13 @@ def _rebuild(
     Raises KafkaError(UNKNOWN_SERVER_ERROR) as kafka 2.0.1 MemoryRecordsBuilder, which checks the producer of rebuilt
     batches only.
     """
-    if first_batch.is_transactional and not first_batch.has_producer_id:
+    if first_batch.is_transactional and first_batch.producer_id == NO_PRODUCER_ID:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "transactional records without a producer id")
-    if first_batch.has_producer_id and first_batch.producer_epoch == NO_PRODUCER_EPOCH:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a producer id without an epoch")
+    if first_batch.producer_id != NO_PRODUCER_ID:  # those below it belong to no producer
+        if first_batch.producer_epoch == NO_PRODUCER_EPOCH or first_batch.base_sequence < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a producer id without an epoch or a sequence number")
+        if config.magic < 2:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a producer id in a format of magic {config.magic}")
     return build_records(
         records,
         magic=config.magic,

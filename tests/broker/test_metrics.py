@@ -482,6 +482,7 @@ async def test_a_scan_of_thousands_of_partitions_pauses_within_a_millisecond(mak
     [
         ({"scan": 77}, "scan 77 is no longer kept"),
         ({"scan": "x"}, "scan 'x' is no longer kept"),
+        ({"scan": []}, r"scan \[\] is no longer kept"),
         ({"lease_ms": -1}, "lease_ms is a number"),
         ({"lease_ms": "5"}, "lease_ms is a number"),
         ({"lease_ms": 10**12}, "lease_ms is a number"),

@@ -17,10 +17,10 @@ import argparse
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from minibroker.broker.cluster.controller import Image, brokers_changed, change_isr, choose_leader
 from minibroker.broker.cluster.controller import Plan as ControllerPlan
@@ -450,15 +450,30 @@ class Explored(NamedTuple):
 
 
 def explore(bounds: Bounds, most_states: int) -> Explored:
-    """Visit states, those of the fewest steps first, until one is wrong, all are visited, or so many are."""
+    """Visit the states of a partition."""
     scope = Scope(bounds)
-    first = scope.first()
+
+    def judged(world: World) -> Iterator[tuple[str, World, str]]:
+        for name, stepped in scope.steps(world):
+            wrong, after = judge(stepped, is_unclean=bounds.is_unclean)
+            yield name, after, wrong
+
+    return visit(scope.first(), judged, most_states)
+
+
+W = TypeVar("W", bound=Hashable)
+
+
+def visit(first: W, steps: Callable[[W], Iterator[tuple[str, W, str]]], most_states: int) -> Explored:
+    """Visit states, those of the fewest steps first, until one is wrong, all are visited, or so many are.
+
+    `steps` has the name of each step from a state, where it leads, and what is wrong there.
+    """
     reached: dict[int, tuple[int, str]] = {hash(first): (0, "")}
     waiting = deque([first])
     while waiting:
         world = waiting.popleft()
-        for name, stepped in scope.steps(world):
-            wrong, after = judge(stepped, is_unclean=bounds.is_unclean)
+        for name, after, wrong in steps(world):
             key = hash(after)
             if key in reached:
                 continue

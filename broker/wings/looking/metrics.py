@@ -110,7 +110,7 @@ class Metrics:
 
     def _scan(self, number: int | None) -> tuple[int, Scan]:
         if number is not None:
-            going = self._scans.get(number)
+            going = self._scans.get(number) if isinstance(number, int) else None
             if going is None or self._now() - going.continued_at > SCAN_SECONDS:
                 raise ValueError(f"scan {number!r} is no longer kept; begin a new one, without `scan`")
             return number, going

@@ -1,0 +1,374 @@
+"""Targets of any bytes: each reads an input, and raises `Finding`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import resource
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import trio
+
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.app import BrokerApp, way_of
+from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.pending import Pending
+from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.wings.testing.control.control_server import Calls
+from minibroker.broker.wings.testing.control.turnable_clock import TurnableClock
+from minibroker.conformance.requests import fetch_body, frame
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.compression import Codec, compress
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.java_properties import PropertiesError, read_properties
+from minibroker.protocol.primitives import Sized, Uuid, format_of
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.protocol.schema import Array, Message, Row
+from tests.requests import produce_body
+
+NOW_MS = 1_500_000_000_000
+CPU_SECONDS = 0.010  # of the loop, for an input
+MEMORY_KIB = 64 * 1024  # beyond what the process has had
+INPUTS_OF_A_BROKER = 500
+TRIES = 5  # an input is slow if it is so each time
+# These do what they are asked: each partition is a directory, and takes its time.
+MAY_TAKE_LONG = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "log.index.size.max.bytes": 4096,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+
+
+class Finding(AssertionError):
+    """An input that ended otherwise than it may."""
+
+
+class Defects(logging.Handler):
+    """Notes what the broker logs with a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.noted: list[str] = []
+        self.formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            assert self.formatter is not None
+            self.noted.append(self.formatter.format(record))
+
+
+def bounded(read: Callable[[], object], is_slow_work: bool = False) -> None:
+    """Read an input within the bounds of memory and time. Raises Finding."""
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(TRIES):
+        began = time.thread_time()
+        read()
+        if time.thread_time() - began < CPU_SECONDS or is_slow_work:
+            break
+    else:
+        raise Finding(f"took more than {CPU_SECONDS * 1000:.0f} ms of the loop, {TRIES} times")
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib > MEMORY_KIB:
+        raise Finding(f"took more than {MEMORY_KIB // 1024} MiB")
+
+
+class FuzzClock(TurnableClock):
+    """A clock that stands still, without a loop."""
+
+    def current_time(self) -> float:
+        return 1.0
+
+    def monotonic_ms(self) -> int:
+        return 1000
+
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+
+class Target:
+    """Reads inputs one after the other; `close` it at the end."""
+
+    name = ""
+
+    def seeds(self) -> list[bytes]:
+        """Inputs to begin with."""
+        raise NotImplementedError
+
+    def run(self, data: bytes) -> None:
+        """Read an input. Raises Finding."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+# -- a broker ---------------------------------------------------------------------------------------------------------
+
+
+class OfBroker(Target):
+    """Inputs for a broker with a few topics, which begins anew every so many inputs, and finds what it has written."""
+
+    has_control = False
+
+    def __init__(self) -> None:
+        self._defects = Defects()
+        root = logging.getLogger()
+        self._handlers, root.handlers = root.handlers, [self._defects]
+        self._app: BrokerApp | None = None
+        self._left = 0
+
+    def close(self) -> None:
+        self._end()
+        logging.getLogger().handlers = self._handlers
+
+    def _end(self) -> None:
+        """Stop the broker, and start it once more on what it has written."""
+        if self._app is None:
+            return
+        self._app.close(self._parts)
+        again = BrokerApp(self._config, self._clock)
+        again.load()
+        again.close(again.build())
+        self._directory.cleanup()
+        self._app = None
+        self._look()
+
+    def _begin(self) -> None:
+        self._end()
+        self._clock = FuzzClock()
+        self._directory = tempfile.TemporaryDirectory(prefix="minibroker-fuzz-")
+        given = {name: str(value) for name, value in SETTINGS.items()}
+        self._config = KafkaConfig({"log.dirs": self._directory.name, **given})
+        self.calls = Calls()
+        options = ServeOptions(control=Registered(self.calls) if self.has_control else None)
+        self._app = BrokerApp(self._config, self._clock, options)
+        self._app.load()
+        self._parts = self._app.build()
+        self._way = way_of(self._parts)
+        self._client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
+        for wing in self._parts.wings:
+            for name, call in wing.calls().items():
+                self.calls.register(name, call)
+        rows: list[Any] = [
+            ("t", 2, 1, [], []),
+            ("c", 1, 1, [], [("cleanup.policy", "compact")]),
+            ("old", 1, 1, [], [("message.format.version", "0.10.0")]),
+        ]
+        self.ask(frame(ApiKey.CREATE_TOPICS, 2, topics=rows, timeout_ms=1000)[4:])
+        self.ask(frame(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)[4:])
+        self.ask(frame(ApiKey.PRODUCE, 7, **produce_body("t", seed_batch()))[4:])
+        self._look()
+        self._left = INPUTS_OF_A_BROKER
+        gc.collect()
+
+    def ready(self) -> None:
+        """Begin with another broker where it is time."""
+        if self._left <= 0:
+            self._begin()
+        self._left -= 1
+
+    def ask(self, request: bytes) -> None:
+        """Ask one request, and read what of its answer is in files."""
+        try:
+            answer = self._way.serve(bytearray(request), self._client)
+        except (KafkaProtocolError, CloseConnectionError):
+            return
+        if isinstance(answer, Pending):
+            if not answer.is_known:
+                answer.abandon()
+                return
+            try:
+                answer = answer.result()
+            except (KafkaProtocolError, CloseConnectionError):
+                return
+        for chunk in answer or ():
+            if hasattr(chunk, "read"):
+                chunk.read()
+
+    def _look(self) -> None:
+        """Raise Finding for what was logged with a traceback."""
+        if self._defects.noted:
+            noted, self._defects.noted = self._defects.noted, []
+            raise Finding(noted[0])
+
+    def check(self, read: Callable[[], object], is_slow_work: bool = False) -> None:
+        try:
+            bounded(read, is_slow_work)
+            self._look()
+        except Exception:
+            self._left = 0  # the next one has a new broker
+            raise
+
+
+class Registered:
+    """Stands for the control socket."""
+
+    path = Path("/nowhere")
+
+    def __init__(self, calls: Calls) -> None:
+        self.register = calls.register
+
+    async def run(self) -> None:
+        raise NotImplementedError
+
+
+def seed_batch(count: int = 3, **options: Any) -> bytes:
+    records = [Record(each, NOW_MS + each, b"k%d" % each, b"v" * 20) for each in range(count)]
+    return bytes(build_batch(records, **options))
+
+
+class Frames(OfBroker):
+    """Requests of each API and version."""
+
+    name = "frames"
+
+    def seeds(self) -> list[bytes]:
+        return [
+            encode_request(api.key, version, 1, "c", plausible(api.request, version))[4:]
+            for api in API_TABLE.values()
+            for version in range(api.request.first_version, api.request.last_version + 1)
+        ]
+
+    def run(self, data: bytes) -> None:
+        self.ready()
+        key = int.from_bytes(data[:2], "big", signed=True)
+        self.check(lambda: self.ask(data), is_slow_work=key in MAY_TAKE_LONG)
+
+
+def plausible(message: Message, version: int, path: str = "") -> Any:
+    """A value that a broker may take: names that there are, a row in each array, zeros."""
+    live = {}
+    for field in message.fields_at(path):
+        if field.is_in(version):
+            inner = f"{path}.{field.name}" if path else field.name
+            live[field.name] = plausible_of(message, inner, field.kind_in(version), version)
+    return message.row(path)(**live)
+
+
+def plausible_of(message: Message, path: str, kind: Any, version: int) -> Any:
+    if isinstance(kind, Sized):
+        last = path.rpartition(".")[2]
+        text = "g" if "group" in last else "t" if "name" in last or "topic" in last or last == "key" else ""
+        return text if kind.kind == "string" else seed_batch() if "record" in last else text.encode()
+    if isinstance(kind, Row):
+        return plausible(message, version, path)
+    if isinstance(kind, Array):
+        if kind.element is None:
+            return [plausible(message, version, path)]
+        return [plausible_of(message, path, kind.element, version)]
+    if kind is Uuid:
+        return bytes(16)
+    return format_of(kind) == "?"
+
+
+class Batches(OfBroker):
+    """Records in a batch whose length and checksum are right, which are read, converted and compacted afterwards.
+
+    The first byte of an input chooses the codec, that compresses the rest, the topic and the version of the Produce.
+    """
+
+    name = "batches"
+
+    def seeds(self) -> list[bytes]:
+        plain = seed_batch()
+        transactional = seed_batch(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+        bomb = plain[:61] + bytes(4000)
+        return [bytes((way,)) + batch for way in range(0, 256, 5) for batch in (plain, transactional, bomb)]
+
+    def run(self, data: bytes) -> None:
+        if len(data) < 62:
+            return
+        self.ready()
+        way, batch = data[0], bytearray(data[1:])
+        codec = Codec(way % 5)
+        if codec is not Codec.NONE:
+            size = 1 + 100 * (way & 0x80)  # 12,801 times as long, once it is decompressed
+            batch[61:] = compress(codec, bytes(batch[61:]) * size if way & 0x80 else bytes(batch[61:]))
+            batch[22] = batch[22] & 0xF8 | codec
+        struct.pack_into(">i", batch, 8, len(batch) - 12)
+        batch[16] = 2
+        struct.pack_into(">I", batch, 17, crc32c.crc32c(batch[21:]))
+        topic = ("t", "c", "old")[way // 5 % 3]
+        produce = frame(ApiKey.PRODUCE, 7 if way & 0x40 else 3, **produce_body(topic, batch))[4:]
+        self.check(lambda: self.ask(produce))
+        for version in (1, 2, 4):
+            body = fetch_body((topic, 0, 0), max_partition_bytes=4096)
+            self.check(lambda version=version, body=body: self.ask(frame(ApiKey.FETCH, version, **body)[4:]))  # type: ignore[misc]
+
+
+class ControlCalls(OfBroker):
+    """Lines of the control socket."""
+
+    name = "control"
+    has_control = True
+
+    def seeds(self) -> list[bytes]:
+        self.ready()
+        found = []
+        for name, (_, signature) in self.calls._calls.items():
+            for value in (None, 1, -1, 1e300, "x", [], {}, True, ["t", 0], {"topic": "t"}):
+                found.append({"call": name, "arguments": dict.fromkeys(signature.parameters, value)})
+            for each in signature.parameters:
+                found.append({"call": name, "arguments": {each: "produce"}})
+        fault = {"kind": "error", "error": "NOT_LEADER_FOR_PARTITION", "api": "produce", "topic": "t", "times": 3}
+        found.append({"call": "faults.inject", "arguments": fault})
+        return [json.dumps(each).encode() for each in found]
+
+    def run(self, data: bytes) -> None:
+        self.ready()
+        self.check(lambda: trio.run(self._answer, data, clock=self._clock))
+
+    async def _answer(self, line: bytes) -> None:
+        """Have a call answered, up to where it would wait."""
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await self.calls._answer(line)
+
+
+class Properties(Target):
+    """Files of settings."""
+
+    name = "properties"
+
+    def seeds(self) -> list[bytes]:
+        golden = Path(__file__).parent.parent / "golden" / "settings"
+        lines = [
+            line[2:].replace(" | ", "\n")
+            for path in sorted(golden.glob("*.txt"))
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.startswith("> ")
+        ]
+        return [line.encode() for line in lines]
+
+    def run(self, data: bytes) -> None:
+        def read() -> None:
+            with suppress(PropertiesError, ConfigError):
+                KafkaConfig({"log.dirs": "/nowhere", **read_properties(data.decode("latin-1"))})
+
+        bounded(read, is_slow_work=True)  # at the start, and not in the loop
+
+
+TARGETS: dict[str, Callable[[], Target]] = {each.name: each for each in (Frames, Batches, ControlCalls, Properties)}
+
+
+def corpus(name: str) -> list[bytes]:
+    """The inputs that are kept: one a line, in hexadecimal digits."""
+    path = Path(__file__).parent / "corpus" / f"{name}.txt"
+    return [bytes.fromhex(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def warm_up(target: Target, inputs: Sequence[bytes]) -> None:
+    """Generate codecs and fill caches: the first request of a version takes longer."""
+    for each in inputs:
+        with suppress(Finding):
+            target.run(each)
