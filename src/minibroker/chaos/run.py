@@ -8,7 +8,9 @@ fixtures nor what the methods of `Broker` and `Cluster` ask is struck.
 from __future__ import annotations
 
 import json
+import math
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -35,8 +37,14 @@ OF_OTHER_RUNS = {
     "stepwise": False,
 }
 
-# What a test asks a broker that a fault may have killed at this moment.
+# What a test asks a broker, or a cluster. Where an action of a fault comes in between, it is asked again,
 READING = [(Administered, "records"), (Administered, "topics"), (Broker, "lag")]
+# and this waits for the action, or the action for this: it may not be done twice.
+WRITING = [
+    *((Administered, name) for name in ("produce", "add_acls", "remove_acls", "add_users", "remove_users")),
+    *((kind, name) for kind in (Broker, Cluster) for name in ("create_topic", "reset")),
+]
+FAIL_OVER_SECONDS = 5.0  # from the death of a leader
 RESTART_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
@@ -44,24 +52,49 @@ POLL_SECONDS = 0.02
 Fixtures = Callable[[], dict[str, Broker | Cluster | None]]
 
 
-def patient(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, asked again where the broker was killed and starts again meanwhile."""
+class Actions:
+    """The actions of faults, such as a restart, in threads beside the test."""
 
-    def asked(broker: Administered, *arguments: Any, **named: Any) -> Any:
-        if not isinstance(broker, Broker):
-            return method(broker, *arguments, **named)
-        deadline = time.monotonic() + RESTART_SECONDS
-        while True:
-            process = broker._process
-            try:
-                return method(broker, *arguments, **named)
-            except BrokerError:
-                has_been_killed = process is not broker._process or not broker.is_running
-                if not has_been_killed or time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_SECONDS)
+    def __init__(self) -> None:
+        self._turn = threading.RLock()
+        self._begun = self._ended = 0
+        self._ended_at = -math.inf
 
-    return asked
+    def acting(self, action: Callable[..., object]) -> Callable[..., object]:
+        """The action, which takes its turn with what a test asks."""
+
+        def act(*arguments: int) -> None:
+            with self._turn:
+                self._begun += 1
+                try:
+                    action(*arguments)
+                finally:
+                    self._ended += 1
+                    self._ended_at = time.monotonic()
+
+        return act
+
+    def writing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*arguments: Any, **named: Any) -> Any:
+            with self._turn:
+                return method(*arguments, **named)
+
+        return asked
+
+    def reading(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(broker: Administered, *arguments: Any, **named: Any) -> Any:
+            deadline = time.monotonic() + RESTART_SECONDS
+            while True:
+                ended = self._ended
+                try:
+                    return method(broker, *arguments, **named)
+                except BrokerError:
+                    fails_over = isinstance(broker, Cluster) and time.monotonic() < self._ended_at + FAIL_OVER_SECONDS
+                    if not (self._begun > ended or fails_over) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(POLL_SECONDS)
+
+        return asked
 
 
 class ChaosRun:
@@ -108,11 +141,19 @@ class ChaosRun:
                     self._make("cluster", cluster)
             return cluster
 
+        call = Call.__init__
+
+        def called(fault: Call, action: Callable[..., object], *arguments: Any) -> None:
+            call(fault, actions.acting(action), *arguments)
+
+        actions = Actions()
         for kind, name, method in (
             (Broker, "__init__", made),
             (Broker, "await_ready", awaited),
             (Cluster, "start", started),
-            *((kind, name, patient(getattr(kind, name))) for kind, name in READING),
+            (Call, "__init__", called),
+            *((kind, name, actions.reading(getattr(kind, name))) for kind, name in READING),
+            *((kind, name, actions.writing(getattr(kind, name))) for kind, name in WRITING),
         ):
             setattr(kind, name, method)
 
