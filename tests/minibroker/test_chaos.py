@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from minibroker.chaos.plan import APIS, KINDS, Fault, Plan, Requests, Use, candidates, drawn, used_by
+from minibroker.chaos.run import Actions
 from minibroker.chaos.session import Asked, asked_by
 from minibroker.chaos.trials import CannotStart, Result, Trials
+from minibroker.errors import BrokerError
 from minibroker.protocol.api import ApiKey
 from tests.minibroker.commands import WITHOUT, run_pytest
 
@@ -215,6 +218,45 @@ def test_a_test_that_hangs_is_ended_and_told_with_where_it_hangs(tmp_path: Path)
     assert first == "the test hangs: it had not ended after 3 s"
     assert second == "it waits in (most recent call first)"
     assert third.endswith("in wait_for_the_bill")
+
+
+# -- what a test asks, beside the actions of faults ------------------------------------------------------------
+
+
+def test_what_is_read_is_asked_again_after_an_action_in_between_and_else_not() -> None:
+    actions = Actions()
+    asked = []
+
+    def lag(broker: object) -> int:
+        asked.append(broker)
+        if len(asked) == 1:
+            actions.acting(lambda: None)()
+            raise BrokerError("it was killed")
+        return 0
+
+    def refused(broker: object) -> None:
+        raise BrokerError("there is no such group")
+
+    assert actions.reading(lag)("broker") == 0
+    assert asked == ["broker", "broker"]
+    with pytest.raises(BrokerError, match="no such group"):
+        actions.reading(refused)("broker")
+
+
+def test_what_is_written_waits_for_an_action() -> None:
+    actions = Actions()
+    order = []
+    produce = Thread(target=actions.writing(lambda: order.append("produced")))
+
+    def restart() -> None:
+        produce.start()
+        produce.join(0.05)
+        order.append("restarted")
+
+    actions.acting(restart)()
+    produce.join(30)
+
+    assert order == ["restarted", "produced"]
 
 
 # -- options --------------------------------------------------------------------------------------------------
