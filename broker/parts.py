@@ -35,7 +35,7 @@ from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.config.settings.table import RACK_AWARE_SELECTOR
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group_configs import GroupConfigs
@@ -235,8 +235,9 @@ class BrokerParts:
         yield ProduceApis(replicas, cache, self.participation, config.profile).routes()
         selects_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
         manager = FetchManager(self.fetch_sessions)
-        yield FetchApis(replicas, cache, manager, clock, selects_by_rack=selects_by_rack).routes()
-        yield LogOffsetApis(replicas).routes()
+        alike = Habit.ANSWERS_ALIKE in config.profile.habits
+        yield FetchApis(replicas, cache, manager, clock, selects_by_rack=selects_by_rack, answers_alike=alike).routes()
+        yield LogOffsetApis(replicas, config.profile).routes()
         yield TopicApis(config=config, topic_admin=admin, replica_manager=replicas).routes()
         group_configs = GroupConfigs(config, lambda: state.get(GROUP_CONFIGS))
         yield ConfigApis(config=config, metadata_cache=cache, topic_admin=admin, group_configs=group_configs).routes()
@@ -252,7 +253,7 @@ class BrokerParts:
         ).routes()
         yield OffsetApis(groups.offsets, ZooKeeperOffsets(state), cache, clock, config).routes()
         yield TransactionApis(
-            transactions, self.markers, groups, cache, clock, self.participation, self.features
+            transactions, self.markers, groups, cache, clock, self.participation, self.features, config.profile
         ).routes()
         yield DescribeTransactionApis(transactions, replicas, clock).routes()
         yield FeatureApis(self.features).routes()

@@ -80,6 +80,7 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     message_downconversion_enable: bool = True
+    as_later: bool = False  # no config: as kafka 3.9, which ignores the format version, and counts no missing replica
 
     @classmethod
     def from_props(cls, overrides: Mapping[str, str], defaults: LogConfig) -> LogConfig:
@@ -113,9 +114,15 @@ class LogConfig:
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
+    def least_in_sync(self, replica_count: int) -> int:
+        """How many replicas must be in sync for an acks=all produce."""
+        return min(self.min_insync_replicas, replica_count) if self.as_later else self.min_insync_replicas
+
     @property
     def magic(self) -> int:
         """The record format of `message_format_version`."""
+        if self.as_later:
+            return 2
         if self.message_format_version.startswith(("0.8.", "0.9.")):
             return 0
         return 1 if self.message_format_version.startswith("0.10.") else 2

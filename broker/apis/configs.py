@@ -68,7 +68,6 @@ RESOURCE_BROKER = 4
 RESOURCE_BROKER_LOGGER = 8
 RESOURCE_CLIENT_METRICS = 16
 RESOURCE_GROUP = 32
-LATER_TYPES = (RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
 FIRST_VERSION_WITH_TYPES: int = ListConfigResourcesRequest.field("resource_types").first
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
 
@@ -91,10 +90,7 @@ class ConfigApis:
         self._group_configs = group_configs
         self._metadata_cache = metadata_cache
         self._topic_admin = topic_admin
-        self._known_types = (
-            *RESOURCE_NAMES,
-            *(() if Habit.HIDES_UNKNOWN_TYPES in config.profile.habits else LATER_TYPES),
-        )
+        self._known_types = (*RESOURCE_NAMES, *config.profile.resource_types)
 
     def routes(self) -> Routes:
         return {
@@ -123,7 +119,8 @@ class ConfigApis:
         answer = answer_to_all(request, unknown)
         *_, field = answer._fields
         rows = [row._replace(resource_type=known_type(row.resource_type)) for row in getattr(answer, field)]
-        return answer._replace(**{field: rows})
+        once = {(row.resource_type, row.resource_name): row for row in rows}  # as in Kafka's map
+        return answer._replace(**{field: list(once.values())})
 
     def _describe(self, resource: Body, wish: Body) -> Body:
         code, configs = ErrorCode.NONE, []
@@ -204,12 +201,16 @@ class ConfigApis:
     # -- AlterConfigs and IncrementalAlterConfigs -------------------------------------------------------------
 
     def alter_configs(self, request: Request, client: Client) -> Body:
-        unknown = None if is_later(request) else unknown_type(request.body.resources, self._known_types)
+        unknown = None if self._is_later(request) else unknown_type(request.body.resources, self._known_types)
         if unknown is not None:
             return self._refused(request, unknown)
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         rows = [self._altered_row(resource, request, replaced) for resource in resources.values()]
         return AlterConfigsResponse(responses=rows)
+
+    def _is_later(self, request: Request) -> bool:
+        """Whether the request is answered as one of a version that kafka 2.0.1 lacks."""
+        return request.api_version >= self._config.profile.first_of(API_TABLE[request.api_key].last_of_2_0 + 1)
 
     def incremental_alter_configs(self, request: Request, client: Client) -> Body:
         times = Counter((each.resource_type, each.resource_name) for each in request.body.resources)
@@ -334,11 +335,6 @@ class ConfigApis:
 
 
 DEFAULT_LISTS = {RESOURCE_TOPIC: topic_list, RESOURCE_GROUP: no_list, RESOURCE_CLIENT_METRICS: no_list}
-
-
-def is_later(request: Request) -> bool:
-    """Whether the request is of a version that kafka 2.0.1 lacks."""
-    return request.api_version > API_TABLE[request.api_key].last_of_2_0
 
 
 def unknown_type(resources: Sequence[Body], known: Container[int], suffix: str = "") -> KafkaError | None:

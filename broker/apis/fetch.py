@@ -42,6 +42,7 @@ from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
+from minibroker.storage.index.transaction_index import AbortedTxn
 
 FIRST_VERSION_WITH_MAX_BYTES: int = FetchRequest.field("max_bytes").first
 LAST_VERSION_OF_OLD_FORMATS = 3
@@ -87,7 +88,10 @@ class FetchApis:
         clock: Clock,
         *,
         selects_by_rack: bool = False,
+        answers_alike: bool = False,
     ) -> None:
+        self._answers_alike = answers_alike
+        self._aborted_unread: Sequence[AbortedTxn] | None = () if answers_alike else None
         self._selects_by_rack = selects_by_rack
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
@@ -110,7 +114,17 @@ class FetchApis:
         limits = body.max_wait_ms, body.min_bytes, body.max_bytes, version < FIRST_VERSION_WITH_MAX_BYTES
         knows_zstd = version >= FIRST_VERSION_WITH_ZSTD
         params = new(
-            FetchParams, (replica_id, *limits, body.isolation_level, knows_zstd, reads_followers, selector, None)
+            FetchParams,
+            (
+                replica_id,
+                *limits,
+                body.isolation_level,
+                knows_zstd,
+                reads_followers,
+                selector,
+                None,
+                self._answers_alike,
+            ),
         )
         requested = requested_rows(body.topics)
         context = self._fetch_manager.new_context(
@@ -151,20 +165,23 @@ class FetchApis:
             if not params.is_from_follower:
                 may_read = client.decisions(READ, TOPIC)
             elif not client.may(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
-                return [], [failed_fetch(row.topic_partition, TOPIC_AUTHORIZATION_FAILED) for row in requested]
+                return [], [self._unread(row.topic_partition, TOPIC_AUTHORIZATION_FAILED) for row in requested]
         known = self._metadata_cache.topics
         unread = {}
         for row in requested:
             name, partition = topic_partition = row.topic_partition
             if may_read is not None and not may_read[name]:
-                unread[topic_partition] = failed_fetch(topic_partition, TOPIC_AUTHORIZATION_FAILED)
+                unread[topic_partition] = self._unread(topic_partition, TOPIC_AUTHORIZATION_FAILED)
                 continue
             topic = known.get(name)
             if topic is None or partition not in topic.partitions:
-                unread[topic_partition] = failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                unread[topic_partition] = self._unread(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not unread:
             return requested, []
         return [row for row in requested if row.topic_partition not in unread], list(unread.values())
+
+    def _unread(self, topic_partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
+        return failed_fetch(topic_partition, error)._replace(aborted_transactions=self._aborted_unread)
 
     def _with_errors_of_ids(
         self, rows: Sequence[FetchRow], unread: Sequence[FetchedPartition], params: FetchParams
@@ -223,9 +240,13 @@ class FetchApis:
     ) -> FetchedPartition:
         """Down-convert records that this client cannot read (fetch-path rows 67 and 68)."""
         partition = self._replica_manager.partitions.any(row.topic_partition)
-        if partition is None or not isinstance(result.records, FileSlice):
-            return result  # no records, or the partition was deleted since the read
+        if partition is None:
+            return result  # it was deleted since the read
         config = partition.log.config
+        if self._answers_alike and not (config.message_downconversion_enable or params.is_from_follower):
+            return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)  # whether there are records or not
+        if not isinstance(result.records, FileSlice):
+            return result
         try:
             to_magic = magic_to_convert_to(result.records, version, config)
             if to_magic is None:

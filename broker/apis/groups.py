@@ -98,6 +98,8 @@ class GroupApis:
     ) -> None:
         self._coordinator = coordinator
         self._profile = profile
+        self._names_generation = Habit.NAMES_NO_GENERATION not in profile.habits
+        self._first_that_keeps_while_syncing = profile.first_of(FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING)
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
 
@@ -120,14 +122,15 @@ class GroupApis:
         body = request.body
         topic = COORDINATED.get(body.key_type)
         if topic is None:
-            if request.api_version > LAST_FIND_COORDINATOR_OF_2_0:
+            if request.api_version >= self._profile.first_of(LAST_FIND_COORDINATOR_OF_2_0 + 1):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             raise KafkaProtocolError(f"FindCoordinator: unknown key type {body.key_type}")
         if request.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
             rows = [self._coordinator_row(topic, key, client) for key in body.coordinator_keys]
             return FindCoordinatorResponse(coordinators=rows)
         _, node_id, host, port, error, _ = self._coordinator_row(topic, body.key, client)
-        return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port)
+        message = ErrorCode.NONE.name if Habit.FINDS_WITH_MESSAGE in self._profile.habits and not error else None
+        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
 
     def _coordinator_row(self, topic: str, key: str, client: Client) -> CoordinatorRow:
         cache = self._metadata_cache
@@ -167,7 +170,7 @@ class GroupApis:
                 protocols=[(protocol.name, protocol.metadata) for protocol in body.protocols],
             )
         )
-        return then(result, partial(joined, version))
+        return then(result, partial(joined, version, names_generation=self._names_generation))
 
     # -- SyncGroup --------------------------------------------------------------------------------------------
 
@@ -193,7 +196,7 @@ class GroupApis:
         error = self._coordinator.serving(body.group_id).heartbeat(
             body.group_id,
             identity_of(body),
-            keeps_while_syncing=request.api_version >= FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING,
+            keeps_while_syncing=request.api_version >= self._first_that_keeps_while_syncing,
         )
         return HeartbeatResponse(error_code=error)
 
@@ -281,12 +284,12 @@ def identity_of(body: Body) -> MemberIdentity:
     return MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
 
 
-def joined(version: int, result: JoinResult) -> Body:
+def joined(version: int, result: JoinResult, *, names_generation: bool) -> Body:
     """Make the response; before null was allowed, an empty string stood for no protocol."""
     protocol = result.protocol
     return JoinGroupResponse(
         error_code=result.error,
-        generation_id=result.generation_id,
+        generation_id=result.generation_id if names_generation or not result.error else -1,
         protocol_type=result.protocol_type,
         protocol_name=protocol or "" if version < FIRST_VERSION_WITH_NULL_PROTOCOL else protocol,
         leader=result.leader,

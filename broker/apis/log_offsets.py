@@ -17,6 +17,7 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.replica.fetch import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.partitions import Role
 from minibroker.broker.replica.reading import check_leader_epoch, end_of_reading
@@ -52,7 +53,8 @@ Body = Any
 class LogOffsetApis:
     """Handlers of ListOffsets and OffsetForLeaderEpoch."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(self, replica_manager: ReplicaManager, profile: Profile = EVERYTHING) -> None:
+        self._first_later_version = profile.first_of(LAST_VERSION_OF_2_0 + 1)
         self._replica_manager = replica_manager
 
     def routes(self) -> Routes:
@@ -79,7 +81,7 @@ class LogOffsetApis:
 
     def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         try:
-            check_timestamp(row.timestamp, request.api_version)
+            self._check_timestamp(row.timestamp, request.api_version)
             partition = self._role(topic_partition, request.body.replica_id)
             check_leader_epoch(partition.log, partition.leader_epoch, row.current_leader_epoch)
             found = self._find_offset(request, partition, row.timestamp)
@@ -95,6 +97,12 @@ class LogOffsetApis:
             offset=offset,
             leader_epoch=partition.leader_epoch if is_latest else partition.log.leader_epochs.epoch_for(offset),
         )
+
+    def _check_timestamp(self, timestamp: int, version: int) -> None:
+        """Raises KafkaError for one that a later version than this one knows, as kafka 4.4."""
+        first = FIRST_VERSIONS.get(timestamp, FOREVER)
+        if version >= self._first_later_version and timestamp < 0 and version < first:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def _role(self, topic_partition: TopicPartition, replica_id: int) -> Role:
         """The role whose log is asked: the leader, or for a debugger any replica. Raises KafkaError."""
@@ -118,7 +126,7 @@ class LogOffsetApis:
             ).message_offset
         if timestamp == LATEST_TIMESTAMP:
             return last_fetchable, UNKNOWN_TIMESTAMP
-        is_special = request.api_version > LAST_VERSION_OF_2_0
+        is_special = request.api_version >= self._first_later_version
         if is_special and timestamp in ONLY_TIERED:
             return None
         if is_special and timestamp == EARLIEST_LOCAL_TIMESTAMP:
@@ -136,6 +144,8 @@ class LogOffsetApis:
     def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
         """v0: the base offsets of the segments last written before a time, newest first (fetch-path row 74)."""
         try:
+            if row.timestamp < EARLIEST_TIMESTAMP:
+                self._check_timestamp(row.timestamp, 0)
             partition = self._role(topic_partition, replica_id)
         except KafkaError as error:
             return failed_offset(topic_partition.partition, error.code)
@@ -169,12 +179,6 @@ class LogOffsetApis:
             return epoch_row(topic_partition.partition, error=error.code)
         epoch, end_offset = partition.end_offset_of_epoch(row.leader_epoch)
         return epoch_row(topic_partition.partition, leader_epoch=epoch, end_offset=end_offset)
-
-
-def check_timestamp(timestamp: int, version: int) -> None:
-    """Raises KafkaError for one that a later version than this one knows, as kafka 4.4."""
-    if version > LAST_VERSION_OF_2_0 and timestamp < 0 and version < FIRST_VERSIONS.get(timestamp, FOREVER):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:

@@ -27,6 +27,7 @@ from minibroker.broker.cluster.sections import FeatureLevels
 from minibroker.broker.cluster.state import TopicState
 from minibroker.broker.cluster.topic_admin import TopicAdmin
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.replica.decisions import PartitionState, TopicMetadata
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -260,7 +261,8 @@ class MetadataApis:
         kafka 4.0 brought UNKNOWN_TOPIC_OR_PARTITION, the only error with which kafka-ts retries."""
         if isinstance(created, KafkaError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             return topic_row(name, created.code)
-        is_of_kraft = version >= FIRST_VERSION_OF_KRAFT
+        creates_behind = Habit.CREATES_BEHIND in self._config.profile.habits
+        is_of_kraft = creates_behind or version >= FIRST_VERSION_OF_KRAFT
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_of_kraft else ErrorCode.LEADER_NOT_AVAILABLE
         return topic_row(name, code)
 

@@ -67,6 +67,7 @@ class OffsetApis:
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._config = config
+        self._has_zookeeper = Habit.HAS_NO_ZOOKEEPER not in config.profile.habits
         self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in config.profile.habits
 
     def routes(self) -> Routes:
@@ -91,6 +92,8 @@ class OffsetApis:
                     commits[topic_partition] = self._record(row, body.retention_time_ms, now_ms)
                 else:
                     errors[topic_partition] = unknown_topic(name)
+        if request.api_version == 0 and not self._has_zookeeper:
+            return committed(dict.fromkeys(commits, ErrorCode.UNSUPPORTED_VERSION) | errors)
         if not commits:
             return committed(errors)
         if request.api_version == 0:
@@ -141,7 +144,9 @@ class OffsetApis:
         if body.topics is None and version <= LAST_VERSION_WITHOUT_GROUP_ERROR:
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
-        if version == 0:
+        if version == 0 and not self._has_zookeeper:
+            error, offsets = ErrorCode.UNSUPPORTED_VERSION, {}
+        elif version == 0:
             error, offsets = ErrorCode.NONE, {each: self._fetched_v0(body.group_id, each) for each in asked or ()}
         else:
             error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)

@@ -31,6 +31,7 @@ from minibroker.broker.transaction.participation import Participation
 from minibroker.broker.transaction.transaction import ProducerIdentity
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import (
+    NEWEST_MAGIC,
     is_one_batch_of_magic_2,
     is_zstd_batch,
     kinds_of_producers,
@@ -41,6 +42,7 @@ from minibroker.protocol.message_values import NOT_THROTTLED
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition, UnknownTopicById, new
 from minibroker.protocol.record import NO_OFFSET
+from minibroker.protocol.record_batch import MAGIC_AT
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
@@ -71,6 +73,10 @@ class ProduceApis:
         participation: Participation,
         profile: Profile = EVERYTHING,
     ) -> None:
+        self._first_verified_version = max(FIRST_VERSION_WITH_RECORD_BATCHES, profile.first_of(FIRST_VERIFIED_VERSION))
+        self._first_that_remembers_producers = profile.first_of(FIRST_VERSION_THAT_REMEMBERS_PRODUCERS)
+        calls_invalid = Habit.CALLS_RECORDS_INVALID in profile.habits
+        self._first_with_invalid_records = 0 if calls_invalid else FIRST_VERSION_WITH_RECORD_ERRORS
         refuses_old = Habit.REFUSES_OLD_PRODUCE in profile.habits
         self._first_version = FIRST_VERSION_WITH_RECORD_BATCHES if refuses_old else 0
         self._knows_batches = Habit.KNOWS_NO_BATCHES not in profile.habits
@@ -94,7 +100,7 @@ class ProduceApis:
             if denied:
                 entries = {each: records for each, records in entries.items() if each not in denied}
                 refused = refused | denied
-        if entries and request.api_version >= FIRST_VERIFIED_VERSION:
+        if entries and request.api_version >= self._first_verified_version:
             if body.transactional_id is not None:
                 return then(self._admit(request, entries), partial(self._append, request, client, entries, refused))
             if any(map(transactional_producer, entries.values())):
@@ -126,12 +132,12 @@ class ProduceApis:
             entries,
             required_acks=body.acks,
             timeout_ms=body.timeout_ms,
-            remembers_producers=request.api_version >= FIRST_VERSION_THAT_REMEMBERS_PRODUCERS,
+            remembers_producers=request.api_version >= self._first_that_remembers_producers,
         )
         leaders = None
         if request.api_version >= FIRST_VERSION_WITH_LEADERS:
             leaders = CurrentLeaders(self._replica_manager.partitions, self._metadata_cache, client)
-        return then(results, partial(answer, request, refused, leaders))
+        return then(results, partial(answer, request, refused, leaders, self._first_with_invalid_records))
 
     def _split_refused(self, request: Request) -> tuple[Entries, AppendResults]:
         """Split into the partitions to append to, and those refused before they reach a log."""
@@ -145,10 +151,13 @@ class ProduceApis:
                 if records is None:
                     raise KafkaProtocolError(f"Produce to {topic}-{partition} has null records")
                 if request.api_version >= FIRST_VERSION_WITH_RECORD_BATCHES and not is_one_batch_of_magic_2(records):
-                    raise KafkaProtocolError(
-                        f"Produce v{request.api_version} to {topic}-{partition} must hold one record batch of magic 2"
-                    )
-                if is_internal and partitions_here.any(topic_partition) is not None:
+                    if self._first_with_invalid_records:
+                        asked = f"Produce v{request.api_version} to {topic}-{partition}"
+                        raise KafkaProtocolError(f"{asked} must hold one record batch of magic 2")
+                    refused[topic_partition] = failed_append(ErrorCode.INVALID_RECORD)
+                elif not self._first_with_invalid_records and has_several_batches_of_magic_2(records):
+                    refused[topic_partition] = failed_append(ErrorCode.INVALID_RECORD)
+                elif is_internal and partitions_here.any(topic_partition) is not None:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 elif request.api_version < FIRST_VERSION_WITH_ZSTD and (error := self._error_of_format(records)):
                     refused[topic_partition] = failed_append(error)
@@ -174,6 +183,11 @@ class ProduceApis:
             )
             for topic_partition in asked
         }
+
+
+def has_several_batches_of_magic_2(records: memoryview) -> bool:
+    """Whether records begin with a batch of magic 2, and have another one behind it."""
+    return len(records) > MAGIC_AT and records[MAGIC_AT] == NEWEST_MAGIC and not is_one_batch_of_magic_2(records)
 
 
 def with_refusals(errors: Errors | Pending[Errors], known: AppendResults) -> AppendResults | Pending[AppendResults]:
@@ -218,7 +232,11 @@ def refused_for_all(body: Body, error: ErrorCode) -> AppendResults:
 
 
 def answer(
-    request: Request, refused: AppendResults, leaders: CurrentLeaders | None, results: AppendResults
+    request: Request,
+    refused: AppendResults,
+    leaders: CurrentLeaders | None,
+    first_with_invalid_records: int,
+    results: AppendResults,
 ) -> Body | None:
     """Make the response, each partition once, in the order of the request; None for acks=0."""
     if refused:
@@ -235,7 +253,7 @@ def answer(
             result = results.pop((topic, partition), None)  # type: ignore[call-overload]
             if result is None:
                 continue  # named twice
-            error, info, log_start_offset, message, record_errors = result
+            error, info, log_start_offset, message, record_errors, is_invalid = result
             rows = topics.setdefault(topic, [])
             if error is ErrorCode.NONE and info is not None:
                 rows.append(
@@ -245,7 +263,9 @@ def answer(
                 code = known_code(ApiKey.PRODUCE, version, error)
                 if code is not error and error is ErrorCode.TRANSACTION_ABORTABLE:
                     message = NOT_ADDED
-                if record_errors and code is ErrorCode.CORRUPT_MESSAGE and version >= FIRST_VERSION_WITH_RECORD_ERRORS:
+                if is_invalid and version < first_with_invalid_records:
+                    log_start_offset = NO_OFFSET
+                elif is_invalid and code is ErrorCode.CORRUPT_MESSAGE:
                     code = ErrorCode.INVALID_RECORD  # as kafka 2.4: a retry would not help
                 if isinstance(topic, UnknownTopicById):
                     code, message = ErrorCode.UNKNOWN_TOPIC_ID, None

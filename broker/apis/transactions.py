@@ -21,6 +21,7 @@ from minibroker.broker.apis.offsets import unknown_topic
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.features import Features
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offsets import Commit
@@ -70,7 +71,9 @@ class TransactionApis:
         clock: Clock,
         participation: Participation,
         features: Features,
+        profile: Profile = EVERYTHING,
     ) -> None:
+        self._first_verified_commit = profile.first_of(FIRST_VERIFIED_COMMIT)
         self._participation = participation
         self._features = features
         self._coordinator = coordinator
@@ -228,7 +231,7 @@ class TransactionApis:
                 return answer(commit.ended_with(error))
             return then(self._groups.offsets.commit_transactional(commit), answer)
 
-        if version < FIRST_VERIFIED_COMMIT:
+        if version < self._first_verified_commit:
             return store({})
         partition = self._offsets_partition(body.group_id)
         adds = version >= FIRST_COMMIT_THAT_ADDS

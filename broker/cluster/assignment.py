@@ -7,7 +7,7 @@ brokers that are not alive, partitions added later may not. Pure: where an assig
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import count, zip_longest
+from itertools import chain, count, zip_longest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
@@ -101,6 +101,15 @@ def assignment_of_topic(assignment: Mapping[int, Sequence[int]]) -> list[Replica
     if not assignment[0]:
         raise invalid("Cannot have replication factor of 0 for partition id 0.")
     return [list(assignment[number]) for number in range(len(assignment))]
+
+
+def check_brokers(assignment: Iterable[Sequence[int]], racks: Racks) -> None:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for a replica on a broker that is not there, as kafka 3.9."""
+    for broker in chain.from_iterable(assignment):
+        if broker not in racks:
+            raise invalid(
+                f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            )
 
 
 def added_partitions(

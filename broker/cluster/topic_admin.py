@@ -18,6 +18,7 @@ from minibroker.broker.cluster.assignment import (
     added_partitions,
     assign_replicas,
     assignment_of_topic,
+    check_brokers,
 )
 from minibroker.broker.cluster.controller import Image, Plan, new_partition
 from minibroker.broker.cluster.controller_loop import ControllerLoop, Failures
@@ -33,6 +34,7 @@ from minibroker.broker.cluster.state import Change, ClusterState, TopicState, st
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.dynamic import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.replica.decisions import PartitionState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GROUP_METADATA_TOPIC
@@ -260,6 +262,8 @@ class TopicAdmin:
             self._check_no_counts(wanted.partition_count, wanted.replication_factor)
             check_new_name(wanted.name, self._state.topics, request.made)
             replicas = assignment_of_topic(wanted.assignment)
+            if Habit.KNOWS_BROKERS in self._config.profile.habits:
+                check_brokers(replicas, request.racks)
         else:
             replicas = assign_replicas(request.racks, wanted.partition_count, wanted.replication_factor, self._draw)
             check_new_name(wanted.name, self._state.topics, request.made)

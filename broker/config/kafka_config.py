@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from minibroker.broker.config.profiles import EVERYTHING, Profile
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.config.settings.changeable import SETTINGS, overridden
 from minibroker.broker.config.settings.endpoints import (
     Endpoint,
@@ -46,6 +46,8 @@ T = TypeVar("T")
 PLAINTEXT = "PLAINTEXT"
 DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
+
+OF_TOPICS = ("compression.type", "log.message.format.version", "log.segment.bytes")  # whose value a release may refuse
 
 
 class ConfigError(Exception):
@@ -118,7 +120,7 @@ class KafkaConfig(KafkaSettings):
             "retention_ms": self.log_retention_time_ms,
             "flush_ms": self.log_flush_time_ms,
         }
-        return LogConfig(**values)
+        return LogConfig(**values, as_later=Habit.ANSWERS_ALIKE in self.profile.habits)
 
     def take_over(self, other: KafkaConfig) -> None:
         """Replace every value by that of `other`, for all parts that hold this configuration."""
@@ -215,8 +217,8 @@ class KafkaConfig(KafkaSettings):
         for name in VERSIONS:
             if not self._is_known_version(name):
                 problems.append(f"Version `{self._values[name]}` is not a valid version{self._where(name)}")
-        for name in filter(self.profile.has_setting, ("compression.type", "log.message.format.version")):
-            problem = self.profile.problem_with_topic_config(name.removeprefix("log."), self._values[name])
+        for name in filter(self.profile.has_setting, OF_TOPICS):
+            problem = self.profile.problem_with_topic_config(name.removeprefix("log."), str(self._values[name]))
             if problem is not None:
                 problems.append(problem + self._where(name))
         if problems:

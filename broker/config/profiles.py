@@ -24,6 +24,7 @@ FIRST_WITH_FEATURES = "4.0"
 ABSENT = "-"
 REMOVED = "removed"  # a setting that the release no longer has
 FIRST_WITH_ZSTD = (2, 1)
+FIRST_WITH_LARGE_SEGMENTS, LEAST_SEGMENT_BYTES = (4, 0), 1024 * 1024
 UNKNOWN_SERVER_ERROR = -1
 VERSION_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
@@ -88,6 +89,10 @@ TOPIC_CONFIGS_UNTIL = {
 }
 TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", "2.8": "max.compaction.lag.ms"}
 
+# The types of resources that have configs, besides topics and brokers, by the release that brought them: loggers of a
+# broker, client metrics, groups.
+RESOURCE_TYPES_SINCE = {8: "2.8", 16: "3.9", 32: "4.0"}
+
 # The greatest error code of each release. ERRORS_INSTEAD replaces some of the later codes, UNKNOWN_SERVER_ERROR the
 # others.
 LAST_ERRORS = {"0.10": 44, "0.11": 55, "1.1": 71, "2.0": 72, "2.8": 104, "3.9": 127, "4.0": 129, "4.4": 136}
@@ -108,6 +113,14 @@ class Habit(Enum):
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
     HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
     FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
+    ANSWERS_ALIKE = "a version that 2.0 has is answered as later ones; message.format.version has no effect"
+    CALLS_RECORDS_INVALID = "Produce of a record that is not valid is INVALID_RECORD, in every version"
+    FINDS_WITH_MESSAGE = "FindCoordinator v1 to v3 has the message NONE beside the coordinator"
+    NAMES_NO_GENERATION = "a refused JoinGroup has the generation -1"
+    ASKS_FOR_MEMBER_FIRST = "OffsetCommit while the leader assigns is UNKNOWN_MEMBER_ID from a client that is no member"
+    KNOWS_BROKERS = "CreateTopics with replicas on a broker that is not there is INVALID_REPLICA_ASSIGNMENT"
+    HAS_NO_ZOOKEEPER = "OffsetCommit v0 and OffsetFetch v0 are UNSUPPORTED_VERSION"
+    CREATES_BEHIND = "Metadata that has a topic created is UNKNOWN_TOPIC_OR_PARTITION for it"
     REFUSES_OLD_PRODUCE = "Produce before v3 closes the connection, though ApiVersions lists it from v0 on"
     HAS_NO_DEFAULT_COUNTS = (
         "CreateTopics of -1 partitions or replicas is INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR"
@@ -132,7 +145,17 @@ HABITS_UNTIL = {
 
 
 # The first release with the habit.
-HABITS_SINCE = {Habit.REFUSES_OLD_PRODUCE: "4.0"}
+HABITS_SINCE = {
+    Habit.CALLS_RECORDS_INVALID: "2.8",
+    Habit.ANSWERS_ALIKE: "3.9",
+    Habit.FINDS_WITH_MESSAGE: "3.9",
+    Habit.NAMES_NO_GENERATION: "3.9",
+    Habit.ASKS_FOR_MEMBER_FIRST: "3.9",
+    Habit.KNOWS_BROKERS: "3.9",
+    Habit.HAS_NO_ZOOKEEPER: "3.9",
+    Habit.CREATES_BEHIND: "3.9",
+    Habit.REFUSES_OLD_PRODUCE: "4.0",
+}
 
 
 class Profile(NamedTuple):
@@ -146,6 +169,16 @@ class Profile(NamedTuple):
     unknown_topic_configs: frozenset[str]
     habits: frozenset[Habit]
     has_features: bool  # whether it answers ApiVersions with features that transactions and groups have
+
+    @property
+    def resource_types(self) -> tuple[int, ...]:
+        """The types of resources that have configs, besides topics and brokers."""
+        later = after(self.name) if self.release else set()
+        return tuple(kind for kind, since in RESOURCE_TYPES_SINCE.items() if since not in later)
+
+    def first_of(self, version: int) -> int:
+        """The first version of an API that has what came with `version`."""
+        return 0 if Habit.ANSWERS_ALIKE in self.habits else version
 
     def error_code_for(self, code: int) -> int:
         """The error code that this release answers in place of `code`."""
@@ -162,6 +195,9 @@ class Profile(NamedTuple):
             return f"Unknown topic config name: {name}"
         if self.release is None:
             return None
+        has_large_segments = message_format(self.release) >= FIRST_WITH_LARGE_SEGMENTS
+        if name == "segment.bytes" and has_large_segments and int(text) < LEAST_SEGMENT_BYTES:
+            return f"Invalid value {text} for configuration {name}: Value must be at least {LEAST_SEGMENT_BYTES}"
         knows_zstd = message_format(self.release) >= FIRST_WITH_ZSTD
         if name == "compression.type" and text.strip() == "zstd" and not knows_zstd:
             allowed = "uncompressed, snappy, lz4, gzip, producer"

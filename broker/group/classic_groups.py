@@ -25,7 +25,7 @@ class ClassicGroups(Membership):
 
     def refuse_commit(self, group: Group, commit: Commit, *, has_member_epochs: bool) -> ErrorCode:
         """Return NONE, or why a member may not commit; a commit keeps a member alive."""
-        refusal = refuse_commit(group, commit.identity)
+        refusal = refuse_commit(group, commit.identity, asks_for_member_first=self._asks_for_member_first)
         member = group.members.get(commit.identity.member_id) if refusal is ErrorCode.NONE else None
         if member is not None:
             member.expect_heartbeat(self._clock.monotonic_ms())
@@ -79,17 +79,18 @@ class ClassicGroups(Membership):
         return ()
 
 
-def refuse_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
+def refuse_commit(group: Group, identity: MemberIdentity, *, asks_for_member_first: bool) -> ErrorCode:
     """Return NONE, or why this member may not commit (as kafka 2.0.1 GroupCoordinator.doCommitOffsets)."""
     refusal = group.refuse_fenced(identity)
     if refusal is not ErrorCode.NONE:
         return refusal
     if identity.generation_id < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE and not asks_for_member_first:
         return ErrorCode.REBALANCE_IN_PROGRESS
     if identity.member_id not in group.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if identity.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
-    return ErrorCode.NONE
+    is_assigned = group.state is not GroupState.COMPLETING_REBALANCE
+    return ErrorCode.NONE if is_assigned else ErrorCode.REBALANCE_IN_PROGRESS

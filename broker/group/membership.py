@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.group.delayed_join import DelayedHeartbeat
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
@@ -72,6 +73,7 @@ class Membership:
         self._groups = groups
         self._rebalances = rebalances
         self._config = config
+        self._asks_for_member_first = Habit.ASKS_FOR_MEMBER_FIRST in config.profile.habits
         self._clock = clock
         self._timer = timer
 

@@ -13,7 +13,8 @@ from minibroker.protocol.record import NO_OFFSET
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.log.appending import LogAppendInfo
 
-# Results with these errors have no log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
+# Results with these errors have no log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog); those of invalid
+# records have one since kafka 2.4.
 EXPECTED_REFUSALS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -36,6 +37,7 @@ class AppendResult(NamedTuple):
     log_start_offset: int
     message: str | None = None
     record_errors: Sequence[tuple[int, str]] = ()  # the place of each refused record in its batch, and why
+    is_invalid: bool = False  # since kafka 2.4 the error is INVALID_RECORD in place of CORRUPT_MESSAGE
 
 
 AppendResults = dict[TopicPartition, AppendResult]
@@ -47,10 +49,11 @@ def failed_append(code: ErrorCode) -> AppendResult:
 
 def refused_append(error: KafkaError, log_start_offset: int) -> AppendResult:
     """The result of an append that the partition refused."""
+    if isinstance(error, InvalidRecordsError):
+        return AppendResult(error.code, None, log_start_offset, error.message, error.record_errors, is_invalid=True)
     if error.code in EXPECTED_REFUSALS:
         log_start_offset = NO_OFFSET
-    record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
-    return AppendResult(error.code, None, log_start_offset, error.message, record_errors)
+    return AppendResult(error.code, None, log_start_offset, error.message)
 
 
 def with_errors(results: AppendResults, errors: Mapping[TopicPartition, ErrorCode]) -> AppendResults:

@@ -15,7 +15,7 @@ from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.isr import IsrOutcomes, SaveIsr
 from minibroker.broker.replica.leading import Leading
-from minibroker.broker.replica.partition_read import FetchRow
+from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.replica.replica import UNKNOWN_END
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -48,7 +48,7 @@ class Followers:
         self.failed_isr_updates = 0
 
     def note_fetch(
-        self, replica_id: int, rows: Sequence[FetchRow], fetched: Sequence[FetchedPartition], now_ms: int
+        self, params: FetchParams, rows: Sequence[FetchRow], fetched: Sequence[FetchedPartition], now_ms: int
     ) -> list[FetchedPartition]:
         """Note the offsets of a follower's fetch; return its answer.
 
@@ -56,16 +56,18 @@ class Followers:
         broker that is not a replica of a partition gets no records of it (fetch-path row 53). Raises
         KafkaError(UNKNOWN_SERVER_ERROR) if the follower has this broker's own id.
         """
-        answers = []
+        answers, replica_id = [], params.replica_id
         noted: list[tuple[Leading, bool]] = []
         for row, result in zip(rows, fetched, strict=True):
             partition = self._partitions.any(row.topic_partition)
             if isinstance(partition, Leading):
-                if replica_id == self._broker_id:
+                if replica_id == self._broker_id and not params.as_later:
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"follower {replica_id} has the id of the leader")
                 if replica_id in partition.remote_replicas:
                     has_new_start = partition.note_follower_fetch(replica_id, result, row.log_start_offset, now_ms)
                     noted.append((partition, has_new_start))
+                elif params.as_later:
+                    result = failed_fetch(row.topic_partition, ErrorCode.NOT_LEADER_FOR_PARTITION)
                 else:
                     result = for_non_replica(result)
             answers.append(result)

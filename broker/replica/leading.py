@@ -114,7 +114,7 @@ class Leading:
 
         The caller moves the high watermark, once the append is as durable as flush.messages asks.
         """
-        if required_acks == ACKS_ALL and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and len(self.in_sync_replicas) < self._least_in_sync():
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition}: {counted(len(self.in_sync_replicas), 'in-sync replica')}, "
@@ -159,7 +159,7 @@ class Leading:
         """
         if self.log.high_watermark < required_offset:
             return None
-        if len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
+        if len(self.in_sync_replicas) < self._least_in_sync():
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
@@ -253,6 +253,9 @@ class Leading:
         return log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset, led_in=self.leader_epoch)
 
     # -- reading ----------------------------------------------------------------------------------------------
+
+    def _least_in_sync(self) -> int:
+        return self.log.config.least_in_sync(len(self.remote_replicas) + 1)
 
     def answer_at_end(self, fetch_offset: int) -> FetchedPartition | None:
         """Return the answer to a read_uncommitted fetch at the log end offset; None for any other fetch offset.

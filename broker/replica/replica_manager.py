@@ -133,7 +133,7 @@ class ReplicaManager:
             except KafkaError as error:
                 results[topic_partition] = self._refused_append(topic_partition, error, len(records))
                 continue
-            results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset, None, ())
+            results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset, None, (), False)
             if partition.log.is_flush_due:
                 unflushed.append(partition)
             else:
@@ -215,7 +215,7 @@ class ReplicaManager:
             params = params._replace(holds_back=partial(self._holds_back, params.replica_id))
         fetched = read_rows(self.partitions, params, rows)
         if params.is_from_follower:
-            fetched = self.followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
+            fetched = self.followers.note_fetch(params, rows, fetched, self._clock.monotonic_ms())
         if not must_wait(params, fetched):
             return fetched
         delayed = DelayedFetch(params, rows, fetched, self.partitions, self._log_end_waits)

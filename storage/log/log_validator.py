@@ -164,7 +164,7 @@ def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: 
     source_codec, are_offsets_rising = Codec.NONE, True
     for batch in scan_batches(records, 0, len(records)):
         if batch.magic >= 2 and is_from_client and batch.base_offset != 0:
-            raise _corrupt(f"The baseOffset of the record batch should be 0, but it is {batch.base_offset}")
+            raise _invalid(f"The baseOffset of the record batch should be 0, but it is {batch.base_offset}")
         are_offsets_rising = are_offsets_rising and batch.last_offset > last_offset
         last_offset = batch.last_offset
         if batch.size_bytes > max_message_bytes:
@@ -235,7 +235,7 @@ def assign_offsets(
                 _check_headers(has_headers, config)
             kept.append(record._replace(offset=first_offset + len(kept)))
     if not kept:
-        raise _corrupt("No records in the batches of the append")
+        raise _invalid("No records in the batches of the append")
     _check_headers(has_headers, config)  # compressed records are all checked before the first is rebuilt
     rebuilt = _rebuild(kept, analysis.batches[0], config, target_codec, leader_epoch, append_time_ms)
     assigned = _assigned(rebuilt, first_offset, len(kept), append_time_ms, max_message_bytes=config.max_message_bytes)
@@ -249,11 +249,11 @@ def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> No
         if batch.magic >= 2:
             _check_count(batch)
         if batch.has_producer_id and batch.base_sequence < 0:
-            raise _corrupt(
+            raise _invalid(
                 f"Invalid sequence number {batch.base_sequence} in record batch with producerId {batch.producer_id}"
             )
         if batch.is_control:
-            raise _corrupt("Clients are not allowed to write control records")
+            raise _invalid("Clients are not allowed to write control records")
     if to_magic < 2 and (batch.is_transactional or batch.has_producer_id):
         kind = "Transactional" if batch.is_transactional else "Idempotent"
         raise KafkaError(
@@ -265,26 +265,24 @@ def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> No
 def _check_timestamp_type(batch: BatchView) -> None:
     """Check what Kafka checks with each record, after its key."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
-        )
+        message = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, ())
 
 
 def _check_count(batch: BatchView) -> None:
     count, offsets = batch.records_count, batch.last_offset - batch.base_offset + 1
     if offsets <= 0:
-        raise _corrupt(f"Batch has an invalid offset range: [{batch.base_offset}, {batch.last_offset}]")
+        raise _invalid(f"Batch has an invalid offset range: [{batch.base_offset}, {batch.last_offset}]")
     if count <= 0:
-        raise _corrupt(f"Invalid reported count for record batch: {count}")
+        raise _invalid(f"Invalid reported count for record batch: {count}")
     if offsets != count:
-        raise _corrupt(
+        raise _invalid(
             f"Inconsistent batch offset range [{batch.base_offset}, {batch.last_offset}] and count of records {count}"
         )
     body_bytes = batch.size_bytes - RECORD_BATCH_OVERHEAD
     smallest = 1 if batch.attributes & CODEC_MASK else count * SMALLEST_RECORD_BYTES
     if body_bytes < smallest:
-        raise _corrupt(f"Found no room for {count} records in a batch body of {body_bytes} bytes")
+        raise _invalid(f"Found no room for {count} records in a batch body of {body_bytes} bytes")
 
 
 def _can_stay(analysis: RecordsAnalysis, *, target_codec: Codec, to_magic: int) -> bool:
@@ -496,5 +494,9 @@ def too_large(size_bytes: int, max_message_bytes: int) -> KafkaError:
 
 
 def _corrupt(message: str) -> KafkaError:
-    # 2.0.1's InvalidRecordException is a CorruptRecordException, and is answered as one.
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _invalid(message: str) -> KafkaError:
+    """Kafka's InvalidRecordException: a CorruptRecordException in 2.0.1, answered as one; INVALID_RECORD since 2.4."""
+    return InvalidRecordsError(ErrorCode.CORRUPT_MESSAGE, message, ())
