@@ -121,6 +121,7 @@ nightly: $(VENV)/.dev
 	@$(MAKE) --no-print-directory fuzz FUZZ="--runs 2500000"
 	@$(BIN)/python -m tests.simulation.small_scope
 	@$(BIN)/python -m tests.simulation.small_scope_transactions
+	@$(IN_MEMORY) $(BIN)/python -m tests.simulation.small_scope_groups
 	@$(BIN)/minibroker simulate --brokers 3 --seeds $(SEEDS)
 	@$(BIN)/minibroker simulate --brokers 1 --seeds $(SEEDS)
 	@$(IN_MEMORY) $(BIN)/python -m tests.nemesis --rounds 200

@@ -6,9 +6,10 @@ one sends records and waits for each, others send in batches and by key, commit 
 group, and join and leave another group. After each step the memory, descriptors, threads and files of the brokers are
 noted.
 
+Half of the time is for the clients: on a busy machine the changes take longer, and so does all of it.
 Prints a table of tenths. Ends with 1 if a broker has logged a defect, nothing was sent, or something grows: its median
-in the last tenth is more than a quarter above that of the third tenth. How late records are depends on the machine too:
-the last tenth is only printed beside the first, with the machine's load.
+in the last tenth is more than a quarter above those of the second to the fifth. How late records are depends on the
+machine too: the last tenth is only printed beside the first, with the machine's load.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ TENTHS = 10
 EVENTS, KEYED, MOVED = "events", "keyed", "moved"
 KEYS = 200
 GROWTH = 1.25
-SETTLED_TENTH = 2  # by then logs have been deleted, and caches are full
+SETTLED = slice(1, 5)  # logs have been deleted, caches are full; worker threads come and go
 DAY_MS = 86_400_000
 SEND_SECONDS = 30.0
 WAIT_SECONDS = 180.0  # for the cluster, on a busy machine
@@ -242,7 +243,6 @@ def endured(minutes: float, directory: Path, count: int) -> tuple[list[Step], li
         cluster.create_topic(KEYED, configs={"cleanup.policy": "compact"})
         load = Load(cluster.bootstrap_servers)
         load.start()
-        ends_at = began = time.monotonic()
         try:
             for number in range(count):
                 with load.disturbed():
@@ -250,8 +250,7 @@ def endured(minutes: float, directory: Path, count: int) -> tuple[list[Step], li
                     change(cluster, number)
                 time.sleep(1)
                 load.taken()
-                ends_at = began + minutes * 60 * (number + 1) / count
-                time.sleep(max(2.0, ends_at - time.monotonic()))
+                time.sleep(minutes * 60 / count / 2)
                 latencies, done = load.taken()
                 steps.append(Step(latencies, done, levels_of(cluster, directory), os.getloadavg()[0]))
                 print(f"step {number + 1} of {count}: {steps[-1].levels}, {done}", file=sys.stderr, flush=True)
@@ -306,9 +305,10 @@ def table(tenths: Sequence[Tenth]) -> str:
 
 def wrong_in(tenths: Sequence[Tenth]) -> list[str]:
     """Return what has grown, or was never done."""
-    settled, last = tenths[SETTLED_TENTH].levels, tenths[-1].levels
+    settled = [max(each) for each in zip(*(tenth.levels for tenth in tenths[SETTLED]), strict=True)]
+    last = tenths[-1].levels
     wrong = [
-        f"{name} grows: {before:g} in the third tenth, {after:g} in the last"
+        f"{name} grows: {before:g} by the fifth tenth, {after:g} in the last"
         for name, before, after in zip(Levels._fields, settled, last, strict=True)
         if after > before * GROWTH
     ]
