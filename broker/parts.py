@@ -16,7 +16,7 @@ from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.features import FeatureApis
 from minibroker.broker.apis.fetch import FetchApis
-from minibroker.broker.apis.groups import GroupApis
+from minibroker.broker.apis.groups import COORDINATED, GroupApis
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
@@ -101,6 +101,7 @@ class BrokerParts:
         self.probes = Probes()
         self.connections: set[Connection] = set()
         self.wings: list[Wing] = []
+        self.coordinated = dict(COORDINATED)
         self.others = OtherBrokers()
         self.metadata_cache = MetadataCache(state.cluster_id)
         self._build_replicas(clock, log_manager)
@@ -249,7 +250,11 @@ class BrokerParts:
             replica_manager=replicas,
         ).routes()
         yield GroupApis(
-            groups, metadata_cache=cache, ensure_topic=admin.ensure_internal_topic, profile=config.profile
+            groups,
+            metadata_cache=cache,
+            ensure_topic=admin.ensure_internal_topic,
+            coordinated=self.coordinated,
+            profile=config.profile,
         ).routes()
         yield OffsetApis(groups.offsets, ZooKeeperOffsets(state), cache, clock, config).routes()
         yield TransactionApis(

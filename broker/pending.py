@@ -167,6 +167,19 @@ class Pending(Generic[T]):
             source.abandon()
 
 
+class Timeout(TimerTask):
+    """Calls `action` at its deadline."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__()
+        self._action = action
+
+    def on_timeout(self) -> None:
+        self._action()
+
+
 class Delay(TimerTask):
     """A value that is known from the start, in a `pending` that has it at a time of the timer's clock, in ms."""
 

@@ -143,6 +143,11 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
@@ -394,6 +399,22 @@ DECLARATIONS = (
     Api(ApiKey.SHARE_ACKNOWLEDGE, newer_groups.ShareAcknowledgeRequest, newer_groups.ShareAcknowledgeResponse,
         since("4.1"), rights=(READ.on(GROUP).by_handler(), READ.on(TOPIC).by_handler()),
         failed=newer_groups.failed_share),
+    *(
+        Api(key, request, response, since("4.1"), rights=(CLUSTER_ACTION.on(CLUSTER),), is_between_brokers=True,
+            is_unlisted=True)
+        for key, request, response in (
+            (ApiKey.INITIALIZE_SHARE_GROUP_STATE, newer_groups.InitializeShareGroupStateRequest,
+             newer_groups.InitializeShareGroupStateResponse),
+            (ApiKey.READ_SHARE_GROUP_STATE, newer_groups.ReadShareGroupStateRequest,
+             newer_groups.ReadShareGroupStateResponse),
+            (ApiKey.WRITE_SHARE_GROUP_STATE, newer_groups.WriteShareGroupStateRequest,
+             newer_groups.WriteShareGroupStateResponse),
+            (ApiKey.DELETE_SHARE_GROUP_STATE, newer_groups.DeleteShareGroupStateRequest,
+             newer_groups.DeleteShareGroupStateResponse),
+            (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, newer_groups.ReadShareGroupStateSummaryRequest,
+             newer_groups.ReadShareGroupStateSummaryResponse),
+        )
+    ),
     Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, newer_groups.DescribeShareGroupOffsetsRequest,
         newer_groups.DescribeShareGroupOffsetsResponse, since("4.1"),
         rights=(DESCRIBE.on(GROUP), DESCRIBE.on(TOPIC).by_handler()), denials=(None, None)),

@@ -12,6 +12,7 @@ ListGroups v0-v5 (v4 states, v5 types), DeleteGroups v0-v3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, MetadataCache
+from minibroker.broker.cluster.metadata_cache import SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
@@ -27,7 +28,7 @@ from minibroker.broker.group.group_kind import LeaveAnswer
 from minibroker.broker.group.group_topics import GroupTopics
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
-from minibroker.broker.pending import Pending, then
+from minibroker.broker.pending import Pending, gather, then
 from minibroker.broker.replica.coordinator_log import partition_of_name
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -47,11 +48,14 @@ from minibroker.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from minibroker.protocol.primitives import new
-from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
+KEY_SHARE = 2  # a partition as a group shares it: group:topic id:partition
+SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:\d+", re.DOTALL)
+FIRST_VERSION_WITH_SHARES = 6
 LAST_FIND_COORDINATOR_OF_2_0 = API_TABLE[ApiKey.FIND_COORDINATOR].last_of_2_0
 FIRST_VERSION_WITH_MANY_KEYS: int = FindCoordinatorRequest.field("coordinator_keys").first
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: int = JoinGroupRequest.field("rebalance_timeout_ms").first
@@ -85,7 +89,8 @@ NO_COORDINATOR = CoordinatorRow("", -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILA
 class GroupApis:
     """Handlers of groups.
 
-    `ensure_topic` creates a coordinator's topic if it is not there, or raises KafkaError.
+    `ensure_topic` creates a coordinator's topic if it is not there, or raises KafkaError. `coordinated` has the topics
+    by the type of their keys.
     """
 
     def __init__(
@@ -94,6 +99,7 @@ class GroupApis:
         *,
         metadata_cache: MetadataCache,
         ensure_topic: Callable[[str], object],
+        coordinated: Mapping[int, str] = COORDINATED,
         profile: Profile = EVERYTHING,
     ) -> None:
         self._coordinator = coordinator
@@ -102,6 +108,7 @@ class GroupApis:
         self._first_that_keeps_while_syncing = profile.first_of(FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING)
         self._metadata_cache = metadata_cache
         self._ensure_topic = ensure_topic
+        self._coordinated = coordinated
 
     def routes(self) -> Routes:
         return {
@@ -120,11 +127,18 @@ class GroupApis:
     def find_coordinator(self, request: Request, client: Client) -> Body:
         """Answer the leader of the partition that keeps each key, once the coordinator's topic exists."""
         body = request.body
-        topic = COORDINATED.get(body.key_type)
+        is_share = body.key_type == KEY_SHARE
+        topic = (
+            None
+            if is_share and request.api_version < FIRST_VERSION_WITH_SHARES
+            else self._coordinated.get(body.key_type)
+        )
         if topic is None:
             if request.api_version >= self._profile.first_of(LAST_FIND_COORDINATOR_OF_2_0 + 1):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             raise KafkaProtocolError(f"FindCoordinator: unknown key type {body.key_type}")
+        if is_share and not client.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
             rows = [self._coordinator_row(topic, key, client) for key in body.coordinator_keys]
             return FindCoordinatorResponse(coordinators=rows)
@@ -134,6 +148,8 @@ class GroupApis:
 
     def _coordinator_row(self, topic: str, key: str, client: Client) -> CoordinatorRow:
         cache = self._metadata_cache
+        if topic == SHARE_STATE_TOPIC and not SHARE_KEY.fullmatch(key):
+            return NO_COORDINATOR._replace(key=key, error_code=ErrorCode.INVALID_REQUEST, error_message="")
         if topic not in cache.topics:
             try:
                 self._ensure_topic(topic)
@@ -244,9 +260,12 @@ class GroupApis:
         error, groups = self._coordinator.list(request.body.states_filter, request.body.types_filter)
         return ListGroupsResponse(error_code=error, groups=groups)
 
-    def delete_groups(self, request: Request, client: Client) -> Body:
-        names = dict.fromkeys(request.body.group_names)
-        return DeleteGroupsResponse(results=[(name, self._coordinator.delete(name), None) for name in names])
+    def delete_groups(self, request: Request, client: Client) -> Body | Pending[Body]:
+        deleted = gather({name: self._coordinator.delete(name) for name in dict.fromkeys(request.body.group_names)})
+        return then(
+            deleted,
+            lambda errors: DeleteGroupsResponse(results=[(name, error, None) for name, error in errors.items()]),
+        )
 
 
 def has_left(version: int, answer: LeaveAnswer) -> Body:

@@ -22,6 +22,7 @@ class ClassicGroups(Membership):
 
     name: str = CLASSIC
     goes_with_its_offsets: bool = True
+    expires: bool = True
 
     def refuse_commit(self, group: Group, commit: Commit, *, has_member_epochs: bool) -> ErrorCode:
         """Return NONE, or why a member may not commit; a commit keeps a member alive."""
@@ -64,6 +65,10 @@ class ClassicGroups(Membership):
     def end(self, group: Group) -> None:
         """Answer the requests that wait: their clients look for another coordinator."""
         self._rebalances.unload(group, ErrorCode.NOT_COORDINATOR)
+
+    def empty(self, group: Group) -> ErrorCode:
+        """There is nothing else."""
+        return ErrorCode.NONE
 
     def tombstones(self, group: Group) -> Sequence[Contents]:
         """The record that deletes a group; none for one that was never stored."""

@@ -20,6 +20,7 @@ from minibroker.broker.group.group_kind import AnyGroup
 from minibroker.broker.group.offset_manager import OffsetManager
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.rebalance import Rebalances
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import CoordinatorLog, OwnedPartitions, partition_of_name
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Steps
@@ -183,8 +184,8 @@ class GroupCoordinator:
             if (not states or group.state.value.lower() in wanted_states) and (not types or group.kind in wanted_types)
         ]
 
-    def delete(self, group_id: str) -> ErrorCode:
-        """Delete a group without members, and its offsets."""
+    def delete(self, group_id: str, *, is_emptied: bool = False) -> ErrorCode | Pending[ErrorCode]:
+        """Delete a group without members, and its offsets; before that what its kind keeps, unless that is done."""
         refusal = self.cache.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
             return refusal
@@ -193,5 +194,11 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
+        if not is_emptied:
+
+            def go_on(error: ErrorCode) -> ErrorCode | Pending[ErrorCode]:
+                return self.delete(group_id, is_emptied=True) if error is ErrorCode.NONE else error
+
+            return then(self.cache.kind_of(group).empty(group), go_on)
         self.offsets.delete_group(group)
         return ErrorCode.NONE

@@ -78,6 +78,10 @@ class GroupKind(Protocol):
         Else the check for expired offsets removes it, which keeps those of topics that the group subscribes to.
         """
 
+    @property
+    def expires(self) -> bool:
+        """Whether a group without members and offsets is removed when offsets expire."""
+
     # -- requests of the classic protocol ---------------------------------------------------------------------
 
     def join(self, request: Any) -> JoinResult | Pending[JoinResult]: ...
@@ -106,6 +110,9 @@ class GroupKind(Protocol):
 
     def end(self, group: Any) -> None:
         """Another broker coordinates the group, or none: answer what waits for it, and forget its deadlines."""
+
+    def empty(self, group: Any) -> ErrorCode | Pending[ErrorCode]:
+        """Delete what is kept of a group beside its records, before an administrator deletes it."""
 
     def tombstones(self, group: Any) -> Sequence[Contents]:
         """The records that delete a group; none for one that was never stored."""

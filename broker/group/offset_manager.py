@@ -164,7 +164,7 @@ class OffsetManager:
             expired = group.offsets.expired(now_ms, self.retention_ms)
             if not self._groups.kind_of(group).goes_with_its_offsets:  # as kafka 4.4
                 expired = [each for each in expired if not group.is_subscribed_to(each.topic)]
-            self._clean_up(group, expired, also_group=True)
+            self._clean_up(group, expired, also_group=self._groups.kind_of(group).expires)
 
     def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Remove the offsets of deleted partitions, and the groups that then have neither members nor offsets."""

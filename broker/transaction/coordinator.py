@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.pending import Pending, then
+from minibroker.broker.pending import Pending, Timeout, then
 from minibroker.broker.replica.coordinator_log import OwnedPartitions
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.marker_channels import Errors, Marker
@@ -38,7 +38,7 @@ from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Steps
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.purgatory.timing_wheel import Timer, TimerTask
+from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
@@ -344,19 +344,6 @@ class TransactionCoordinator:
             self._every(interval_ms, action, first_ms=interval_ms)
 
         self._timer.add(Timeout(act), self._clock.monotonic_ms() + first_ms)
-
-
-class Timeout(TimerTask):
-    """Calls `action` at its deadline."""
-
-    __slots__ = ("_action",)
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        super().__init__()
-        self._action = action
-
-    def on_timeout(self) -> None:
-        self._action()
 
 
 def identified(transaction: Transaction, error: ErrorCode) -> Identified:

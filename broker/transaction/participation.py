@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from minibroker.broker.pending import Pending, then
+from minibroker.broker.pending import Pending, Timeout, then
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.transaction.coordinator import Timeout, TransactionCoordinator
+from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.marker_channels import Addition, AdditionChannels, Errors
 from minibroker.broker.transaction.transaction import ProducerIdentity
 from minibroker.protocol.errors import ErrorCode, KafkaError

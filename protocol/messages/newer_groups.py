@@ -27,7 +27,17 @@ from minibroker.protocol.primitives import (
     TopicId,
     TopicName,
 )
-from minibroker.protocol.schema import array, array_of, default, nullable_array, nullable_row, row, since, versions
+from minibroker.protocol.schema import (
+    Message,
+    array,
+    array_of,
+    default,
+    nullable_array,
+    nullable_row,
+    row,
+    since,
+    versions,
+)
 
 NullableGroupId = Semantic(NullableString, Meaning.GROUP)
 SharedRecords = Semantic(Sized("records", is_nullable=False), Meaning.RECORDS)
@@ -238,6 +248,56 @@ AlterShareGroupOffsetsResponse = versions("AlterShareGroupOffsetsResponse", 0, 0
             "error_message" / ErrorMessage)),
     flexible=0,
 )  # fmt: skip
+
+# The state of the partitions that groups share, which brokers keep for each other.
+STATE_BATCHES = array(
+    "first_offset" / Int64sb,
+    "last_offset" / Int64sb,
+    "delivery_state" / Int8sb,                                     # 0: available; 2: acknowledged; 4: archived
+    "delivery_count" / Int16sb)  # fmt: skip
+
+
+def state_request(name: str, last: int, *fields: Any) -> Message:
+    """A request of the partitions of one group, with these fields for each."""
+    partitions = array("partition" / PartitionIndex, *fields)
+    topics = array("topic_id" / TopicId, "partitions" / partitions)
+    return versions(name, 0, last, "group_id" / GroupId, "topics" / topics, flexible=0)
+
+
+def state_response(name: str, last: int, *fields: Any) -> Message:
+    """The answer to it."""
+    partitions = array(
+        "partition" / PartitionIndex, "error_code" / ErrorCode16, "error_message" / ErrorMessage, *fields
+    )
+    return versions(name, 0, last, "results" / array("topic_id" / TopicId, "partitions" / partitions), flexible=0)
+
+
+STATE_EPOCH, LEADER_EPOCH = "state_epoch" / Int32sb, "leader_epoch" / Int32sb
+START_OFFSET = "start_offset" / Int64sb  # -1: none yet, or as before
+COMPLETE_COUNT = "delivery_complete_count" / Int32sb @ since(1, default=-1)  # records behind the start that are done
+
+InitializeShareGroupStateRequest = state_request("InitializeShareGroupStateRequest", 0, STATE_EPOCH, START_OFFSET)
+InitializeShareGroupStateResponse = state_response("InitializeShareGroupStateResponse", 0)
+ReadShareGroupStateRequest = state_request("ReadShareGroupStateRequest", 0, LEADER_EPOCH)
+ReadShareGroupStateResponse = state_response(
+    "ReadShareGroupStateResponse", 0, STATE_EPOCH, START_OFFSET, "state_batches" / STATE_BATCHES
+)
+WriteShareGroupStateRequest = state_request(
+    "WriteShareGroupStateRequest",
+    1,
+    STATE_EPOCH,
+    LEADER_EPOCH,
+    START_OFFSET,
+    COMPLETE_COUNT,
+    "state_batches" / STATE_BATCHES,
+)
+WriteShareGroupStateResponse = state_response("WriteShareGroupStateResponse", 1)
+DeleteShareGroupStateRequest = state_request("DeleteShareGroupStateRequest", 0)
+DeleteShareGroupStateResponse = state_response("DeleteShareGroupStateResponse", 0)
+ReadShareGroupStateSummaryRequest = state_request("ReadShareGroupStateSummaryRequest", 1, LEADER_EPOCH)
+ReadShareGroupStateSummaryResponse = state_response(
+    "ReadShareGroupStateSummaryResponse", 1, STATE_EPOCH, LEADER_EPOCH, START_OFFSET, COMPLETE_COUNT
+)
 
 StreamsGroupDescribeRequest = versions("StreamsGroupDescribeRequest", 0, 0,
     "group_ids" / array_of(GroupId),

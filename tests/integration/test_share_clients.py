@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
 from benchmarks.later_kafka import LaterKafka
+from minibroker import Cluster
 from tests.integration.brokers import Minibroker
 from tests.integration.clients import DriverProcess, UnavailableError
 from tests.integration.share_steps import DRIVERS, STEPS, Stage
@@ -34,13 +35,24 @@ KAFKA_SETTINGS: dict[str, str | int] = {
     "group.share.min.assignment.interval.ms": 0,
 }
 KAFKA = "Apache Kafka 4.4.0"
+CLUSTER = "a cluster of three"
 numbers = itertools.count()
+
+
+class Address(NamedTuple):
+    """Where the brokers are."""
+
+    bootstrap: str
 
 
 @contextmanager
 def started(name: str, folder: Path) -> Iterator[Any]:
     """Raises KafkaUnavailable."""
     broker: Any
+    if name == CLUSTER:
+        with Cluster(3, settings=SETTINGS) as cluster:
+            yield Address(cluster.bootstrap_servers)
+        return
     if name == KAFKA:
         settings = {key: str(value) for key, value in (SETTINGS | KAFKA_SETTINGS).items()}
         broker = LaterKafka(folder, settings, release="4.4.0", java_options=QUICK_JVM)
@@ -52,7 +64,9 @@ def started(name: str, folder: Path) -> Iterator[Any]:
         broker.kill()
 
 
-@pytest.fixture(scope="module", params=["minibroker", pytest.param(KAFKA, marks=pytest.mark.nightly)])
+@pytest.fixture(
+    scope="module", params=["minibroker", *(pytest.param(each, marks=pytest.mark.nightly) for each in (CLUSTER, KAFKA))]
+)
 def share_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     try:
         with started(request.param, tmp_path_factory.mktemp("broker")) as broker:

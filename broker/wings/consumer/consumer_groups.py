@@ -42,6 +42,7 @@ class ConsumerGroups:
 
     name: str = CONSUMER
     goes_with_its_offsets: bool = False
+    expires: bool = True
 
     def __init__(
         self,
@@ -145,6 +146,10 @@ class ConsumerGroups:
     def end(self, group: ConsumerGroup) -> None:
         """Forget the deadlines of a group that is no longer coordinated here."""
         self._changes.forget(group)
+
+    def empty(self, group: ConsumerGroup) -> ErrorCode:
+        """There is nothing else."""
+        return ErrorCode.NONE
 
     def tombstones(self, group: ConsumerGroup) -> Sequence[Contents]:
         """The records that delete a group."""

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.group_configs import COPIES_DEAD_LETTERS, DEAD_LETTER_TOPIC, GroupConfigs
-from minibroker.broker.pending import then
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.share.asking import Asking
 from minibroker.broker.wings.share.partition import Archived, Run
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.conversion import build_records
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 1024 * 1024  # of the records that are copied, at a time
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
 PREFIX = "__dlq.errors."
-TIMEOUT_MS = 30_000
+MAGIC = 2
 REJECTED = "The record was rejected by a consumer."
 TOO_OFTEN = "The record has reached its delivery count limit."
 
@@ -35,39 +36,37 @@ TOO_OFTEN = "The record has reached its delivery count limit."
 class DeadLetters:
     """Writes dead letters; one that cannot be written is logged, and lost to the queue."""
 
-    def __init__(self, replicas: ReplicaManager, topics: MetadataCache, configs: GroupConfigs, clock: Clock) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, asking: Asking, topics: MetadataCache, configs: GroupConfigs, clock: Clock
+    ) -> None:
         self._replicas = replicas
+        self._asking = asking
         self._topics = topics
         self._configs = configs
         self._clock = clock
 
-    def put(self, group_id: str, topic_partition: TopicPartition, archived: Sequence[Archived]) -> None:
-        """Put these records into the group's queue, if it has one."""
+    def put(self, group_id: str, topic_partition: TopicPartition, archived: Sequence[Archived]) -> Pending[None] | None:
+        """Put these records into the group's queue, if it has one; end once they are written, or cannot be."""
         name = self._configs.text(group_id, DEAD_LETTER_TOPIC)
         if not name or not archived:
-            return
+            return None
         topic = self._topics.topics.get(name)
         if topic is None:
             logger.warning("group %s: its dead-letter topic %s does not exist", group_id, name)
-            return
+            return None
         target = TopicPartition(name, topic_partition.partition % len(topic.partitions))
         try:
             letters = [letter for each in archived for letter in self._letters(group_id, topic_partition, *each)]
-            led = self._replicas.partitions.led(target)
-            data = build_records(letters, magic=led.log.config.magic, base_offset=0)
         except KafkaError as error:
-            logger.warning("group %s: cannot write dead letters to %s: %s", group_id, target, error)
-            return
-        written = self._replicas.append(
-            {target: memoryview(data)}, required_acks=-1, timeout_ms=TIMEOUT_MS, is_from_client=False
-        )
+            logger.warning("group %s: cannot read the records for its dead letters: %s", group_id, error)
+            return None
+        data = bytes(build_records(letters, magic=MAGIC, base_offset=0))
 
-        def check(results: object) -> None:
-            error = results[target].error  # type: ignore[index]
+        def check(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 logger.warning("group %s: cannot write dead letters to %s: %s", group_id, target, error.name)
 
-        then(written, check)
+        return then(self._asking.produce(target, data), check)
 
     def _letters(self, group_id: str, topic_partition: TopicPartition, run: Run, is_rejected: bool) -> list[Record]:
         now_ms = self._clock.wall_ms()

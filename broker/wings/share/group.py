@@ -129,6 +129,10 @@ class ShareGroup:
     def topics(self) -> frozenset[str]:
         return frozenset[str]().union(*(member.topic_names for member in self.members.values()))
 
+    def numbers_of(self, topic_id: bytes) -> frozenset[int]:
+        """The partitions of a topic that have state."""
+        return self.initialized[topic_id][1] if topic_id in self.initialized else frozenset()
+
     # -- records ----------------------------------------------------------------------------------------------
 
     def apply(self, record: GroupRecord) -> None:

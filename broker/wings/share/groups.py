@@ -1,13 +1,13 @@
 """Share groups as a kind of group: heartbeats, by which members join, stay, get their assignment, and leave.
 
-As kafka 4.4 GroupMetadataManager.shareGroupHeartbeat. The state of a partition is made with the first assignment of it,
-in the same broker, so that a first heartbeat is answered with its partitions; 4.4 answers the next one with them.
+As kafka 4.4 GroupMetadataManager.shareGroupHeartbeat. A first heartbeat waits for the states of its partitions, and is
+answered with these partitions; 4.4 answers the next one with them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -25,9 +25,10 @@ from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResul
 from minibroker.broker.group.member_timers import MemberTimers
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.group.offsets import Commit
-from minibroker.broker.pending import Pending, then
+from minibroker.broker.pending import Pending, gather, then
 from minibroker.broker.replica.coordinator_log import Contents
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.share.asking import Asking
 from minibroker.broker.wings.share.assignor import assign
 from minibroker.broker.wings.share.group import (
     NOTHING,
@@ -36,6 +37,8 @@ from minibroker.broker.wings.share.group import (
     ShareMember,
     rows_of,
 )
+from minibroker.broker.wings.share.partition import NO_OFFSET
+from minibroker.broker.wings.share.states import Key, Outcome
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import group_key
 from minibroker.protocol.message_values import CLASSIC, LEAVE_EPOCH, NEW_EPOCH, SHARE
@@ -48,8 +51,6 @@ logger = logging.getLogger(__name__)
 ASSIGNOR = "simple"
 RECORDS_SHOWN = 32  # runs of records in flight, of a group that is explained
 RETRY_MS = 500  # after the end of a session that could not be stored
-
-Outcome = ErrorCode | Pending[ErrorCode]
 
 
 class HeartbeatRequest(NamedTuple):
@@ -77,12 +78,13 @@ class ShareGroups:
     """Serves share groups. A GroupKind.
 
     `prepare` is called before a member joins. Raises KafkaError to refuse it.
-    `on_fenced` is told of members whose session has ended, by group and member id; `on_deleted` of groups, by id.
+    `on_fenced` is told of members whose session has ended, by group and member id.
     `records_of` has the records in flight of a group, for those who look.
     """
 
     name: str = SHARE
     goes_with_its_offsets: bool = False
+    expires: bool = False
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class ShareGroups:
         timer: Timer,
         prepare: Callable[[], object],
         on_fenced: Callable[[str, str], None],
-        on_deleted: Callable[[str], None],
+        asking: Asking,
         records_of: Callable[[str], Iterable[tuple[Any, ...]]],
     ) -> None:
         self.topics = topics
@@ -108,7 +110,7 @@ class ShareGroups:
         self._timers = MemberTimers(timer, clock)
         self._prepare = prepare
         self._on_fenced = on_fenced
-        self._on_deleted = on_deleted
+        self._asking = asking
         self._records_of = records_of
 
     # -- heartbeats -------------------------------------------------------------------------------------------
@@ -147,7 +149,10 @@ class ShareGroups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a share group.")
         return ShareGroup(request.group_id, group.offsets), [(group_key(request.group_id), None, ())]
 
-    def _stay(self, request: HeartbeatRequest) -> HeartbeatResult | Pending[HeartbeatResult]:
+    def _stay(
+        self, request: HeartbeatRequest, begun: Mapping[Key, ErrorCode] | None = None
+    ) -> HeartbeatResult | Pending[HeartbeatResult]:
+        """Answer a heartbeat. `begun` are the states that were begun for it."""
         before, contents = self._group_for(request)
         draft = Draft(before.copy(), contents)
         group, member_id = draft.group, request.member_id
@@ -162,7 +167,6 @@ class ShareGroups:
                     f"The share group has reached its maximum capacity of {most} members.",
                 )
             self._prepare()
-            logger.info("group %s: member %s joins", group.group_id, member_id)
             old = ShareMember(member_id)
         check_epoch(old, request.member_epoch)
         names = old.topic_names if request.topic_names is None else frozenset(request.topic_names)
@@ -172,7 +176,14 @@ class ShareGroups:
         )
         if member != old:
             draft.put(group.member_record(member))
-        self._refresh(draft, is_forced=names != old.topic_names)
+        missing = self._without_state(group)
+        if missing and begun is None:
+            outcomes = {key: self._asking.begin(key, group.epoch + 1, NO_OFFSET) for key in missing}
+            return then(gather(outcomes), partial(self._stay, request))
+        made = [key for key in missing if begun is not None and begun.get(key) is ErrorCode.NONE]
+        if made:
+            draft.put(group.initialized_record(self._with(group, made)))
+        self._refresh(draft, is_forced=bool(made) or names != old.topic_names)
         if group.assignment_epoch < group.epoch:
             self._assign(draft)
         target = group.targets.get(member_id, NOTHING)
@@ -183,6 +194,8 @@ class ShareGroups:
             draft.put(group.assignment_record(member))
         outcome = self._commit(draft)
         check_appended(outcome)
+        if member_id not in before.members:
+            logger.info("group %s: member %s joins", group.group_id, member_id)
         self._keep_alive(group.group_id, member_id)
         is_told = request.topic_names is not None or member.assigned != old.assigned
         interval_ms = self._configs.value(group.group_id, SHARE_HEARTBEAT_INTERVAL_MS)
@@ -201,19 +214,31 @@ class ShareGroups:
         group = draft.group
         subscribed = {each.member_id: self.topics.ids_of(each.topic_names) for each in group.members.values()}
         topic_ids = frozenset[bytes]().union(*subscribed.values())
-        numbers = {each: frozenset(range(self.topics.partition_count(each))) for each in topic_ids}
-        initialized = dict(group.initialized)
-        for topic_id, those in numbers.items():
-            name = self.topics.name_of(topic_id)
-            if name is not None:
-                known_ones = initialized.get(topic_id, (name, frozenset()))[1]
-                initialized[topic_id] = name, known_ones | those
-        if initialized != group.initialized:
-            draft.put(group.initialized_record(initialized))
+        numbers = {each: self._partitions_of(each) & group.numbers_of(each) for each in topic_ids}
         for member_id, target in assign(subscribed, numbers, group.targets).items():
             if group.targets.get(member_id) != target:
                 draft.put(group.target_of_member_record(member_id, target))
         draft.put(group.target_record(group.epoch, self._clock.wall_ms()))
+
+    def _partitions_of(self, topic_id: bytes) -> frozenset[int]:
+        return frozenset(range(self.topics.partition_count(topic_id)))
+
+    def _without_state(self, group: ShareGroup) -> list[Key]:
+        """The partitions to read that have no state yet."""
+        return [
+            Key(group.group_id, topic_id, number)
+            for topic_id in self.topics.ids_of(group.topics)
+            for number in sorted(self._partitions_of(topic_id) - group.numbers_of(topic_id))
+        ]
+
+    def _with(self, group: ShareGroup, keys: Iterable[Key]) -> dict[bytes, tuple[str, frozenset[int]]]:
+        """The partitions of a group that have state, and these."""
+        initialized = dict(group.initialized)
+        for _, topic_id, number in keys:
+            name = self.topics.name_of(topic_id)
+            if name is not None:
+                initialized[topic_id] = name, initialized.get(topic_id, (name, frozenset()))[1] | {number}
+        return initialized
 
     def _commit(self, draft: Draft) -> Outcome:
         """Append the draft's records, and have its group take the place of the one before."""
@@ -279,13 +304,28 @@ class ShareGroups:
     def find(self, group_id: str) -> ShareGroup | None:
         return self._groups.find(ShareGroup, group_id)
 
-    def set_initialized(self, group: ShareGroup, topic_id: bytes, name: str, numbers: Iterable[int] | None) -> Outcome:
-        """Note that these partitions of a topic have state, or with None that none of it has any more."""
-        initialized = dict(group.initialized)
-        if numbers is None:
-            initialized.pop(topic_id, None)
-        else:
-            initialized[topic_id] = name, initialized.get(topic_id, (name, frozenset()))[1] | frozenset(numbers)
+    def add_initialized(self, group_id: str, keys: Iterable[Key]) -> Outcome:
+        """Note that these partitions have state."""
+        group = self.described(group_id)
+        return self._initialize(group, self._with(group, keys))
+
+    def delete_states(
+        self, group_id: str, topic_ids: Iterable[bytes]
+    ) -> dict[bytes, ErrorCode] | Pending[dict[bytes, ErrorCode]]:
+        """Delete the states of these topics; return the error of each."""
+        group = self.described(group_id)
+        keys = [Key(group_id, topic_id, each) for topic_id in topic_ids for each in sorted(group.numbers_of(topic_id))]
+
+        def note(errors: Mapping[Key, ErrorCode]) -> dict[bytes, ErrorCode]:
+            failed = {key.topic_id: error for key, error in errors.items() if error is not ErrorCode.NONE}
+            group = self.described(group_id)
+            left = {each: row for each, row in group.initialized.items() if each not in topic_ids or each in failed}
+            self._initialize(group, left)
+            return {each: failed.get(each, ErrorCode.NONE) for each in topic_ids}
+
+        return then(gather({key: self._asking.delete(key) for key in keys}), note)
+
+    def _initialize(self, group: ShareGroup, initialized: Mapping[bytes, tuple[str, frozenset[int]]]) -> Outcome:
         if initialized == group.initialized:
             return ErrorCode.NONE
         draft = Draft(group.copy())
@@ -358,9 +398,13 @@ class ShareGroups:
         for member_id in group.members:
             self._timers.cancel_all(group.group_id, member_id)
 
+    def empty(self, group: ShareGroup) -> Outcome:
+        """Delete the states of a group that is to be deleted."""
+        deleted = self.delete_states(group.group_id, list(group.initialized))
+        return then(deleted, lambda errors: max(errors.values(), default=ErrorCode.NONE))
+
     def tombstones(self, group: ShareGroup) -> Sequence[Contents]:
-        """The records that delete a group; the state of its partitions goes with them."""
-        self._on_deleted(group.group_id)
+        """The records that delete a group."""
         return [each.contents for each in group.tombstones()]
 
 

@@ -155,13 +155,6 @@ class SharePartition:
         self.unsaved.clear()
         self.is_start_unsaved = False
 
-    def reload(self) -> None:
-        """Have it be as it is stored, in which records of one state are a batch: no member has a session."""
-        stored = self.saved()
-        self._runs, self._batches, self._next = [], [], self.start_offset
-        for run in stored:
-            self.load(run)
-
     # -- the start --------------------------------------------------------------------------------------------
 
     def begin(self, offset: int) -> None:
@@ -182,16 +175,23 @@ class SharePartition:
         self._drop_batches()
         self.is_start_unsaved = True
 
-    def load(self, run: Run) -> None:
-        """Have these records in this state, as they were stored."""
-        first = max(run.first, self.start_offset)
-        if run.last < first:
-            return
-        if first > self._next:  # those between were not delivered, or given back
-            self._add(Run(self._next, first - 1, State.AVAILABLE, 0))
-        self._update(first, min(run.last, self._next - 1), lambda each: run._replace(first=each.first, last=each.last))
-        if run.last >= self._next:
-            self._add(run._replace(first=self._next))
+    def load(self, runs: Iterable[Run]) -> None:
+        """Have records in these states, as they were stored. The state of a record that is known counts more, if it
+        was delivered more often, or is more final (as kafka 4.4 PersisterStateBatchCombiner)."""
+        for run in runs:
+            first = max(run.first, self.start_offset)
+            if run.last < first:
+                continue
+            if first > self._next:  # those between were not delivered, or given back
+                self._add(Run(self._next, first - 1, State.AVAILABLE, 0))
+
+            def later(each: Run, run: Run = run) -> Run:
+                is_later = (run.delivery_count, run.state) >= (each.delivery_count, each.state)
+                return run._replace(first=each.first, last=each.last) if is_later else each
+
+            self._update(first, min(run.last, self._next - 1), later)
+            if run.last >= self._next:
+                self._add(run._replace(first=self._next))
         self._advance()
 
     def _add(self, run: Run) -> None:

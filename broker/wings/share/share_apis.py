@@ -18,13 +18,14 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.group.group_configs import RECORD_LOCK_MS, GroupConfigs
 from minibroker.broker.pending import Pending, gather, then
+from minibroker.broker.wings.share.asking import HASTE_MS, Asking
 from minibroker.broker.wings.share.group import ShareGroup
 from minibroker.broker.wings.share.groups import ASSIGNOR, HeartbeatRequest, HeartbeatResult, ShareGroups
 from minibroker.broker.wings.share.partition import Acknowledgement, Kind
 from minibroker.broker.wings.share.sessions import FINAL_EPOCH, FIRST_EPOCH, Partition, Sessions
 from minibroker.broker.wings.share.shared import Asked, Delivered, SharedPartitions
 from minibroker.broker.wings.share.states import Key, ShareStates
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.newer_groups import (
     AlterShareGroupOffsetsResponse,
@@ -44,11 +45,18 @@ Outcome = ErrorCode | Pending[ErrorCode]
 NO_LEADER = (0, 0)  # in place of another broker's name
 NO_TOPIC_ID = bytes(16)
 NOT_HOSTED = "This server does not host this topic-partition."
+STATE_APIS = (
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+)
 RECORD_LIMIT = 1  # of the ways to acquire records; any other takes whole batches
 
 
-class Acknowledged(NamedTuple):
-    """The answer for a partition whose records were acknowledged."""
+class Said(NamedTuple):
+    """The answer for a partition, or a topic."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -63,13 +71,18 @@ class ShareApis:
         sessions: Sessions,
         partitions: SharedPartitions,
         states: ShareStates,
+        asking: Asking,
         configs: GroupConfigs,
         topics: MetadataCache,
+        *,
+        is_in_cluster: bool,
     ) -> None:
         self._groups = groups
         self._sessions = sessions
         self._partitions = partitions
         self._states = states
+        self._asking = asking
+        self._is_in_cluster = is_in_cluster
         self._configs = configs
         self._topics = topics
 
@@ -82,6 +95,7 @@ class ShareApis:
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self.describe_share_group_offsets,
             ApiKey.ALTER_SHARE_GROUP_OFFSETS: self.alter_share_group_offsets,
             ApiKey.DELETE_SHARE_GROUP_OFFSETS: self.delete_share_group_offsets,
+            **(dict.fromkeys(STATE_APIS, self.serve_states) if self._is_in_cluster else {}),
         }
 
     # -- heartbeats -------------------------------------------------------------------------------------------
@@ -157,7 +171,7 @@ class ShareApis:
             body.share_acquire_mode == RECORD_LIMIT,
         )
 
-        def fetch(answered: Mapping[Partition, Acknowledged]) -> Body | Pending[Body]:
+        def fetch(answered: Mapping[Partition, Said]) -> Body | Pending[Body]:
             found = self._partitions.fetch(asked)
             return then(found, lambda delivered: self._fetched(body, failed, fresh, delivered, answered))
 
@@ -169,7 +183,7 @@ class ShareApis:
         failed: Mapping[Partition, ErrorCode],
         fresh: set[Partition],
         delivered: Sequence[Delivered],
-        answered: Mapping[Partition, Acknowledged],
+        answered: Mapping[Partition, Said],
     ) -> Body:
         make_row = ShareFetchResponse.row("responses.partitions")
         found = {(each.key.topic_id, each.key.partition): each for each in delivered}
@@ -177,7 +191,7 @@ class ShareApis:
         for each in dict.fromkeys((*failed, *sorted(fresh - failed.keys()), *found, *answered)):
             topic_id, number = each
             records = found.get(each)
-            acknowledgement = answered.get(each, Acknowledged())
+            acknowledgement = answered.get(each, Said())
             error = failed.get(each, ErrorCode.NONE if records is None else records.error)
             topics.setdefault(topic_id, []).append(
                 make_row(
@@ -211,7 +225,7 @@ class ShareApis:
         if epoch == FINAL_EPOCH:
             self._end_session(group_id, member_id)
 
-        def answer(answered: Mapping[Partition, Acknowledged]) -> Body:
+        def answer(answered: Mapping[Partition, Said]) -> Body:
             topics: dict[bytes, list[tuple[int, ErrorCode, str | None, tuple[int, int]]]] = {}
             for (topic_id, number), (error, message) in answered.items():
                 topics.setdefault(topic_id, []).append((number, error, message, NO_LEADER))
@@ -255,23 +269,23 @@ class ShareApis:
 
     def _acknowledge(
         self, group_id: str, member_id: str, rows: Mapping[Partition, Sequence[Any]], client: Client, *, renews: bool
-    ) -> dict[Partition, Acknowledged] | Pending[dict[Partition, Acknowledged]]:
+    ) -> dict[Partition, Said] | Pending[dict[Partition, Said]]:
         """Acknowledge records in each partition; return the answers once they are stored."""
-        answers: dict[Partition, Acknowledged] = {}
+        answers: dict[Partition, Said] = {}
         waiting: dict[Partition, Outcome] = {}
         for each, batches in rows.items():
             name, error = self._name_of(each, client)
             if error is not ErrorCode.NONE:
-                answers[each] = Acknowledged(error)
+                answers[each] = Said(error)
                 continue
             try:
                 acknowledgements = checked(batches, renews=renews)
                 waiting[each] = self._partitions.acknowledge(name, Key(group_id, *each), member_id, acknowledgements)
             except KafkaError as refusal:
-                answers[each] = Acknowledged(refusal.code, refusal.message)
+                answers[each] = Said(refusal.code, refusal.message)
 
-        def answer(errors: Mapping[Partition, ErrorCode]) -> dict[Partition, Acknowledged]:
-            return {each: answers.get(each) or Acknowledged(errors[each]) for each in rows}
+        def answer(errors: Mapping[Partition, ErrorCode]) -> dict[Partition, Said]:
+            return {each: answers.get(each) or Said(errors[each]) for each in rows}
 
         return then(gather(waiting), answer)
 
@@ -311,97 +325,152 @@ class ShareApis:
             authorized_operations=on_group(client, group_id) if body.include_authorized_operations else NOT_REQUESTED,
         )
 
-    def describe_share_group_offsets(self, request: Request, client: Client) -> Body:
-        make_row = DescribeShareGroupOffsetsResponse.row("groups")
-        rows = []
-        for group_id, topics in request.body.groups:
-            group = self._groups.find(group_id)
-            if topics is None:
-                wanted = [
-                    (name, sorted(numbers)) for name, numbers in (() if group is None else group.initialized.values())
-                ]
-                wanted = [each for each in wanted if client.may(Operation.DESCRIBE, ResourceType.TOPIC, each[0])]
-            else:
-                wanted = [(name, numbers) for name, numbers in topics]
-            described = [self._offsets_of(group_id, group, name, numbers, client) for name, numbers in wanted]
-            rows.append(make_row(group_id=group_id, topics=described, error_code=ErrorCode.NONE, error_message=None))
-        return DescribeShareGroupOffsetsResponse(groups=rows)
+    def describe_share_group_offsets(self, request: Request, client: Client) -> Body | Pending[Body]:
+        found = {group_id: self._offsets_of(group_id, topics, client) for group_id, topics in request.body.groups}
+        return then(gather(found), lambda rows: DescribeShareGroupOffsetsResponse(groups=list(rows.values())))
 
-    def _offsets_of(
-        self, group_id: str, group: ShareGroup | None, name: str, numbers: Sequence[int], client: Client
-    ) -> Body:
-        make_topic = DescribeShareGroupOffsetsResponse.row("groups.topics")
+    def _offsets_of(self, group_id: str, topics: Sequence[Any] | None, client: Client) -> Body | Pending[Body]:
+        group = self._groups.find(group_id)
+        if topics is None:
+            known = () if group is None else group.initialized.values()
+            topics = [each for each in known if client.may(Operation.DESCRIBE, ResourceType.TOPIC, each[0])]
+        wanted = {name: [TopicPartition(name, number) for number in numbers] for name, numbers in topics}
+        found = {each: self._offset_of(group, each, client) for places in wanted.values() for each in sorted(places)}
+
+        def answer(rows: Mapping[TopicPartition, Body]) -> Body:
+            make_topic = DescribeShareGroupOffsetsResponse.row("groups.topics")
+            described = [
+                make_topic(
+                    topic_name=name,
+                    topic_id=self._groups.topics.id_of(name) or NO_TOPIC_ID,
+                    partitions=[rows[each] for each in places],
+                )
+                for name, places in wanted.items()
+            ]
+            make_row = DescribeShareGroupOffsetsResponse.row("groups")
+            return make_row(group_id=group_id, topics=described, error_code=ErrorCode.NONE, error_message=None)
+
+        return then(gather(found), answer)
+
+    def _offset_of(self, group: ShareGroup | None, each: TopicPartition, client: Client) -> Body | Pending[Body]:
+        """Where a group is in a partition: the start, and the records behind it that are not done."""
         make_row = DescribeShareGroupOffsetsResponse.row("groups.topics.partitions")
-        topic_id = self._groups.topics.id_of(name)
-        may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        topic_id = self._groups.topics.id_of(each.topic)
+        may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, each.topic)
         error = ErrorCode.NONE if may_describe else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        rows = []
-        for number in numbers:
-            found = make_row(
-                partition_index=number, start_offset=-1, leader_epoch=0, lag=-1, error_code=error, error_message=None
-            )
-            if error is ErrorCode.NONE and topic_id is not None:
-                kept = self._states.find(Key(group_id, topic_id, number))
-                if kept is not None:
-                    each = TopicPartition(name, number)
-                    found = found._replace(
-                        start_offset=kept.partition.start_offset,
-                        leader_epoch=self._partitions.leader_epoch(each),
-                        lag=self._partitions.lag(each, kept.partition),
-                    )
-            rows.append(found)
-        return make_topic(topic_name=name, topic_id=topic_id or NO_TOPIC_ID, partitions=rows)
+        none = make_row(partition_index=each.partition, start_offset=-1, error_code=error, error_message=None)
+        if not may_describe or group is None or topic_id is None or each.partition not in group.numbers_of(topic_id):
+            return none
 
-    def alter_share_group_offsets(self, request: Request, client: Client) -> Body:
+        def with_end(state: Body) -> Body | Pending[Body]:
+            if state.error_code:
+                return none._replace(error_code=state.error_code, error_message=state.error_message)
+            row = none._replace(start_offset=state.start_offset, leader_epoch=state.leader_epoch)
+            if row.start_offset < 0 or state.delivery_complete_count < 0:
+                return row
+            done = state.start_offset + state.delivery_complete_count
+            end = self._asking.end_offset(each)
+            return then(end, lambda end: row if end < 0 else row._replace(lag=max(0, end - done)))
+
+        key = Key(group.group_id, topic_id, each.partition)
+        summary = self._asking.state(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, key, patience_ms=HASTE_MS, leader_epoch=-1)
+        return then(summary, with_end)
+
+    def alter_share_group_offsets(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        make_row = AlterShareGroupOffsetsResponse.row("responses")
-        self._groups.without_members(body.group_id, makes=True)
-        rows = []
+        epoch = self._groups.without_members(body.group_id, makes=True).epoch
+        keys: dict[TopicPartition, Key] = {}
+        outcomes: dict[TopicPartition, Said | Pending[Said]] = {}
         for name, partitions in body.topics:
-            topic_id = self._groups.topics.id_of(name)
-            results: list[tuple[int, ErrorCode, str | None]] = []
             for number, offset in partitions:
                 each = TopicPartition(name, number)
                 try:
-                    if not client.may(Operation.READ, ResourceType.TOPIC, name):
-                        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    if topic_id is None or number not in self._topics.topics[name].partitions:
+                    topic_id = self._altered(name, client)
+                    if number not in self._topics.topics[name].partitions:
                         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
-                    self._partitions.begin(each, Key(body.group_id, topic_id, number), offset)
-                    group = self._groups.without_members(body.group_id)
-                    self._groups.set_initialized(group, topic_id, name, (number,))
-                    results.append((number, ErrorCode.NONE, None))
+                    key = keys[each] = Key(body.group_id, topic_id, number)
+                    outcomes[each] = then(self._asking.begin(key, epoch, offset), Said)
                 except KafkaError as error:
-                    results.append((number, error.code, error.message))
-            rows.append(make_row(topic_name=name, topic_id=topic_id or NO_TOPIC_ID, partitions=results))
-        return AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, error_message=None, responses=rows)
+                    outcomes[each] = Said(error.code, error.message)
 
-    def delete_share_group_offsets(self, request: Request, client: Client) -> Body:
+        def answer(said: Mapping[TopicPartition, Said]) -> Body:
+            self._groups.without_members(body.group_id)
+            done = [key for each, key in keys.items() if said[each].error is ErrorCode.NONE]
+            self._groups.add_initialized(body.group_id, done)
+            make_row = AlterShareGroupOffsetsResponse.row("responses")
+            rows = [
+                make_row(
+                    topic_name=name,
+                    topic_id=self._groups.topics.id_of(name) or NO_TOPIC_ID,
+                    partitions=[(number, *said[TopicPartition(name, number)]) for number, _ in partitions],
+                )
+                for name, partitions in body.topics
+            ]
+            return AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, error_message=None, responses=rows)
+
+        return then(gather(outcomes), answer)
+
+    def delete_share_group_offsets(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        make_row = DeleteShareGroupOffsetsResponse.row("responses")
-        self._groups.without_members(body.group_id)
-        rows = []
+        group = self._groups.without_members(body.group_id)
+        rows: dict[str, tuple[bytes, Said]] = {}
         for (name,) in body.topics:
-            topic_id = self._groups.topics.id_of(name)
-            code, message = ErrorCode.NONE, None
+            topic_id = self._groups.topics.id_of(name) or NO_TOPIC_ID
             try:
-                if not client.may(Operation.READ, ResourceType.TOPIC, name):
-                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                group = self._groups.without_members(body.group_id)
-                if topic_id is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+                self._altered(name, client)
+                rows[name] = topic_id, Said()
                 if topic_id not in group.initialized:
-                    topic_id = None
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
-                for number in group.initialized[topic_id][1]:
-                    self._partitions.forget(Key(body.group_id, topic_id, number))
-                self._groups.set_initialized(group, topic_id, name, None)
+                    none = "There is no offset information to delete."
+                    rows[name] = NO_TOPIC_ID, Said(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, none)
             except KafkaError as error:
-                code, message = error.code, error.message
-            rows.append(
-                make_row(topic_name=name, topic_id=topic_id or NO_TOPIC_ID, error_code=code, error_message=message)
+                rows[name] = topic_id, Said(error.code, error.message)
+
+        def answer(errors: Mapping[bytes, ErrorCode]) -> Body:
+            make_row = DeleteShareGroupOffsetsResponse.row("responses")
+            found = [
+                make_row(
+                    topic_name=name,
+                    topic_id=topic_id,
+                    error_code=said.error or errors.get(topic_id, ErrorCode.NONE),
+                    error_message=said.message,
+                )
+                for name, (topic_id, said) in rows.items()
+            ]
+            return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, error_message=None, responses=found)
+
+        wanted = [topic_id for topic_id, said in rows.values() if said.error is ErrorCode.NONE]
+        return then(self._groups.delete_states(body.group_id, wanted), answer)
+
+    def _altered(self, name: str, client: Client) -> bytes:
+        """The id of a topic whose offsets a client may change. Raises KafkaError."""
+        if not client.may(Operation.READ, ResourceType.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic_id = self._groups.topics.id_of(name)
+        if topic_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+        return topic_id
+
+    # -- for other brokers ------------------------------------------------------------------------------------
+
+    def serve_states(self, request: Request, client: Client) -> Body | Pending[Body]:
+        """Show or change the states of partitions that this broker keeps, for one of the APIs 83 to 87."""
+        body = request.body
+        outcomes = {
+            Key(body.group_id, topic_id, row.partition): self._states.serve(
+                ApiKey(request.api_key), Key(body.group_id, topic_id, row.partition), row
             )
-        return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, error_message=None, responses=rows)
+            for topic_id, rows in body.topics
+            for row in rows
+            if body.group_id
+        }
+
+        def answer(answers: Mapping[Key, Body]) -> Body:
+            results: dict[bytes, list[Body]] = {}
+            for key, row in answers.items():
+                results.setdefault(key.topic_id, []).append(row)
+            return API_TABLE[request.api_key].response(results=list(results.items()))
+
+        return then(gather(outcomes), answer)
 
 
 def answered(result: HeartbeatResult) -> Body:

@@ -5,8 +5,9 @@ As kafka 4.4 SharePartitionManager and DelayedShareFetch. What becomes of record
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,29 +20,50 @@ from minibroker.broker.group.group_configs import (
     RENEWS,
     GroupConfigs,
 )
-from minibroker.broker.pending import Pending
+from minibroker.broker.pending import Pending, Timeout, then
 from minibroker.broker.replica.fetch import read_rows
 from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.other_broker import Row
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.wings.share.asking import Asking, error_of
 from minibroker.broker.wings.share.dead_letters import DeadLetters
-from minibroker.broker.wings.share.partition import NO_OFFSET, Acknowledgement, Archived, Limits, Run, SharePartition
-from minibroker.broker.wings.share.states import Key, ShareStates
+from minibroker.broker.wings.share.partition import (
+    NO_OFFSET,
+    Acknowledgement,
+    Archived,
+    Limits,
+    Run,
+    SharePartition,
+    State,
+)
+from minibroker.broker.wings.share.states import Key, Outcome, rows_of
+from minibroker.protocol.api_table import ApiKey
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_values import CONSUMER_REPLICA_ID, READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.purgatory.timing_wheel import Timer, TimerTask
+from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.index.transaction_index import AbortedTxn
 
 MOST_BYTES = 55 * 1024 * 1024  # of an answer, whatever a client asks for
 DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
+# What a client of the partition's leader gets in place of the errors of states (as kafka 4.4 SharePartition).
+OF_LEADER = {
+    ErrorCode.NONE: ErrorCode.NONE,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_FOR_PARTITION,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_FOR_PARTITION,
+}
 
-Outcome = ErrorCode | Pending[ErrorCode]
+logger = logging.getLogger(__name__)
 
 
 class Asked(NamedTuple):
@@ -67,26 +89,33 @@ class Delivered(NamedTuple):
     acquired: Sequence[Run] = ()
 
 
-class Lock(TimerTask):
-    """Ends the locks of a partition's records when their time is up."""
+class Shared:
+    """A partition that this broker leads, as one group shares it."""
 
-    __slots__ = ("_expire",)
+    def __init__(self, name: TopicPartition, leader_epoch: int) -> None:
+        self.name = name
+        self.leader_epoch = leader_epoch
+        self.state_epoch = 0
+        self.partition = SharePartition()
+        self.is_open = False  # once its state has been read, and its start is stored
+        self.error = ErrorCode.NONE  # of the reading
+        self.lock: Timeout | None = None
+        self.archived: list[Archived] = []  # records whose dead letters the next write puts before
+        self.waiting: list[Pending[ErrorCode]] = []  # for the end of the next write
+        self.is_writing = False
+        self.is_left = False  # by the last member: to be read anew
 
-    def __init__(self, expire: Callable[[], None]) -> None:
-        super().__init__()
-        self._expire = expire
 
-    def on_timeout(self) -> None:
-        self._expire()
+NOTHING: Mapping[Key, Shared] = {}
 
 
 class SharedPartitions:
-    """Serves the partitions that groups share."""
+    """Serves the partitions that groups share. A state has one write in flight; what has come meanwhile is the next."""
 
     def __init__(
         self,
         replicas: ReplicaManager,
-        states: ShareStates,
+        asking: Asking,
         dead_letters: DeadLetters,
         *,
         configs: GroupConfigs,
@@ -94,13 +123,13 @@ class SharedPartitions:
         timer: Timer,
     ) -> None:
         self._replicas = replicas
-        self._states = states
+        self._asking = asking
         self._dead_letters = dead_letters
         self._configs = configs
         self._clock = clock
         self._timer = timer
-        self._locks: dict[Key, Lock] = {}
-        self._names: dict[Key, TopicPartition] = {}
+        self._groups: dict[str, dict[Key, Shared]] = {}
+        asking.when_changed(self._forget)
 
     # -- a partition ------------------------------------------------------------------------------------------
 
@@ -113,16 +142,53 @@ class SharedPartitions:
             renews=self._configs.is_on(group_id, RENEWS),
         )
 
-    def _opened(self, topic_partition: TopicPartition, key: Key) -> tuple[Leading, SharePartition]:
-        """The partition's role, and its state for the group, with a start offset. Raises KafkaError."""
-        led = self._replicas.partitions.led(topic_partition)
-        shared = self._states.get(key).partition
-        self._names[key] = topic_partition
-        if shared.start_offset == NO_OFFSET:
-            shared.begin(self._first_offset(key.group_id, led))
-            self._save(key, led)
-        shared.skip_to(led.log.log_start_offset)
-        return led, shared
+    def _find(self, key: Key) -> Shared | None:
+        return self._groups.get(key.group_id, NOTHING).get(key)
+
+    def _opened(self, name: TopicPartition, key: Key) -> Shared | None:
+        """The partition for the group; None while its state is being read. Raises KafkaError."""
+        led = self._replicas.partitions.led(name)
+        shared = self._find(key)
+        if shared is not None and shared.leader_epoch != led.leader_epoch:
+            self._drop(key, shared)
+            shared = None
+        if shared is None:
+            shared = self._groups.setdefault(key.group_id, {})[key] = Shared(name, led.leader_epoch)
+            self._read(key, shared)
+        if shared.error is not ErrorCode.NONE:
+            self._drop(key, shared)
+            raise KafkaError(shared.error)
+        if shared.is_left or not shared.is_open:
+            return None
+        shared.partition.skip_to(led.log.log_start_offset)
+        return shared
+
+    def _read(self, key: Key, shared: Shared) -> None:
+        """Have a state read, and begin to share a partition that has no start yet."""
+
+        def take(row: Row) -> Outcome:
+            if row.error_code:
+                return of_leader(error_of(row))
+            shared.state_epoch, partition = row.state_epoch, shared.partition
+            if row.start_offset == NO_OFFSET:
+                try:
+                    partition.begin(self._first_offset(key.group_id, self._replicas.partitions.led(shared.name)))
+                except KafkaError as error:
+                    return error.code
+                return self._save(key, shared)
+            partition.begin(row.start_offset)
+            partition.load(Run(first, last, State(state), count) for first, last, state, count in row.state_batches)
+            partition.note_saved()
+            return ErrorCode.NONE
+
+        def open_it(error: ErrorCode) -> None:
+            shared.error = error
+            shared.is_open = error is ErrorCode.NONE
+
+        row = self._asking.state(ApiKey.READ_SHARE_GROUP_STATE, key, leader_epoch=shared.leader_epoch)
+        opened = then(then(row, take), open_it)
+        if isinstance(opened, Pending):
+            opened.then(lambda _: self._replicas.fetch_purgatory.check_and_complete(shared.name))
 
     def _first_offset(self, group_id: str, led: Leading) -> int:
         """Return where a group begins to read, by its config."""
@@ -137,40 +203,93 @@ class SharedPartitions:
         found = log.fetch_offset_by_timestamp(self._clock.wall_ms() - ago_ms)
         return log.high_watermark if found is None else found.offset
 
-    def _save(self, key: Key, led: Leading) -> Outcome:
-        return self._states.save(key, led.leader_epoch)
+    def _forget(self, key: Key) -> None:
+        shared = self._find(key)
+        if shared is not None:
+            self._drop(key, shared)
 
-    def _watch_locks(self, key: Key, shared: SharePartition) -> None:
+    def _drop(self, key: Key, shared: Shared) -> None:
+        """Forget what is known of a partition; its state is read anew when a member fetches."""
+        if shared.lock is not None:
+            self._timer.cancel(shared.lock)
+        if self._find(key) is shared:
+            del self._groups[key.group_id][key]
+            if not self._groups[key.group_id]:
+                del self._groups[key.group_id]
+
+    def _save(self, key: Key, shared: Shared) -> Outcome:
+        """Have what has changed stored; return the error once that is done, and what was in flight before."""
+        partition = shared.partition
+        if not (partition.unsaved or partition.is_start_unsaved or shared.archived):
+            return ErrorCode.NONE
+        waiting = Pending[ErrorCode]()
+        shared.waiting.append(waiting)
+        if not shared.is_writing:
+            self._write(key, shared)
+        return waiting.outcome()
+
+    def _write(self, key: Key, shared: Shared) -> None:
+        partition = shared.partition
+        waiting, shared.waiting = shared.waiting, []
+        archived, shared.archived = shared.archived, []
+        shared.is_writing = True
+        ask = partial(
+            self._asking.state,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            key,
+            state_epoch=shared.state_epoch,
+            leader_epoch=shared.leader_epoch,
+            start_offset=partition.start_offset if partition.is_start_unsaved else NO_OFFSET,
+            delivery_complete_count=partition.done_count(),
+            state_batches=rows_of(run for run in partition.unsaved if run.last >= partition.start_offset),
+        )
+        partition.note_saved()
+        written = then(self._dead_letters.put(key.group_id, shared.name, archived), lambda _: ask())
+        then(written, partial(self._on_written, key, shared, waiting))
+
+    def _on_written(self, key: Key, shared: Shared, waiting: list[Pending[ErrorCode]], row: Row) -> None:
+        shared.is_writing = False
+        error = of_leader(error_of(row))
+        if error is not ErrorCode.NONE:
+            logger.warning("the state of %s cannot be stored, and is read again: %s", key, error_of(row).name)
+            waiting += shared.waiting
+            shared.waiting = []
+        elif shared.waiting:
+            self._write(key, shared)
+        if error is not ErrorCode.NONE or (shared.is_left and not shared.is_writing):
+            self._drop(key, shared)
+            self._replicas.fetch_purgatory.check_and_complete(shared.name)
+        for each in waiting:
+            each.resolve(error)
+
+    def on_leadership(self, topic_partition: TopicPartition, is_leader: bool) -> None:
+        """Forget what groups share of a partition that another broker leads."""
+        for key, shared in [each for group in self._groups.values() for each in group.items()]:
+            if shared.name == topic_partition:
+                self._drop(key, shared)
+
+    def _watch_locks(self, key: Key, shared: Shared) -> None:
         """Wake up at the end of the first lock."""
-        deadline_ms = shared.first_deadline_ms()
-        lock = self._locks.get(key)
+        deadline_ms = shared.partition.first_deadline_ms()
         if deadline_ms is None:
-            if lock is not None:
-                self._timer.cancel(lock)
+            if shared.lock is not None:
+                self._timer.cancel(shared.lock)
             return
-        if lock is None:
-            lock = self._locks[key] = Lock(partial(self._expire, key))
-        if not lock.is_pending or lock.deadline_ms != deadline_ms:
-            self._timer.add(lock, deadline_ms)
+        if shared.lock is None:
+            shared.lock = Timeout(partial(self._expire, key, shared))
+        if not shared.lock.is_pending or shared.lock.deadline_ms != deadline_ms:
+            self._timer.add(shared.lock, deadline_ms)
 
-    def _expire(self, key: Key) -> None:
-        kept, name = self._states.find(key), self._names[key]
-        if kept is None:
-            return
-        archived = kept.partition.expire(self.limits(key.group_id), self._clock.monotonic_ms())
-        self._changed(key, name, kept.partition, archived)
+    def _expire(self, key: Key, shared: Shared) -> None:
+        archived = shared.partition.expire(self.limits(key.group_id), self._clock.monotonic_ms())
+        self._changed(key, shared, archived)
 
-    def _changed(self, key: Key, name: TopicPartition, shared: SharePartition, archived: Sequence[Archived]) -> Outcome:
+    def _changed(self, key: Key, shared: Shared, archived: Sequence[Archived]) -> Outcome:
         """Store a change, have dead letters written, and let others have what was given back."""
-        try:
-            led = self._replicas.partitions.led(name)
-            self._states.check(key)
-        except KafkaError as error:
-            return error.code
-        outcome = self._save(key, led)
-        self._dead_letters.put(key.group_id, name, archived)
+        shared.archived += archived
+        outcome = self._save(key, shared)
         self._watch_locks(key, shared)
-        self._replicas.fetch_purgatory.check_and_complete(name)
+        self._replicas.fetch_purgatory.check_and_complete(shared.name)
         return outcome
 
     # -- what members say -------------------------------------------------------------------------------------
@@ -179,29 +298,28 @@ class SharedPartitions:
         self, name: TopicPartition, key: Key, member_id: str, acknowledgements: Sequence[Acknowledgement]
     ) -> Outcome:
         """Take what a member says of its records: all, or nothing at an error. Raises KafkaError."""
-        self._replicas.partitions.led(name)
-        kept = self._states.find(key)
-        self._states.check(key)
-        if kept is None:
+        led = self._replicas.partitions.led(name)
+        shared = self._find(key)
+        if shared is None or not shared.is_open or shared.leader_epoch != led.leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         limits = self.limits(key.group_id)
-        archived = kept.partition.acknowledge(member_id, acknowledgements, limits, self._clock.monotonic_ms())
-        return self._changed(key, name, kept.partition, archived)
+        archived = shared.partition.acknowledge(member_id, acknowledgements, limits, self._clock.monotonic_ms())
+        return self._changed(key, shared, archived)
 
     def release(self, keys: Iterable[Key], member_id: str) -> None:
         """Give back what a member holds of these partitions, whose session has ended; locks give back the rest."""
         for key in keys:
-            kept = self._states.find(key)
-            if kept is None or key not in self._names:
-                continue
-            archived = kept.partition.release(member_id, self.limits(key.group_id))
-            if archived is not None:
-                self._changed(key, self._names[key], kept.partition, archived)
+            shared = self._find(key)
+            archived = None if shared is None else shared.partition.release(member_id, self.limits(key.group_id))
+            if shared is not None and archived is not None:
+                self._changed(key, shared, archived)
 
     def rest(self, group_id: str) -> None:
-        """Note that no member of the group has a session here."""
-        for _, partition in self.shared_by(group_id):
-            partition.reload()
+        """Note that no member of the group has a session here: others may change its states."""
+        for key, shared in list(self._groups.get(group_id, NOTHING).items()):
+            shared.is_left = True
+            if not shared.is_writing:
+                self._drop(key, shared)
 
     # -- deliveries -------------------------------------------------------------------------------------------
 
@@ -226,12 +344,12 @@ class SharedPartitions:
         max_bytes = min(max(asked.max_bytes, 0), MOST_BYTES)
         for name, key in asked.rows:
             try:
-                _, shared = self._opened(name, key)
+                shared = self._opened(name, key)
             except KafkaError as error:
                 found.append((key, error.code))
                 continue
-            if shared.can_acquire(limits):
-                rows.append((key, FetchRow(name, shared.next_offset, NO_OFFSET, max_bytes)))
+            if shared is not None and shared.partition.can_acquire(limits):
+                rows.append((key, FetchRow(name, shared.partition.next_offset, NO_OFFSET, max_bytes)))
         is_committed = self._configs.text(asked.group_id, ISOLATION_LEVEL) == "read_committed"
         isolation = READ_COMMITTED if is_committed else READ_UNCOMMITTED
         params = FetchParams(CONSUMER_REPLICA_ID, 0, 0, max_bytes, False, isolation)
@@ -250,12 +368,12 @@ class SharedPartitions:
                 if each.error is not ErrorCode.NONE:
                     delivered.append(Delivered(key, each.error))
                 continue
-            kept = self._states.find(key)
-            if kept is None:
+            shared = self._find(key)
+            if shared is None or not shared.is_open:
                 continue
             data = each.records.read()
             views = list(scan_batches(data, 0, len(data)))
-            acquired = kept.partition.acquire(
+            acquired = shared.partition.acquire(
                 asked.member_id,
                 [(view.base_offset, view.last_offset) for view in views],
                 max_records=left,
@@ -266,51 +384,20 @@ class SharedPartitions:
             )
             aborted = list(aborted_ranges(views, each.aborted_transactions or ()))
             if aborted:
-                kept.partition.archive(aborted)
+                shared.partition.archive(aborted)
                 acquired = list(without(acquired, aborted))
-                self._changed(key, each.topic_partition, kept.partition, ())
-            self._watch_locks(key, kept.partition)
+                self._changed(key, shared, ())
+            self._watch_locks(key, shared)
             if acquired:
                 left -= sum(run.size for run in acquired)
                 delivered.append(Delivered(key, ErrorCode.NONE, cut(data, views, acquired), acquired))
         return delivered
 
-    # -- for administrators, and those who look ---------------------------------------------------------------
+    # -- for those who look -----------------------------------------------------------------------------------
 
-    def lag(self, name: TopicPartition, shared: SharePartition) -> int:
-        """The records that are not done yet."""
-        role = self._replicas.partitions.any(name)
-        if role is None or shared.start_offset == NO_OFFSET:
-            return -1
-        return max(0, role.log.high_watermark - shared.start_offset - shared.done_count())
-
-    def leader_epoch(self, name: TopicPartition) -> int:
-        role = self._replicas.partitions.any(name)
-        return role.leader_epoch if isinstance(role, Leading) else 0
-
-    def begin(self, name: TopicPartition, key: Key, offset: int) -> Outcome:
-        """Have a group begin anew at this offset. Raises KafkaError."""
-        led = self._replicas.partitions.led(name)
-        kept = self._states.get(key)
-        self._names[key] = name
-        kept.partition.begin(offset)
-        return self._states.save(key, led.leader_epoch, begins=True)
-
-    def forget(self, key: Key) -> Outcome:
-        """Delete the state of a partition. Raises KafkaError."""
-        lock = self._locks.pop(key, None)
-        if lock is not None:
-            self._timer.cancel(lock)
-        self._names.pop(key, None)
-        return self._states.delete(key)
-
-    def shared_by(self, group_id: str) -> Iterator[tuple[TopicPartition, SharePartition]]:
+    def shared_by(self, group_id: str) -> list[Shared]:
         """The partitions that a group shares here, in order."""
-        named = ((self._names.get(key), key) for key in self._states.keys_of(group_id))
-        for name, key in sorted((name, key) for name, key in named if name is not None):
-            kept = self._states.find(key)
-            if kept is not None:
-                yield name, kept.partition
+        return sorted(self._groups.get(group_id, NOTHING).values(), key=lambda shared: shared.name)
 
 
 class DelayedShareFetch(DelayedOperation):
@@ -338,6 +425,10 @@ class DelayedShareFetch(DelayedOperation):
             self.pending.resolve(self._partitions.deliver(self._asked, found))
         except Exception as error:  # fails this fetch, not the append that completes it
             self.pending.fail(error)
+
+
+def of_leader(error: ErrorCode) -> ErrorCode:
+    return OF_LEADER.get(error, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def is_enough(asked: Asked, found: Sequence[tuple[Key, FetchedPartition | ErrorCode]]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+import trio
+
+from minibroker.broker.apis.groups import KEY_SHARE
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import SHARE_STATE_TOPIC
 from minibroker.broker.cluster.sections import GROUP_CONFIGS
@@ -19,6 +21,7 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.leading import ACKS_ALL
 from minibroker.broker.serve_options import ServeOptions
 from minibroker.broker.wing import Wing
+from minibroker.broker.wings.share.asking import Asking
 from minibroker.broker.wings.share.dead_letters import DeadLetters
 from minibroker.broker.wings.share.group import ShareGroup, ShareGroupState
 from minibroker.broker.wings.share.groups import ShareGroups
@@ -28,9 +31,6 @@ from minibroker.broker.wings.share.share_apis import ShareApis
 from minibroker.broker.wings.share.shared import SharedPartitions
 from minibroker.broker.wings.share.states import ShareStates
 from minibroker.protocol.compression import Codec
-from minibroker.protocol.errors import KafkaError
-
-logger = logging.getLogger(__name__)
 
 FAMILIES = families("""\
 groups = minibroker:type=ShareGroups (state)
@@ -41,7 +41,8 @@ STATE_TIMEOUT_MS = 5000
 
 
 class ShareWing(Wing):
-    """One broker keeps a partition and the state of those who share it, so a cluster of several has no share groups."""
+    """The leader of a partition shares its records among members; the leader of a partition of `__share_group_state`
+    keeps what has become of them; the coordinator of a group, its members."""
 
     def __init__(self, parts: BrokerParts) -> None:
         config, clock, timer = parts.config, parts.timers.clock, parts.timers.timer
@@ -59,13 +60,23 @@ class ShareWing(Wing):
         )
         self._states = ShareStates(
             log,
+            parts.metadata_cache,
             clock,
             updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
             run_steps=parts.background.run_steps,
         )
-        dead_letters = DeadLetters(parts.replica_manager, parts.metadata_cache, configs, clock)
+        self._asking = Asking(
+            parts.others.to,
+            broker_id=config.broker_id,
+            states=self._states,
+            replicas=parts.replica_manager,
+            topics=parts.metadata_cache,
+            clock=clock,
+            timer=timer,
+        )
+        dead_letters = DeadLetters(parts.replica_manager, self._asking, parts.metadata_cache, configs, clock)
         self._partitions = SharedPartitions(
-            parts.replica_manager, self._states, dead_letters, configs=configs, clock=clock, timer=timer
+            parts.replica_manager, self._asking, dead_letters, configs=configs, clock=clock, timer=timer
         )
         self._sessions = Sessions(config.group_share_max_share_sessions)
         self._groups = ShareGroups(
@@ -77,33 +88,46 @@ class ShareWing(Wing):
             timer=timer,
             prepare=self._prepare,
             on_fenced=lambda group_id, member_id: self._apis.on_fenced(group_id, member_id),
-            on_deleted=self._forget,
+            asking=self._asking,
             records_of=self.shared_records,
         )
         self._apis = ShareApis(
-            self._groups, self._sessions, self._partitions, self._states, configs, parts.metadata_cache
+            self._groups,
+            self._sessions,
+            self._partitions,
+            self._states,
+            self._asking,
+            configs,
+            parts.metadata_cache,
+            is_in_cluster=state.is_shared,
         )
         parts.groups.cache.add_kind(self._groups)
         parts.own.when_leading(self._states.on_leadership)
+        parts.own.when_leading(self._partitions.on_leadership)
         parts.features.add(FEATURE, 0, 1)
+        if state.is_shared:
+            parts.coordinated[KEY_SHARE] = SHARE_STATE_TOPIC
         parts.probes.when_closed(self._apis.on_closed)
 
     @classmethod
     def is_asked_for(cls, config: KafkaConfig, options: ServeOptions) -> bool:
-        return options.zookeeper is None and options.cluster_dir is None and config.profile.has_setting("share.")
+        return options.zookeeper is None and config.profile.has_setting("share.")
 
     def _prepare(self) -> None:
         """Have the topic of the state, before a group needs it."""
         if self._parts.metadata_cache.partition_count(SHARE_STATE_TOPIC) is None:
             self._parts.topic_admin.ensure_internal_topic(SHARE_STATE_TOPIC)
 
-    def _forget(self, group_id: str) -> None:
-        """Delete the state of a group that is deleted."""
-        for key in self._states.keys_of(group_id):
-            try:
-                self._partitions.forget(key)
-            except KafkaError as error:
-                logger.warning("group %s: cannot delete its state of partition %s: %s", group_id, key, error)
+    def tasks(self) -> Sequence[Callable[[], Awaitable[object]]]:
+        return (self._ask_others,) if self._parts.state.is_shared else ()
+
+    async def _ask_others(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._asking.start(nursery)
+            await trio.sleep_forever()
+
+    def stop(self) -> None:
+        self._asking.stop()
 
     def routes(self) -> Routes:
         return self._apis.routes()
@@ -122,8 +146,8 @@ class ShareWing(Wing):
         now_ms = self._parts.timers.clock.monotonic_ms()
         return [
             (
-                name.topic,
-                name.partition,
+                shared.name.topic,
+                shared.name.partition,
                 run.first,
                 run.last,
                 run.state.name.lower(),
@@ -132,6 +156,6 @@ class ShareWing(Wing):
                 now_ms - run.since_ms if run.state is State.ACQUIRED else 0,
                 run.until_ms - now_ms if run.state is State.ACQUIRED else 0,
             )
-            for name, partition in self._partitions.shared_by(group_id)
-            for run in partition.runs
+            for shared in self._partitions.shared_by(group_id)
+            for run in shared.partition.runs
         ]

@@ -1,0 +1,167 @@
+"""Share groups in a cluster of three, by confluent-kafka's ShareConsumer, while a broker dies, or hands over.
+
+What was accepted, and answered so, is never delivered again; what was in flight comes again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from minibroker import Cluster
+from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, until
+
+pytestmark = [pytest.mark.ability("share groups", "confluent-kafka")]
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+LEADER, KEEPER, COORDINATOR = 1, 2, 3  # of the topic, of the states, of the group
+STATES, GROUPS = "__share_group_state", "__consumer_offsets"
+LIMIT = 3  # deliveries
+RECORDS = 12
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {
+        "offsets.topic.num.partitions": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "group.share.min.heartbeat.interval.ms": 100,
+        "group.share.heartbeat.interval.ms": 200,
+        "group.share.min.record.lock.duration.ms": 1000,
+        "group.share.record.lock.duration.ms": 2000,
+    }
+    with Cluster(brokers=3, settings=settings) as cluster:
+        yield cluster
+
+
+class Sharer:
+    """A member of a group. `accepted` are offsets whose acceptance was answered, `counts` the deliveries of each."""
+
+    def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
+        self.accepted: set[int] = set()
+        self.counts: dict[int, list[int]] = {}
+        self._topic = topic
+        self._consumer = ShareConsumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": group,
+                "share.acknowledgement.mode": "explicit",
+                "topic.metadata.refresh.interval.ms": 100,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        self._consumer.subscribe([topic])
+
+    def poll(self) -> list[int]:
+        """Poll once; return the offsets that came."""
+        offsets = []
+        for message in self._consumer.poll(timeout=0.2):
+            assert message.error() is None, message.error()
+            offset, count = message.offset(), message.delivery_count()
+            assert offset is not None
+            assert count is not None
+            assert offset not in self.accepted, f"{offset} is delivered after it was accepted"
+            self.counts.setdefault(offset, []).append(count)
+            offsets.append(offset)
+        return offsets
+
+    def say(self, kinds: dict[int, AcknowledgeType]) -> bool:
+        """Acknowledge records; return whether all was answered without an error."""
+        for offset, kind in kinds.items():
+            self._consumer.acknowledge_offset(self._topic, 0, offset, kind)
+        if any(self._consumer.commit_sync(timeout=WAIT_SECONDS).values()):
+            return False
+        self.accepted |= {offset for offset, kind in kinds.items() if kind is ACCEPT}
+        return True
+
+    def take_all(self, kind_of: Callable[[int], AcknowledgeType], are_done: Callable[[], bool]) -> None:
+        """Read and acknowledge until that is so."""
+
+        def step() -> bool:
+            offsets = self.poll()
+            if offsets:
+                self.say({offset: kind_of(offset) for offset in offsets})
+            return are_done()
+
+        until(step)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def configure(cluster: Cluster, group: str, **configs: str) -> None:
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in configs.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(WAIT_SECONDS)
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> AdminClient:
+    cluster.restore()
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+
+
+class Scene:
+    """A topic, a group with a dead-letter queue, and a member with records in flight; each role at another broker."""
+
+    def __init__(self, cluster: Cluster, admin: AdminClient) -> None:
+        self.name = f"t{next(numbers)}"
+        self.letters = f"{self.name}-letters"
+        self.cluster = cluster
+        new_topic(admin, self.name, [[LEADER, KEEPER, COORDINATOR]])
+        new_topic(admin, self.letters, [[KEEPER, COORDINATOR, LEADER]])
+        configure(
+            cluster,
+            self.name,
+            share_auto_offset_reset="earliest",
+            share_delivery_count_limit=str(LIMIT),
+            errors_deadletterqueue_topic_name=self.letters,
+        )
+        produce(producer_of(cluster), self.name, [b"%d" % number for number in range(RECORDS)])
+        self.sharer = self.member()
+        until(lambda: bool(self.sharer.poll()) or len(self.sharer.counts) == RECORDS)
+        for topic, broker_id in ((STATES, KEEPER), (GROUPS, COORDINATOR)):
+            cluster.until_isr(topic, 0, [1, 2, 3])
+            cluster.move_leader(topic, 0, broker_id)
+        assert sorted(self.sharer.counts) == list(range(RECORDS))
+
+    def member(self) -> Sharer:
+        return Sharer(self.cluster, self.name, self.name)
+
+
+@pytest.mark.parametrize("victim", [LEADER, KEEPER, COORDINATOR])
+def test_a_broker_is_killed_while_records_are_in_flight(cluster: Cluster, admin: AdminClient, victim: int) -> None:
+    scene = Scene(cluster, admin)
+    first = scene.sharer
+    assert first.say(dict.fromkeys(range(1, 5), ACCEPT) | {0: RELEASE, 5: REJECT})  # the others are in flight
+    cluster.kill(victim)
+
+    second = scene.member()
+    second.accepted = first.accepted | {5}
+    rest = {*range(RECORDS)} - second.accepted - {0}
+    first.close()
+    second.take_all(
+        lambda offset: RELEASE if offset == 0 else ACCEPT,
+        lambda: rest <= second.accepted and second.counts.get(0, [])[-1:] == [LIMIT],
+    )
+
+    assert second.counts[0] == [2, 3]
+    cluster.restore()
+    assert read(cluster, scene.letters, 2) == [b"", b""]
+    second.close()
