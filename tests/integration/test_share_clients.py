@@ -40,7 +40,7 @@ numbers = itertools.count()
 
 
 class Address(NamedTuple):
-    """Where the brokers are."""
+    """The address of the brokers."""
 
     bootstrap: str
 

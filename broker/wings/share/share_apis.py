@@ -353,7 +353,7 @@ class ShareApis:
         return then(gather(found), answer)
 
     def _offset_of(self, group: ShareGroup | None, each: TopicPartition, client: Client) -> Body | Pending[Body]:
-        """Where a group is in a partition: the start, and the records behind it that are not done."""
+        """The start of a group in a partition, and the number of records behind it that are not done."""
         make_row = DescribeShareGroupOffsetsResponse.row("groups.topics.partitions")
         topic_id = self._groups.topics.id_of(each.topic)
         may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, each.topic)
