@@ -77,8 +77,24 @@ def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRa
     return Move(at.topic, at.partition, before, after, asked=None if after == asked else asked)
 
 
+class Start(int):
+    """The offset where a share group starts in a partition, with its lag as the coordinator counts it; None if it does
+    not: records behind the start may be done."""
+
+    lag: int | None = None
+
+    @classmethod
+    def of(cls, offset: int, lag: int) -> Start:
+        """The start at this offset; a lag of -1 is not known."""
+        start = cls(offset)
+        start.lag = lag if lag >= 0 else None
+        return start
+
+
 def lag_of(committed: int | None, end: int | None) -> int | None:
     """How many offsets are left to read; 0 if the partition now ends below the committed offset."""
+    if isinstance(committed, Start) and committed.lag is not None:
+        return committed.lag
     return None if committed is None or end is None else max(0, end - committed)
 
 

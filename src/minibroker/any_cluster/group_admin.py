@@ -1,7 +1,7 @@
 """The requests of the `groups` commands; `admin/` has what the answers mean.
 
 Its coordinator describes a group and returns its committed offsets; its lag is the distance from these to the ends of
-the partitions. A refusal becomes one line with the next step.
+the partitions, or what the coordinator of a share group counts. A refusal becomes one line with the next step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minibroker.admin.group_offsets import GroupDescription, GroupPartition, GroupSummary, Move, Scope, lag_of, move_to
+from minibroker.admin.group_offsets import (
+    GroupDescription,
+    GroupPartition,
+    GroupSummary,
+    Move,
+    Scope,
+    Start,
+    lag_of,
+    move_to,
+)
 from minibroker.admin.groups import SHARE, Group, refusal
 from minibroker.admin.outcomes import Outcome, in_order
 from minibroker.admin.positions import Position
@@ -221,7 +230,7 @@ def starts_of(client: Client, groups: Sequence[str]) -> dict[str, dict[TopicPart
     answers = of_each(client, questions, "what it coordinates")
     return {
         row.group_id: {
-            TopicPartition(topic.topic_name, each.partition_index): each.start_offset
+            TopicPartition(topic.topic_name, each.partition_index): Start.of(each.start_offset, each.lag)
             for topic in row.topics
             for each in topic.partitions
             if each.start_offset >= 0

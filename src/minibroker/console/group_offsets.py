@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from minibroker.admin.group_offsets import lag_of
 from minibroker.admin.groups import SHARE, type_of
 from minibroker.any_cluster.cluster import both, lacks_answer
 from minibroker.any_cluster.described_groups import groups_listed
@@ -110,7 +111,7 @@ def group_lag(
     ends: Mapping[TopicPartition, int],
     asked: set[TopicPartition],
 ) -> GroupLag:
-    partitions = {at: max(0, ends[at] - offset) for at, offset in committed.items() if at in ends}
+    partitions = {at: lag_of(offset, ends[at]) or 0 for at, offset in committed.items() if at in ends}
     lag = sum(partitions.values()) if partitions or not committed else None
     return GroupLag(group, lag, partitions, committed, is_partial=not committed.keys() <= asked)
 
