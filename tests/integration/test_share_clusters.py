@@ -18,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from minibroker import Cluster
-from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, until
+from minibroker.cli.app import main
+from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
 
 pytestmark = [pytest.mark.ability("share groups", "confluent-kafka")]
 
@@ -165,3 +166,59 @@ def test_a_broker_is_killed_while_records_are_in_flight(cluster: Cluster, admin:
     cluster.restore()
     assert read(cluster, scene.letters, 2) == [b"", b""]
     second.close()
+
+
+@pytest.mark.parametrize("how", ["election", "reassignment"])
+def test_another_broker_takes_over_while_records_are_in_flight(cluster: Cluster, admin: AdminClient, how: str) -> None:
+    scene = Scene(cluster, admin)
+    first = scene.sharer
+    assert first.say(dict.fromkeys(range(1, 5), ACCEPT) | {0: RELEASE})
+    for topic in (scene.name, STATES, GROUPS):
+        cluster.move_leader(topic, 0, 3 if topic != GROUPS else 1)
+    if how == "reassignment":
+        arguments = ["topics", "move", scene.name, "--to", "2,1", "-b", cluster.bootstrap_servers]
+        assert main(arguments) == 0
+        until(lambda: roles(admin, scene.name) == [(2, [1, 2])])
+    else:
+        assert main(["topics", "elect", scene.name, "-b", cluster.bootstrap_servers]) == 0
+        until(lambda: roles(admin, scene.name)[0][0] == LEADER)
+
+    rest = {*range(RECORDS)} - first.accepted
+    second = scene.member()
+    second.accepted |= first.accepted
+    first.close()
+    second.take_all(lambda offset: ACCEPT, lambda: rest <= second.accepted)
+    assert second.counts[0] == [2]
+    second.close()
+
+
+def test_groups_are_described_reset_and_deleted(
+    cluster: Cluster, admin: AdminClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene(cluster, admin)
+    control = str(cluster.broker(1)._control_path)
+
+    def groups(*arguments: str) -> str:
+        assert main(["groups", *arguments, "-b", cluster.bootstrap_servers]) == 0
+        return capsys.readouterr().out
+
+    assert scene.sharer.say({0: ACCEPT, 2: ACCEPT, 3: RELEASE})
+    described = groups("describe", scene.name, "--control", control)
+    assert f"lag {RECORDS - 2}, share group" in described
+    assert [line.split()[2:5] for line in described.splitlines()[-4:]] == [
+        ["1", "acquired", "1"],
+        ["2", "acknowledged", "1"],
+        ["3", "available", "1"],
+        ["4-11", "acquired", "1"],
+    ]
+    scene.sharer.close()
+    until(lambda: "Empty" in groups("describe", scene.name))
+    groups("reset", scene.name, "--to", "5", "--execute")
+    assert f"lag {RECORDS - 5}, share group" in groups("describe", scene.name)
+
+    again = scene.member()
+    again.take_all(lambda offset: ACCEPT, lambda: again.accepted == {*range(5, RECORDS)})
+    again.close()
+    until(lambda: "Empty" in groups("describe", scene.name))
+    groups("delete", scene.name)
+    assert scene.name not in groups("list", "-o", "json")
