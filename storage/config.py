@@ -80,6 +80,7 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     message_downconversion_enable: bool = True
+    errors_deadletterqueue_group_enable: bool = False
     as_later: bool = False  # no config: as kafka 3.9, which ignores the format version, and counts no missing replica
 
     @classmethod
@@ -314,5 +315,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict([
             "Replicas throttled where they follow: partition:broker,... or * for all."),
     _config("message.downconversion.enable", _BOOLEAN, None, "log.message.downconversion.enable",
             "Whether older consumers get batches converted to their format, or an error."),
+    _config("errors.deadletterqueue.group.enable", _BOOLEAN, None, "",
+            "Whether share groups may write the records that they give up into the topic; Kafka has it from 4.4 on."),
 ])
 # fmt: on

@@ -68,7 +68,7 @@ SETTINGS_SINCE = {
         group.consumer. sasl.oauthbearer. sasl.server.max.receive.size
     """,
     "4.4": """
-        group.share. share.
+        errors.deadletterqueue. group.share. share.
     """,
 }
 # Settings, and prefixes, that a release removed; those of topics.
@@ -87,7 +87,11 @@ SETTINGS_UNTIL = {
 TOPIC_CONFIGS_UNTIL = {
     "4.0": "message.downconversion.enable message.format.version message.timestamp.difference.max.ms"
 }
-TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", "2.8": "max.compaction.lag.ms"}
+TOPIC_CONFIGS_SINCE = {
+    "2.0": "message.downconversion.enable",
+    "2.8": "max.compaction.lag.ms",
+    "4.4": "errors.deadletterqueue.group.enable",
+}
 
 # The types of resources that have configs, besides topics and brokers, by the release that brought them: loggers of a
 # broker, client metrics, groups.

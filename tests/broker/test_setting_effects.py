@@ -352,6 +352,8 @@ SEEN_ELSEWHERE = {
     "broker/test_offset_store.py": "offsets.topic.compression.codec",
     "golden/conversations/consumer_groups.txt": "group.consumer.migration.policy",
     "golden/conversations/share_groups.txt": "group.share.max.size group.share.max.share.sessions"
+    " errors.deadletterqueue.group.enable errors.deadletterqueue.topic.name.prefix"
+    " errors.deadletterqueue.auto.create.topics.enable"
     " group.share.heartbeat.interval.ms group.share.min.heartbeat.interval.ms group.share.max.heartbeat.interval.ms"
     " group.share.session.timeout.ms group.share.min.session.timeout.ms group.share.max.session.timeout.ms"
     " group.share.record.lock.duration.ms group.share.min.record.lock.duration.ms"

@@ -17,7 +17,7 @@ from tests.sources import ROOT
 BOOKS = (
     "(fetching or producing or sessions or topics or groups or offsets or followers or epochs or transactions)"
     " and not (authorization or delegation or turned or level or becomes or reassign"
-    " or consumer_groups or share_groups or beside or differences or faults)"
+    " or consumer_groups or share_group or beside or differences or faults)"
 )
 # The watch for followers that lag.
 BESIDE = {"several": " and not (leaves or stays or restart)"}

@@ -24,6 +24,7 @@ BEATS_TO_BEGIN = 3  # behind the first one of all
 MOVES = 24
 MEMBERS = ("m1", "m2", "m3")
 TOPIC, NOWHERE = "@t", "@none"
+QUIET = "@quiet"  # a topic without records, of which a fetch waits
 WRONG_EPOCHS = (-3, -2, 99, 2**31 - 1)
 KINDS = (1, 1, 1, 2, 2, 3, 0, 4, 5, -1)
 MOST_RANGES = 3
@@ -51,13 +52,13 @@ class GeneratedShareGroup:
             configs.append(("share.delivery.count.limit", 0, "2"))
         if self._chance(0.2):
             configs.append(("share.renew.acknowledge.enable", 0, self._one_of(("true", "false"))))
-        script = topics((TOPIC, self._partitions))
+        script = topics((QUIET, 1), (TOPIC, self._partitions))
         script.append(call("IncrementalAlterConfigs", 1, resources=[(32, GROUP, configs)], validate_only=False))
         for number in range(self._partitions):
             script += self._produce(number)
         script += self._join("m1")
         for _ in range(BEATS_TO_BEGIN):
-            script += [wait(INITIALIZING_MS, TOPIC), self._beaten("m1")]
+            script += [wait(INITIALIZING_MS, QUIET), self._beaten("m1")]
         moves: list[Callable[[], list[Step]]] = (
             [self._fetch] * 9 + [self._acknowledge] * 8 + [self._fetch_with_acks] * 3
         )
@@ -108,7 +109,7 @@ class GeneratedShareGroup:
         closes = [self._session(member, FINAL)] if member in self._fetching else []
         if closes:
             self._fetching.remove(member)
-        return [*closes, heartbeat(member, LEAVES), *([wait(INITIALIZING_MS // 3, TOPIC)] if closes else [])]
+        return [*closes, heartbeat(member, LEAVES), *([wait(INITIALIZING_MS // 3, QUIET)] if closes else [])]
 
     def _wrong_heartbeat(self) -> list[Step]:
         odd: dict[str, Any] = self._one_of(
@@ -174,7 +175,7 @@ class GeneratedShareGroup:
         member = self._one_of(self._fetching)
         self._fetching.remove(member)
         ends = self._session(member, FINAL) if self._chance(0.7) else drop(f"of {member}")
-        return [ends, wait(INITIALIZING_MS // 3, TOPIC)]  # what it held is given back meanwhile
+        return [ends, wait(INITIALIZING_MS // 3, QUIET)]  # what it held is given back meanwhile
 
     # -- acknowledgements -------------------------------------------------------------------------------------
 

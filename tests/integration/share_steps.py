@@ -126,8 +126,9 @@ class Stage:
     def topic(self, name: str = "t") -> str:
         return f"{name}-{self.name}"
 
-    def create(self, name: str = "t", partitions: int = 1) -> None:
-        for done in self._admin.create_topics([NewTopic(self.topic(name), partitions, 1)]).values():
+    def create(self, name: str = "t", partitions: int = 1, *, configs: Mapping[str, str] | None = None) -> None:
+        named = {each.replace("_", "."): value for each, value in (configs or {}).items()}
+        for done in self._admin.create_topics([NewTopic(self.topic(name), partitions, 1, config=named)]).values():
             done.result()
 
     def delete(self, name: str = "t") -> None:
@@ -830,6 +831,51 @@ def _(stage: Stage) -> None:
     open_one = stage.transaction("open")
     stage.member().read("aborted", "open")
     open_one.abort_transaction(SECONDS)
+
+
+# -- dead-letter queues -----------------------------------------------------------------------------------------------
+
+
+def given_up(stage: Stage, queue: str, **topic_configs: str) -> list[bytes]:
+    """Have a group reject a record, and give another up; return the values in its dead-letter queue."""
+    stage.create(queue, configs=topic_configs)
+    stage.configure(
+        errors_deadletterqueue_topic_name=stage.topic(queue),
+        errors_deadletterqueue_copy_record_enable="true",
+        share_delivery_count_limit=2,
+    )
+    stage.write("a", "b", "c")
+    one = stage.member(mode="explicit")
+    one.read("a", "b", "c", a=REJECT, b=RELEASE, c=ACCEPT)
+    assert one.commit() == {0}
+    one.read("b", kind=RELEASE)
+    assert one.commit() == {0}
+    stage.write("d")
+    one.read("d", kind=ACCEPT)
+    if topic_configs:
+        wait_until(lambda: len(stage.values_in(queue)) == 2, "dead letters")
+    return stage.values_in(queue)
+
+
+@step("records that are rejected or given up go to the dead-letter queue")
+def _(stage: Stage) -> None:
+    assert given_up(stage, "dlq.t", errors_deadletterqueue_group_enable="true") == [b"a", b"b"]
+
+
+@step("a topic that does not say so is no dead-letter queue")
+def _(stage: Stage) -> None:
+    assert given_up(stage, "dlq.t") == []
+
+
+@step("a group without copies puts only the places of records into its dead-letter queue")
+def _(stage: Stage) -> None:
+    stage.create("dlq.t", configs={"errors_deadletterqueue_group_enable": "true"})
+    stage.configure(errors_deadletterqueue_topic_name=stage.topic("dlq.t"))
+    stage.write("a")
+    one = stage.member(mode="explicit")
+    one.read("a", kind=REJECT)
+    assert one.commit() == {0}
+    wait_until(lambda: stage.values_in("dlq.t") == [b""], "the dead letter")
 
 
 # -- administration ---------------------------------------------------------------------------------------------------

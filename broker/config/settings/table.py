@@ -280,6 +280,12 @@ class KafkaSettings:
     group_share_min_partition_max_record_locks = setting(INT, 100, at_least(1), "the least of a share group")
     group_share_max_partition_max_record_locks = setting(INT, 4000, at_least(1), "and the greatest")
     group_share_max_share_sessions = setting(INT, 2000, at_least(1), "share sessions at most")
+    errors_deadletterqueue_topic_name_prefix = setting(
+        STRING, "dlq.", ANY, "how names of dead-letter queues must begin"
+    )
+    errors_deadletterqueue_auto_create_topics_enable = setting(
+        BOOLEAN, False, ANY, "whether a dead-letter queue that does not exist is created"
+    )
     share_coordinator_state_topic_num_partitions = setting(INT, 50, at_least(1), "of __share_group_state")
     share_coordinator_state_topic_replication_factor = setting(SHORT, 3, at_least(1), "likewise, unless alone")
     share_coordinator_state_topic_min_isr = setting(SHORT, 2, at_least(1), "likewise, unless alone")

@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.state import ClusterState, TopicState
+from minibroker.broker.cluster.topic_admin import TopicAdmin
+from minibroker.broker.cluster.topic_changes import NewTopic, result_of
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group_configs import COPIES_DEAD_LETTERS, DEAD_LETTER_TOPIC, GroupConfigs
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -28,6 +31,7 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 1024 * 1024  # of the records that are copied, at a time
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
 PREFIX = "__dlq.errors."
+ENABLED = "errors.deadletterqueue.group.enable"  # of the queue's topic
 MAGIC = 2
 REJECTED = "The record was rejected by a consumer."
 TOO_OFTEN = "The record has reached its delivery count limit."
@@ -37,11 +41,21 @@ class DeadLetters:
     """Writes dead letters; one that cannot be written is logged, and lost to the queue."""
 
     def __init__(
-        self, replicas: ReplicaManager, asking: Asking, topics: MetadataCache, configs: GroupConfigs, clock: Clock
+        self,
+        replicas: ReplicaManager,
+        asking: Asking,
+        state: ClusterState,
+        admin: TopicAdmin,
+        *,
+        config: KafkaConfig,
+        configs: GroupConfigs,
+        clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._asking = asking
-        self._topics = topics
+        self._state = state
+        self._admin = admin
+        self._config = config
         self._configs = configs
         self._clock = clock
 
@@ -50,16 +64,13 @@ class DeadLetters:
         name = self._configs.text(group_id, DEAD_LETTER_TOPIC)
         if not name or not archived:
             return None
-        topic = self._topics.topics.get(name)
-        if topic is None:
-            logger.warning("group %s: its dead-letter topic %s does not exist", group_id, name)
-            return None
-        target = TopicPartition(name, topic_partition.partition % len(topic.partitions))
         try:
+            topic = self._queue(name)
             letters = [letter for each in archived for letter in self._letters(group_id, topic_partition, *each)]
         except KafkaError as error:
-            logger.warning("group %s: cannot read the records for its dead letters: %s", group_id, error)
+            logger.warning("group %s: cannot write dead letters to %s: %s", group_id, name, error)
             return None
+        target = TopicPartition(name, topic_partition.partition % len(topic.partitions))
         data = bytes(build_records(letters, magic=MAGIC, base_offset=0))
 
         def check(error: ErrorCode) -> None:
@@ -67,6 +78,21 @@ class DeadLetters:
                 logger.warning("group %s: cannot write dead letters to %s: %s", group_id, target, error.name)
 
         return then(self._asking.produce(target, data), check)
+
+    def _queue(self, name: str) -> TopicState:
+        """The topic, created if that is asked for. Raises KafkaError where it may not be a queue."""
+        prefix = self._config.errors_deadletterqueue_topic_name_prefix
+        if not name.startswith(prefix):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"its name does not begin with {prefix}")
+        topic = self._state.topics.get(name)
+        if topic is None:
+            if not self._config.errors_deadletterqueue_auto_create_topics_enable:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it does not exist")
+            counts = self._config.num_partitions, self._config.default_replication_factor
+            topic = result_of(self._admin.create_topics([NewTopic(name, *counts, {}, {ENABLED: "true"})])[name])
+        if topic.configs.get(ENABLED, "false").lower() != "true":
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"it does not have {ENABLED}=true")
+        return topic
 
     def _letters(self, group_id: str, topic_partition: TopicPartition, run: Run, is_rejected: bool) -> list[Record]:
         now_ms = self._clock.wall_ms()

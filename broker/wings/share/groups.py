@@ -430,7 +430,7 @@ def check(request: HeartbeatRequest) -> None:
         problem = "GroupId can't be empty."
     elif request.rack_id is not None and not request.rack_id.strip():
         problem = "RackId can't be empty."
-    elif request.member_epoch == NEW_EPOCH and request.topic_names is None:
+    elif request.member_epoch == NEW_EPOCH and not request.topic_names:
         problem = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < LEAVE_EPOCH:
         problem = "MemberEpoch is invalid."

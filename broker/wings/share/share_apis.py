@@ -44,6 +44,7 @@ Body = Any
 Outcome = ErrorCode | Pending[ErrorCode]
 NO_LEADER = (0, 0)  # in place of another broker's name
 NO_TOPIC_ID = bytes(16)
+NOT_AUTHORIZED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
 NOT_HOSTED = "This server does not host this topic-partition."
 STATE_APIS = (
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,
@@ -337,12 +338,16 @@ class ShareApis:
         wanted = {name: [TopicPartition(name, number) for number in numbers] for name, numbers in topics}
         found = {each: self._offset_of(group, each, client) for places in wanted.values() for each in sorted(places)}
 
+        def id_of(name: str) -> bytes:
+            may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            return (self._groups.topics.id_of(name) if may_describe else None) or NO_TOPIC_ID
+
         def answer(rows: Mapping[TopicPartition, Body]) -> Body:
             make_topic = DescribeShareGroupOffsetsResponse.row("groups.topics")
             described = [
                 make_topic(
                     topic_name=name,
-                    topic_id=self._groups.topics.id_of(name) or NO_TOPIC_ID,
+                    topic_id=id_of(name),
                     partitions=[rows[each] for each in places],
                 )
                 for name, places in wanted.items()
@@ -357,8 +362,8 @@ class ShareApis:
         make_row = DescribeShareGroupOffsetsResponse.row("groups.topics.partitions")
         topic_id = self._groups.topics.id_of(each.topic)
         may_describe = client.may(Operation.DESCRIBE, ResourceType.TOPIC, each.topic)
-        error = ErrorCode.NONE if may_describe else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        none = make_row(partition_index=each.partition, start_offset=-1, error_code=error, error_message=None)
+        error, message = Said() if may_describe else NOT_AUTHORIZED
+        none = make_row(partition_index=each.partition, start_offset=-1, error_code=error, error_message=message)
         if not may_describe or group is None or topic_id is None or each.partition not in group.numbers_of(topic_id):
             return none
 
@@ -413,8 +418,9 @@ class ShareApis:
     def delete_share_group_offsets(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         group = self._groups.without_members(body.group_id)
-        rows: dict[str, tuple[bytes, Said]] = {}
-        for (name,) in body.topics:
+        allowed = {name: client.may(Operation.READ, ResourceType.TOPIC, name) for (name,) in body.topics}
+        rows = {name: (NO_TOPIC_ID, Said(*NOT_AUTHORIZED)) for name, is_allowed in allowed.items() if not is_allowed}
+        for name in [each for each, is_allowed in allowed.items() if is_allowed]:
             topic_id = self._groups.topics.id_of(name) or NO_TOPIC_ID
             try:
                 self._altered(name, client)

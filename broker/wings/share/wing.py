@@ -74,7 +74,15 @@ class ShareWing(Wing):
             clock=clock,
             timer=timer,
         )
-        dead_letters = DeadLetters(parts.replica_manager, self._asking, parts.metadata_cache, configs, clock)
+        dead_letters = DeadLetters(
+            parts.replica_manager,
+            self._asking,
+            state,
+            parts.topic_admin,
+            config=config,
+            configs=configs,
+            clock=clock,
+        )
         self._partitions = SharedPartitions(
             parts.replica_manager, self._asking, dead_letters, configs=configs, clock=clock, timer=timer
         )
