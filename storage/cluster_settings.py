@@ -21,5 +21,7 @@ def settings_of_cluster(brokers: int) -> dict[str, str]:
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": str(min(2, replicas)),
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(min(2, replicas)),
         "replica.fetch.backoff.ms": str(FETCH_BACKOFF_MS),
     }

@@ -19,6 +19,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from minibroker import Cluster
 from minibroker.cli.app import main
+from minibroker.client.address import parse_address
+from minibroker.client.connection import Connection
+from minibroker.protocol.api_table import API_TABLE, ApiKey
+from minibroker.protocol.primitives import topic_id_text
 from tests.integration.clusters import WAIT_SECONDS, new_topic, produce, producer_of, read, roles, until
 
 pytestmark = [pytest.mark.ability("share groups", "confluent-kafka")]
@@ -222,3 +226,74 @@ def test_groups_are_described_reset_and_deleted(
     until(lambda: "Empty" in groups("describe", scene.name))
     groups("delete", scene.name)
     assert scene.name not in groups("list", "-o", "json")
+
+
+INITIALIZE, READ, WRITE = (
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+)
+DELETE, SUMMARIZE = ApiKey.DELETE_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE_SUMMARY
+UNINITIALIZED = "operation on uninitialized share partition not allowed."
+OLD_LEADER = "The leader epoch in the request is older than the epoch on the broker."
+OLD_STATE = "The coordinator rejected the request because the state epoch did not match."
+# What is asked of one partition, and what Apache Kafka 4.4.0 answered: error, message, and what else there is.
+OF_STATES: list[tuple[ApiKey, tuple[object, ...], tuple[object, ...]]] = [
+    (READ, (0,), (42, f"Read {UNINITIALIZED}", 0, 0, [])),
+    (SUMMARIZE, (0,), (0, None, 0, 0, -1, -1)),
+    (WRITE, (0, 0, 0, 0, []), (42, f"Write {UNINITIALIZED}")),
+    (DELETE, (), (0, None)),
+    (INITIALIZE, (5, -1), (0, None)),
+    (SUMMARIZE, (0,), (0, None, 5, 0, -1, -1)),
+    (INITIALIZE, (4, -1), (124, OLD_STATE)),
+    (READ, (3,), (0, None, 5, -1, [])),
+    (SUMMARIZE, (2,), (0, None, 5, 3, -1, -1)),
+    (READ, (2,), (74, OLD_LEADER, 0, 0, [])),
+    (READ, (-1,), (42, "The leader epoch cannot be a negative number.", 0, 0, [])),
+    (WRITE, (5, 2, 0, 0, []), (74, OLD_LEADER)),
+    (WRITE, (4, 3, 0, 0, []), (124, OLD_STATE)),
+    (WRITE, (6, 3, 0, 2, [(2, 4, 2, 1), (7, 9, 0, 2)]), (0, None)),
+    (SUMMARIZE, (3,), (0, None, 5, 3, 0, 2)),
+    (WRITE, (5, 4, 0, 2, [(3, 5, 0, 1)]), (0, None)),
+    (WRITE, (5, 4, -1, 2, [(7, 8, 2, 1)]), (0, None)),
+    (WRITE, (5, 4, -1, 2, [(7, 8, 1, 1)]), (0, None)),
+    (READ, (4,), (0, None, 5, 0, [(2, 4, 2, 1), (5, 5, 0, 1), (7, 9, 0, 2)])),
+    (WRITE, (5, 4, 5, 2, []), (0, None)),
+    (WRITE, (5, 4, 2, 2, []), (0, None)),
+    (READ, (4,), (0, None, 5, 5, [(5, 5, 0, 1), (7, 9, 0, 2)])),
+    (DELETE, (), (0, None)),
+    (READ, (4,), (42, f"Read {UNINITIALIZED}", 0, 0, [])),
+]
+
+
+def test_states_are_kept_as_apache_kafka_keeps_them(cluster: Cluster, admin: AdminClient) -> None:
+    scene = Scene(cluster, admin)
+    keeper = cluster.broker(KEEPER).bootstrap_servers
+    with Connection(parse_address(keeper), client_id="other-broker") as connection:
+        topic_id = connection.ask(ApiKey.METADATA, 12, topics=[(bytes(16), scene.name)]).topics[0].topic_id
+
+        def ask(api: ApiKey, *fields: object, topic_id: bytes = topic_id, partition: int = 0) -> tuple[object, ...]:
+            topics = [(topic_id, [(partition, *fields)])]
+            answer = connection.ask(api, API_TABLE[api].versions[1], group_id="states", topics=topics)
+            return tuple(answer.results[0].partitions[0])[1:]
+
+        for number, (api, fields, expected) in enumerate(OF_STATES):
+            assert ask(api, *fields) == expected, f"{number}: {api.name} {fields}"
+        not_hosted = (3, "This server does not host this topic-partition.")
+        assert ask(INITIALIZE, 4, -1, partition=9) == not_hosted
+        assert ask(INITIALIZE, 4, -1, topic_id=b"x" * 16) == not_hosted
+        assert ask(READ, 4, partition=-1)[:2] == (42, "The partition id cannot be a negative number.")
+
+        keys = ["g:bad:0", f"states:{topic_id_text(topic_id)}:0"]
+        found = connection.ask(ApiKey.FIND_COORDINATOR, 6, key_type=2, coordinator_keys=keys).coordinators
+        assert [(each.node_id, each.error_code) for each in found] == [(-1, 42), (KEEPER, 0)]
+    scene.sharer.close()
+
+
+def test_a_cluster_of_two_has_share_groups() -> None:
+    with Cluster(brokers=2) as cluster:
+        produce(producer_of(cluster), "t", [b"a"])
+        configure(cluster, "g", share_auto_offset_reset="earliest")
+        sharer = Sharer(cluster, "g", "t")
+        sharer.take_all(lambda offset: ACCEPT, lambda: sharer.accepted == {0})
+        sharer.close()
