@@ -14,7 +14,13 @@ import pytest
 
 from benchmarks.apache_kafka import ApacheKafka
 from minibroker.conformance.raw_connection import Closed, RawConnection
+from minibroker.conformance.requests import fetch_body, frame
+from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker
+from tests.integration.conftest import StartMinibroker
+from tests.integration.hostile_batches import valid
+from tests.integration.topics import create_topic
+from tests.integration.wire import connection_to, read, write
 
 MB = 1_000_000
 ANNOUNCED_BYTES = 10 * MB
@@ -71,3 +77,32 @@ def test_requests_that_come_slowly_are_bounded_in_all_and_others_wait(bounded: B
         assert early.receive_frame() is not Closed
     if isinstance(bounded, Minibroker):  # a JVM grows by itself
         assert peak_bytes(bounded) - before < QUEUED_BYTES + ANNOUNCED_BYTES + SLACK_BYTES
+
+
+LOG_BATCHES = 40
+READERS = 10  # of the log as it is, and as many of its records in an old format
+IDLE = 300
+
+
+def test_readers_that_do_not_read_take_little_and_others_are_served(start_minibroker: StartMinibroker) -> None:
+    """Each has asked for all of a log; the broker keeps a piece of it for those whose records are converted."""
+    broker = start_minibroker().wait_until_ready()
+    create_topic(broker, "large")
+    everything = fetch_body(("large", 0, 0), max_partition_bytes=1 << 30, max_bytes=1 << 30)
+    batch = valid(size_bytes=MB // 4)
+    with ExitStack() as clients:
+        other = clients.enter_context(connection_to(broker.bootstrap))
+        for _ in range(LOG_BATCHES):
+            assert write(other, "large", batch).error_code == 0
+        idle = [clients.enter_context(connection_to(broker.bootstrap)) for _ in range(IDLE)]
+        before = broker.resident_bytes()
+        slow = [clients.enter_context(connection_to(broker.bootstrap)) for _ in range(2 * READERS)]
+        for number, reader in enumerate(slow):
+            reader.send(frame(ApiKey.FETCH, 1 if number % 2 else 4, **everything))
+
+        assert all(len(read(other, "large", offset=3).records) >= len(batch) for _ in range(20))
+        assert all(each.ask_for_versions().error_code == 0 for each in idle)
+
+        assert peak_bytes(broker) - before < READERS * 4 * MB + SLACK_BYTES
+        answer = slow[0].receive_frame()
+        assert answer is not Closed and len(answer) > LOG_BATCHES * len(batch)
