@@ -19,7 +19,7 @@ import pytest
 from minibroker.chaos.plan import APIS, KINDS, Fault, Plan, Requests, Use, candidates, drawn, used_by
 from minibroker.chaos.run import Actions
 from minibroker.chaos.session import Asked, asked_by
-from minibroker.chaos.trials import CannotStart, Result, Trials
+from minibroker.chaos.trials import CannotStart, Result, Trials, command_of
 from minibroker.errors import BrokerError
 from minibroker.protocol.api import ApiKey
 from tests.minibroker.commands import WITHOUT, run_pytest
@@ -350,18 +350,63 @@ def test_a_suite_that_chaos_cannot_run_has_a_status_of_its_own(pytester: pytest.
 def test_ctrl_c_ends_the_runs_and_their_brokers(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_app="def test_a(minibroker):\n"
-        "    while minibroker.has_control:\n        open(f'pid {minibroker.pid}', 'w').close()"
+        "    open(f'pid {minibroker.pid}', 'w').write(str(minibroker._work_dir))\n"
+        "    while minibroker.has_control: pass"
     )
     with pytester.popen(
         [sys.executable, "-m", "pytest", *WITHOUT, "--minibroker-chaos=2"], stdin=subprocess.DEVNULL
     ) as process:
-        wait_until(lambda: any(pytester.path.glob("pid *")))
+        wait_until(lambda: len([*pytester.path.glob("pid *")]) == 2)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
 
     assert process.returncode == pytest.ExitCode.INTERRUPTED, out
-    (pid,) = (int(each.name.split()[1]) for each in pytester.path.glob("pid *"))
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    noted = list(pytester.path.glob("pid *"))
+    wait_until(lambda: not any(Path("/proc", each.name.removeprefix("pid ")).exists() for each in noted))
+    assert not any(Path(each.read_text()).exists() for each in noted)
+
+
+CLUSTER_APP = """
+from confluent_kafka import Consumer, Producer
+
+def test_numbers(minibroker_cluster):
+    minibroker_cluster.create_topic("numbers")
+    servers = {"bootstrap.servers": minibroker_cluster.bootstrap_servers}
+    producer = Producer(servers | {"enable.idempotence": True})
+    numbers = [b"%d" % number for number in range(6)]
+    for number in numbers:
+        producer.produce("numbers", number)
+        assert producer.flush(40) == 0
+    minibroker_cluster.produce("numbers", [b"end"])
+    group = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    consumer = Consumer(servers | group)
+    consumer.subscribe(["numbers"])
+    seen = []
+    while b"end" not in seen:
+        seen += [each.value() for each in consumer.consume(10, 0.5) if each.error() is None]
+    consumer.close()
+    assert [each.value for each in minibroker_cluster.records("numbers")] == [*numbers, b"end"]
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_suite_with_a_cluster_meets_each_kind_of_fault_and_goes_on(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_app=CLUSTER_APP)
+    test = "test_app.py::test_numbers"
+    command = command_of([*WITHOUT, test], is_spread=True, is_covered=False)
+    trials = Trials(command, pytester.path, seed=1, timeout_seconds=120)
+    alone = trials.run(test, (), is_recorded=True)
+    uses = used_by(Requests(*each) for _, *each in alone.asked)
+    heaviest = {each.kind: each.fault for each in sorted(candidates(uses), key=lambda each: each.weight)}
+
+    assert heaviest.keys() == set(KINDS)
+    for kind, fault in heaviest.items():
+        fault = fault if fault.verb == "call" else replace(fault, times=1)
+        result = trials.run(test, (fault,))
+        assert (kind, result.text, result.impossible) == (kind, "", {})
+        assert result.struck == {fault.line: True}
 
 
 @pytest.mark.integration

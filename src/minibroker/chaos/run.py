@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 
 from minibroker.administered import Administered
+from minibroker.chaos.trials import TEMPORARY
+from minibroker.client.coordinators import OF_GROUPS, OF_TRANSACTIONS, at_coordinators
 from minibroker.cluster import Cluster
 from minibroker.errors import BrokerError
 from minibroker.faults import Call, Fault
@@ -126,6 +128,7 @@ class ChaosRun:
                 arguments["transcript"] = self._folder / f"{len(self._brokers)}.transcript"
             self._brokers.append(broker)
             init(broker, **arguments)
+            self._note(broker)
 
         def awaited(broker: Broker, **arguments: Any) -> Broker:
             ready(broker, **arguments)
@@ -137,6 +140,7 @@ class ChaosRun:
             start(cluster, *arguments, **named)
             if cluster not in self._clusters:
                 self._clusters.append(cluster)
+                self._note(cluster)
                 if self._called_ns is not None:
                     self._make("cluster", cluster)
             return cluster
@@ -156,6 +160,11 @@ class ChaosRun:
             *((kind, name, actions.writing(getattr(kind, name))) for kind, name in WRITING),
         ):
             setattr(kind, name, method)
+
+    def _note(self, made: Broker | Cluster) -> None:
+        """Have its temporary files removed where this process is killed."""
+        with (self._folder / TEMPORARY).open("a") as paths:
+            print(made._work_dir, file=paths)
 
     # -- the test ---------------------------------------------------------------------------------------------
 
@@ -194,12 +203,14 @@ class ChaosRun:
             if number in self._places:
                 return
             self._places[number] = place
-        for named, line in self._order["faults"]:
-            if named == place:
-                try:
-                    self._made[line] = eval(line, {place: of})  # a line that plan.py has made
-                except BrokerError as error:  # the release as which it acts does not have it
-                    self._impossible[line] = str(error)
+        lines = [line for named, line in self._order["faults"] if named == place]
+        if isinstance(of, Cluster) and any(".kill" in line for line in lines):
+            of.wait_for(lambda: has_coordinators(of), timeout=RESTART_SECONDS)
+        for line in lines:
+            try:
+                self._made[line] = eval(line, {place: of})  # a line that plan.py has made
+            except BrokerError as error:  # the release as which it acts does not have it
+                self._impossible[line] = str(error)
 
     # -- what came of it --------------------------------------------------------------------------------------
 
@@ -235,6 +246,14 @@ class ChaosRun:
                     name = each.client_id
                     is_of_test = name not in (*OF_TOOLS, TESTS_CLIENT_ID) and not BETWEEN_BROKERS.fullmatch(name or "")
                     yield number, place, ApiKey(each.head.api_key).name.lower(), name, is_of_test
+
+
+def has_coordinators(cluster: Cluster) -> bool:
+    """Have a cluster make the topics of its coordinators, for which all its brokers must live. Raises BrokerError."""
+    with cluster._administered() as client:
+        for kind in (OF_GROUPS, OF_TRANSACTIONS)[: 1 + client.version_of(ApiKey.FIND_COORDINATOR)]:
+            at_coordinators(client, [TESTS_CLIENT_ID], bool, kind)
+    return True
 
 
 def struck(fault: Fault | Call) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 from minibroker.chaos.plan import Plan, Requests, drawn, used_by
 
+TEMPORARY = "temporary"  # the file of a run with the directories of its brokers, which remain where it is killed
 STACKS_SECONDS = 5.0
 CONFIRMATIONS = 2
 SHOWN_CHARACTERS = 6_000
@@ -144,6 +146,9 @@ class Trials:
             order = {"test": test, "faults": [(each.place, each.line) for each in plan], "is_recorded": is_recorded}
             (folder / "order.json").write_text(json.dumps(order))
             status = self._wait(folder)
+            if (folder / TEMPORARY).exists():
+                for each in (folder / TEMPORARY).read_text().splitlines():
+                    shutil.rmtree(each, ignore_errors=True)
             printed = (folder / "output").read_text(errors="replace")
             is_done = (folder / "result.json").exists()
             if status is None and not self._is_stopped:

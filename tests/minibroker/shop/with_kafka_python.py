@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 from kafka import KafkaConsumer, KafkaProducer
 
 WORKERS = 2
 GIVE_UP_MS = 1000  # on a parcel; it is tried again
+LOST_SECONDS = 5  # kafka-python may keep a record that it neither sends nor gives up
 POLL_MS = 1000
 
 
@@ -33,9 +35,12 @@ def ship(servers: str, group: str, orders: str, parcels: str, is_enough: Callabl
     producer = KafkaProducer(bootstrap_servers=servers, request_timeout_ms=GIVE_UP_MS, delivery_timeout_ms=GIVE_UP_MS)
 
     def send(order: bytes) -> None:
-        producer.send(parcels, b"parcel of " + order).get()
+        producer.send(parcels, b"parcel of " + order).get(LOST_SECONDS)
 
-    with consumer, producer, ThreadPoolExecutor(WORKERS) as workers:
+    with ExitStack() as closing:
+        closing.callback(producer.close, timeout=LOST_SECONDS)
+        closing.enter_context(consumer)
+        workers = closing.enter_context(ThreadPoolExecutor(WORKERS))
         while not is_enough():
             polled = consumer.poll(POLL_MS)
             at_work = [workers.submit(send, each.value) for records in polled.values() for each in records]
