@@ -196,6 +196,8 @@ def named_partitions(partitions: Sequence[Sequence[Any]]) -> str:
 
 def group_step(group: Mapping[str, Any], us: int | None) -> Step:
     state = f"{group['state']}, generation {group['generation']}, {many(group['members'], 'member')}"
+    if not group["state"]:
+        state = "another broker coordinates it"
     detail = []
     if group["why"]:
         detail.append(f"its last rebalance began because {group['why']}")

@@ -51,7 +51,7 @@ def started(name: str, folder: Path) -> Iterator[Any]:
     broker: Any
     if name == CLUSTER:
         with Cluster(3, settings=SETTINGS) as cluster:
-            yield Address(cluster.bootstrap_servers)
+            yield Address(cluster.bootstrap_servers.split(",")[0])  # as each client takes it
         return
     if name == KAFKA:
         settings = {key: str(value) for key, value in (SETTINGS | KAFKA_SETTINGS).items()}

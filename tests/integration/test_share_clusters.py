@@ -206,7 +206,11 @@ def test_groups_are_described_reset_and_deleted(
         assert main(["groups", *arguments, "-b", cluster.bootstrap_servers]) == 0
         return capsys.readouterr().out
 
-    assert scene.sharer.say({0: ACCEPT, 2: ACCEPT, 3: RELEASE})
+    with cluster.broker(LEADER).explain(api="ShareAcknowledge") as explained:
+        assert scene.sharer.say({0: ACCEPT, 2: ACCEPT, 3: RELEASE})
+        [acknowledgement] = explained.wait(1)
+    assert f"Group {scene.name}: another broker coordinates it" in str(acknowledgement)
+    assert f"{scene.name}-0: 3 is available; delivery 1" in str(acknowledgement)
     described = groups("describe", scene.name, "--control", control)
     assert f"lag {RECORDS - 2}, share group" in described
     assert [line.split()[2:5] for line in described.splitlines()[-4:]] == [

@@ -92,7 +92,8 @@ class GroupFacts(NamedTuple):
 
     Of a member of the consumer protocol: `epoch` is its own, `revokes` has the partitions that it has to give up first,
     `lacks` those of its target that another member has yet to give up, with that member's id. Of a share group,
-    `records` has the first runs of records in flight, as the control call `shared_records` has them.
+    `records` has the first runs of records in flight, as the control call `shared_records` has them; its `state` is
+    empty if another broker coordinates it.
     """
 
     group_id: str

@@ -7,9 +7,9 @@ are those of an explanation's JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.broker.config.settings.types import LONG_MAX
 from minibroker.broker.parts import BrokerParts
@@ -33,6 +33,7 @@ from minibroker.broker.wings.looking.trace import Before, Trace
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_values import SHARE
 from minibroker.protocol.messages.fetch import FetchResponse, replica_id_of
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
@@ -43,6 +44,7 @@ from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
 
 ROWS_MAX = 32
+OF_SHARERS = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 TOPICS_MAX = 4
 NAMES_MAX = 64  # looked at for the topics of a request
 BATCHES_MAX = 64  # looked at in one partition of a Produce
@@ -263,10 +265,14 @@ class FactsTaker:
     def _group(self, exchange: Trace, request: Request) -> GroupFacts | None:
         group_id = next((each.name for each in named(request) if each.type is ResourceType.GROUP), None)
         group = None if group_id is None else self._parts.groups.get(group_id)
-        if group is None:
-            return None
-        kind = self._parts.groups.cache.kind_of(group)
         member_id = getattr(exchange.body, "member_id", "") or getattr(request.body, "member_id", "")
+        if group is None:
+            sharing = self._parts.groups.cache.kinds.get(SHARE)
+            if group_id is None or sharing is None or request.api_key not in OF_SHARERS:
+                return None
+            progress = sharing.progress_of(Elsewhere(group_id), member_id)
+            return GroupFacts(group_id, "", NEVER, 0, member_id, None, False, "", (), (), *progress)
+        kind = self._parts.groups.cache.kind_of(group)
         return GroupFacts(
             group.group_id,
             group.state.value,
@@ -286,6 +292,13 @@ class FactsTaker:
             log = self._log(topic, row.partition)
             lag = NEVER if log is None else max(0, log.high_watermark - row.committed_offset)
             yield topic, row.partition, row.committed_offset, lag
+
+
+class Elsewhere(NamedTuple):
+    """A share group that another broker coordinates; its members read partitions of this one."""
+
+    group_id: str
+    members: Mapping[str, object] = {}
 
 
 # -- a Fetch, a Produce and their answers -----------------------------------------------------------------------------
