@@ -127,10 +127,12 @@ class Scene:
 
     def __init__(self, cluster: Cluster, admin: AdminClient) -> None:
         self.name = f"t{next(numbers)}"
-        self.letters = f"{self.name}-letters"
+        self.letters = f"dlq.{self.name}"
         self.cluster = cluster
         new_topic(admin, self.name, [[LEADER, KEEPER, COORDINATOR]])
-        new_topic(admin, self.letters, [[KEEPER, COORDINATOR, LEADER]])
+        new_topic(
+            admin, self.letters, [[KEEPER, COORDINATOR, LEADER]], **{"errors.deadletterqueue.group.enable": "true"}
+        )
         configure(
             cluster,
             self.name,
