@@ -33,7 +33,7 @@ def test_members_keep_what_they_have(seed: int) -> None:
     chance = random.Random(seed)
     numbers = {topic: frozenset(range(chance.randint(1, 6))) for topic in TOPICS}
     subscribed = {f"m{number}": frozenset(chance.sample(TOPICS, chance.randint(1, 2))) for number in range(5)}
-    before = assign(subscribed, numbers, {})
+    before = assign(dict(reversed(subscribed.items())), numbers, {})
 
     assert assign(subscribed, numbers, before) == before
     assert all(topics <= subscribed[each] for each, topics in ((name, set(old)) for name, old in before.items()))
